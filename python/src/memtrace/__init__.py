@@ -7,7 +7,7 @@ Without a recorder marks and phases cost nothing worth mentioning and do nothing
 from __future__ import annotations
 
 import os as _os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._errors import FindingsError
 from ._gpu import GpuPeak
@@ -38,16 +38,20 @@ __all__ = [
 ]
 
 
-def load(path: str | _os.PathLike[str] | None = None) -> Recording:
-    """Opens a recording, closed or not, for reading. See `Recording`.
+# Not `Recording | Run`: whoever knows the path knows which of both it is.
+def load(path: str | _os.PathLike[str] | None = None) -> Recording | Any:
+    """Opens a recording, closed or not, for reading: a `Recording`.
 
-    Without a path it is the newest recording in the current directory, as for
-    ``memtrace report``; `FileNotFoundError` when there is none.
+    `path` is its directory or its address (``s3://…``, ``gs://…``, ``az://…``), with credentials as
+    in the environment of ``memtrace report``. Without a path it is the newest recording in the
+    current directory, as for ``memtrace report``; `FileNotFoundError` when there is none.
+
+    ``…/run=ID``, or a host of it, is a `Run`: the recordings of all hosts.
     """
     from ._recording.files import newest
-    from ._recording.recording import Recording
+    from ._recording.run import opened
 
-    return Recording(newest() if path is None else path)
+    return opened(newest() if path is None else path)
 
 
 def duckdb_macros() -> str:

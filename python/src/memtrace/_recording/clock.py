@@ -57,25 +57,8 @@ class Clock:
         return wall_ns - self._wall[at] + self._boot[at]
 
     def resolve(self, moment: Moment) -> int:
-        """Where a moment lies, on the recording's clock."""
-        if isinstance(moment, str):
-            text = moment.strip()
-            try:
-                boot = self.start_ns + length_ns(text[1:] if text.startswith("+") else text)
-            except ValueError:
-                # fromisoformat knows Z since Python 3.11.
-                iso = re.sub(r"[zZ]\Z", "+00:00", text)
-                try:
-                    boot = self._of_datetime(datetime.datetime.fromisoformat(iso))
-                except ValueError:
-                    raise ValueError(
-                        f"{moment!r} is not a time: use 'peak', an offset from the start such as "
-                        "'+83.2s' or '+1h02m', or a date and time such as '2026-03-01T12:03:07Z'"
-                    ) from None
-        elif isinstance(moment, datetime.datetime):
-            boot = self._of_datetime(moment)
-        else:
-            boot = self.start_ns + length_ns(moment)
+        """Where a moment of the recording lies, on its clock."""
+        boot = self.boot_of(moment)
         # A second of grace on both sides: people read times that were rounded.
         if not self.start_ns - SECOND <= boot <= self.end_ns + SECOND:
             seconds = (self.end_ns - self.start_ns) / SECOND
@@ -83,6 +66,26 @@ class Clock:
                 f"{moment!r} is outside of the recording, which is {seconds:.1f} s long"
             )
         return min(max(boot, self.start_ns), self.end_ns)
+
+    def boot_of(self, moment: Moment) -> int:
+        """Where any moment lies, on the recording's clock."""
+        if isinstance(moment, str):
+            text = moment.strip()
+            try:
+                return self.start_ns + length_ns(text[1:] if text.startswith("+") else text)
+            except ValueError:
+                # fromisoformat knows Z since Python 3.11.
+                iso = re.sub(r"[zZ]\Z", "+00:00", text)
+                try:
+                    return self._of_datetime(datetime.datetime.fromisoformat(iso))
+                except ValueError:
+                    raise ValueError(
+                        f"{moment!r} is not a time: use 'peak', an offset from the start such as "
+                        "'+83.2s' or '+1h02m', or a date and time such as '2026-03-01T12:03:07Z'"
+                    ) from None
+        if isinstance(moment, datetime.datetime):
+            return self._of_datetime(moment)
+        return self.start_ns + length_ns(moment)
 
     def _of_datetime(self, moment: datetime.datetime) -> int:
         if moment.tzinfo is None:

@@ -8,23 +8,26 @@ part, the rows up to that part's cut are in parts. A part without a cut has all 
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from . import checksums
+from .part import ALWAYS, Part, Stretch, within
+from .places import Folder
 from .table import Table, arrow
 
-_CUT = b"memtrace.cut_boot_ns"
-# More is no run.json of memtrace.
-_RUN_BYTES_MAX = 1 << 24
+if TYPE_CHECKING:
+    from .places import Place
+
 _PART = re.compile(r"part-(\d{5,})\.parquet\Z")
 _SEGMENT = re.compile(r"(\w+)-(\d{5,})\.arrows\Z")
+_SPOOL = "spool"
+_TIME = "boot_ns"
 # Tables of which only the last row of each key counts.
 _KEYS = {"process": "upid"}
+# Parts become one while somebody reads them.
+_ATTEMPTS = 3
 
 
 def newest() -> Path:
@@ -35,7 +38,7 @@ def newest() -> Path:
     found = []
     for path in Path().iterdir():
         try:
-            text = _run_json(path / "run.json")
+            text = Folder(path).run_json()
         except OSError:
             continue
         try:
@@ -54,146 +57,148 @@ def newest() -> Path:
     return max(found)[1]
 
 
-def _run_json(path: Path) -> bytes:
-    """A file of such a name; `OSError` for a pipe or the like, which would never end."""
-    # Not blocking: to open a pipe waits for who writes into it.
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    with open(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(f"{path} is no file")
-        return opened.read(_RUN_BYTES_MAX)
-
-
-def tables_in(directory: Path) -> list[str]:
+def tables_in(place: Place) -> list[str]:
     """The names of the tables that have files, in order."""
-    names = {path.parent.name for path in directory.glob("*/part-*.parquet")}
-    matches = map(_SEGMENT.match, (path.name for path in directory.glob("spool/*.arrows")))
-    names.update(match[1] for match in matches if match)
-    return sorted(names - {"spool", "damaged"})
+    names = {name for name in place.names() if name != _SPOOL and parts(place, name)}
+    names.update(match[1] for match in map(_SEGMENT.match, place.names(_SPOOL)) if match)
+    return sorted(names - {_SPOOL, "damaged"})
 
 
-def parts(folder: Path) -> list[Path]:
+def parts(place: Place, name: str) -> list[str]:
     """The Parquet files of a table, in order."""
-    return [path for _, path in _numbered(folder, _PART, 1)]
+    return [file for _, file in _numbered(place, name, _PART, 1)]
 
 
-def metadata(path: Path, key: bytes) -> str | None:
+def text_of(place: Place, file: str, key: bytes) -> str | None:
     """A text that the metadata of a Parquet file has."""
-    arrow()
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path) as file:
-        value = (file.metadata.metadata or {}).get(key)
-    return None if value is None else value.decode()
+    with place.open(file) as raw:
+        return Part(raw, place.size(file)).text(key)
 
 
-def read(directory: Path, name: str, problems: list[str]) -> Table:
-    """Reads a table. What can't be read becomes a sentence in `problems`."""
+def read(
+    place: Place,
+    name: str,
+    problems: list[str],
+    columns: Sequence[str] | None = None,
+    stretch: Stretch = ALWAYS,
+) -> Table:
+    """Reads a table, or these columns of it that it has, or its rows of a stretch. What can't be
+    read becomes a sentence in `problems`."""
     pa = arrow()
-    frames = list(_frames(directory, name, problems, _part))
+    key = _KEYS.get(name)
+    wanted = None if columns is None else {*columns, key or _TIME}
+
+    def read_part(part: Part) -> Any:
+        return part.read(wanted, stretch)
+
+    for attempt in range(_ATTEMPTS):
+        found: list[str] = []
+        files = list(_frames(place, name, found, read_part, stretch))
+        if not any(one.is_gone for one in files) or attempt == _ATTEMPTS - 1:
+            break
+        place.look_again()
+    problems.extend(found)
+    frames = [one.frame for one in files if one.frame is not None]
     if not frames:
         return Table(name, pa.table({}))
     frame = pa.concat_tables(frames, promote_options="default")
-    if name in _KEYS:
-        frame = _last_of_each(frame, _KEYS[name])
-    elif "boot_ns" in frame.column_names:
+    if stretch != ALWAYS and _TIME not in frame.column_names:
+        raise ValueError(f"rows of {name} have no {_TIME} by which to choose them")
+    if key is not None:
+        frame = _last_of_each(frame, key)
+    elif _TIME in frame.column_names:
         frame = _in_order(frame)
+    if columns is not None:
+        frame = frame.select([column for column in columns if column in frame.column_names])
     return Table(name, frame)
 
 
-def check(directory: Path, name: str, problems: list[str]) -> None:
+def check(place: Place, name: str, problems: list[str]) -> None:
     """Reads all of a table for the problems that `read` would find, and keeps none of it."""
-    for _ in _frames(directory, name, problems, _read_through):
+    for _ in _frames(place, name, problems, Part.read_through, ALWAYS):
         pass
 
 
+class _File(NamedTuple):
+    """What was read of a file."""
+
+    frame: Any = None
+    cut_ns: int | None = None
+    problems: tuple[str, ...] = ()
+    is_read: bool = False
+    is_gone: bool = False
+
+
 def _frames(
-    directory: Path,
+    place: Place,
     name: str,
     problems: list[str],
-    read_part: Callable[[Path], tuple[Any, int | None]],
-) -> Iterator[Any]:
-    """The rows of each file of a table that counts; `read_part` gives those of a part, and
-    its cut."""
-    newest, cut = -1, None
-    for number, path in _numbered(directory / name, _PART, 1):
+    read_part: Callable[[Part], Any],
+    stretch: Stretch,
+) -> Iterator[_File]:
+    """Each file of a table that counts; `read_part` gives the rows of a part."""
+
+    def read_file(file: str) -> _File:
         try:
-            for what in _damaged(path):
-                problems.append(f"{name}/{path.name}: {what} does not match its checksum")
-            frame, part_cut = read_part(path)
+            with place.open(file) as raw:
+                part = Part(raw, place.size(file))
+                frame = read_part(part)
         except Exception as error:
-            problems.append(f"{name}/{path.name} can't be read: {error}")
-        else:
-            yield frame
-            newest, cut = number, part_cut
-    for number, path in _numbered(directory / "spool", _SEGMENT, 2, name):
-        if number <= newest and cut is None:
+            # That a place can't be reached is no damage.
+            if place.is_remote and isinstance(error, (PermissionError, ConnectionError)):
+                raise
+            is_gone = isinstance(error, FileNotFoundError)
+            return _File(problems=(f"{file} can't be read: {error}",), is_gone=is_gone)
+        told = tuple(f"{file}: {what} does not match its checksum" for what in part.damages)
+        return _File(frame, part.cut_ns, told, is_read=True)
+
+    newest, cut_ns = -1, None
+    numbered = _numbered(place, name, _PART, 1)
+    files = place.each(read_file, (file for _, file in numbered))
+    for (number, _), one in zip(numbered, files):
+        problems.extend(one.problems)
+        if one.is_read:
+            newest, cut_ns = number, one.cut_ns
+        yield one
+    for number, file in _numbered(place, _SPOOL, _SEGMENT, 2, name):
+        if number <= newest and cut_ns is None:
             continue
-        frame = _segment(path, problems)
-        if frame is not None:
-            yield _later(frame, cut) if number <= newest and cut is not None else frame
+        frame = _segment(place, file, problems)
+        if frame is None:
+            continue
+        if number <= newest and cut_ns is not None:
+            frame = within(frame, (cut_ns + 1, None))
+        yield _File(within(frame, stretch))
 
 
 def _numbered(
-    directory: Path, pattern: re.Pattern[str], group: int, name: str | None = None
-) -> list[tuple[int, Path]]:
+    place: Place, folder: str, pattern: re.Pattern[str], group: int, name: str | None = None
+) -> list[tuple[int, str]]:
     found = []
-    for path in directory.iterdir() if directory.is_dir() else ():
-        match = pattern.match(path.name)
+    for file in place.names(folder):
+        match = pattern.match(file)
         if match and (name is None or match[1] == name):
-            found.append((int(match[group]), path))
+            found.append((int(match[group]), f"{folder}/{file}"))
     return sorted(found)
 
 
-def _damaged(path: Path) -> list[str]:
-    import pyarrow.parquet
-
-    with open(path, "rb") as raw, pyarrow.parquet.ParquetFile(path) as file:
-        return checksums.damaged(raw, file.metadata)
-
-
-def _part(path: Path) -> tuple[Any, int | None]:
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path) as file:
-        return file.read(), _cut(file)
-
-
-def _read_through(path: Path) -> tuple[Any, int | None]:
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path) as file:
-        for _ in file.iter_batches():
-            pass
-        return None, _cut(file)
-
-
-def _cut(file: Any) -> int | None:
-    cut = (file.metadata.metadata or {}).get(_CUT)
-    return None if cut is None else int(cut)
-
-
-def _segment(path: Path, problems: list[str]) -> Any:
+def _segment(place: Place, file: str, problems: list[str]) -> Any:
     """The complete batches of a segment; a recorder that was killed left its end open."""
     pa = arrow()
     batches, schema = [], None
     try:
-        # All of it at once: lengths in a damaged file then meet the end of the buffer.
-        with pa.ipc.open_stream(pa.py_buffer(path.read_bytes())) as stream:
+        with place.open(file) as raw:
+            # All of it at once: lengths in a damaged file then meet the end of the buffer.
+            read = pa.py_buffer(raw.read())
+        with pa.ipc.open_stream(read) as stream:
             schema = stream.schema
             for batch in stream:
                 batch.validate(full=True)
                 batches.append(batch)
     except Exception as error:
         rows = sum(batch.num_rows for batch in batches)
-        problems.append(f"spool/{path.name} ends within a batch after {rows} rows: {error}")
+        problems.append(f"{file} ends within a batch after {rows} rows: {error}")
     return None if schema is None else pa.Table.from_batches(batches, schema)
-
-
-def _later(frame: Any, cut: int) -> Any:
-    import pyarrow.compute
-
-    return frame.filter(pyarrow.compute.greater(frame.column("boot_ns"), cut))
 
 
 def _last_of_each(frame: Any, key: str) -> Any:
@@ -202,6 +207,6 @@ def _last_of_each(frame: Any, key: str) -> Any:
 
 
 def _in_order(frame: Any) -> Any:
-    times = frame.column("boot_ns").to_pylist()
+    times = frame.column(_TIME).to_pylist()
     order = sorted(range(len(times)), key=times.__getitem__)
     return frame if order == list(range(len(times))) else frame.take(order)

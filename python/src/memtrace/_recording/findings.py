@@ -6,38 +6,54 @@ Nothing of it is worked out here, so that a notebook never disagrees with the re
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .._errors import FindingsError
 from . import files
+from .part import ALWAYS, Stretch
 from .table import Table
+
+if TYPE_CHECKING:
+    from .places import Place
 
 NAMES = ("phase", "role_mem")
 _OF = b"memtrace.findings_of"
 
 
-def read(directory: Path, name: str) -> Table:
+def read(
+    place: Place, name: str, columns: Sequence[str] | None = None, stretch: Stretch = ALWAYS
+) -> Table:
     """Reads such a table, whole or not at all: they can be made again."""
-    parts = files.parts(directory / name)
-    # A name that begins with `-` would be an option.
-    given = f"./{directory}" if str(directory).startswith("-") else directory
-    how = f"save them with: memtrace report --save-findings {given}"
+    parts = files.parts(place, name)
+    how = _how(place)
     if not parts:
-        raise FindingsError(f"the findings of {directory} are not saved; {how}")
+        raise FindingsError(f"the findings of {place} are not saved; {how}")
     problems: list[str] = []
-    table = files.read(directory, name, problems)
+    table = files.read(place, name, problems, columns, stretch)
     if problems:
-        raise FindingsError(f"of the findings of {directory}, {problems[0]}; {how}")
-    if any(files.metadata(path, _OF) != _state(directory) for path in parts):
-        raise FindingsError(f"the findings saved in {directory} are of another recording; {how}")
+        raise FindingsError(f"of the findings of {place}, {problems[0]}; {how}")
+    if any(files.text_of(place, file, _OF) != _state(place) for file in parts):
+        raise FindingsError(f"the findings saved in {place} are of another recording; {how}")
     return table
 
 
-def _state(directory: Path) -> str:
+def _how(place: Place) -> str:
+    if place.is_remote:
+        return (
+            "`memtrace record` saves them when it closes a recording; else save them where it is "
+            "made, with memtrace report --save-findings, and push it again"
+        )
+    # A name that begins with `-` would be an option.
+    given = f"./{place}" if str(place).startswith("-") else place
+    return f"save them with: memtrace report --save-findings {given}"
+
+
+def _state(place: Place) -> str:
     """What the recording is now: a checksum of run.json, and of its files and their sizes."""
-    state = zlib.crc32((directory / "run.json").read_bytes())
-    for name in files.tables_in(directory):
-        for path in files.parts(directory / name) if name not in NAMES else ():
-            line = f"\n{name}/{path.name} {path.stat().st_size}"
+    state = zlib.crc32(place.run_json())
+    for name in files.tables_in(place):
+        for file in files.parts(place, name) if name not in NAMES else ():
+            line = f"\n{file} {place.size(file)}"
             state = zlib.crc32(line.encode(), state)
     return f"{state:08x}"

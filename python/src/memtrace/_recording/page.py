@@ -19,9 +19,9 @@ class Page(NamedTuple):
     """Its text."""
 
     @classmethod
-    def of(cls, directory: Path) -> Page:
-        """Has the page made. `FileNotFoundError` without the program, `RuntimeError` with its words
-        where it fails."""
+    def of(cls, recording: Path | str) -> Page:
+        """Has the page made of the recording in a directory, or at an address. `FileNotFoundError`
+        without the program, `RuntimeError` with its words where it fails."""
         wanted = os.environ.get(_PROGRAM) or "memtrace"
         program = shutil.which(wanted)
         if program is None:
@@ -29,7 +29,8 @@ class Page(NamedTuple):
                 f"there is no program {wanted}: install memtrace, or name it in {_PROGRAM}"
             )
         # A name that begins with `-` would be an option.
-        words = [program, "report", "--format", "html", os.path.join(".", directory)]
+        given = recording if isinstance(recording, str) else os.path.join(".", recording)
+        words = [program, "report", "--format", "html", given]
         made = subprocess.run(words, capture_output=True, check=False)
         if made.returncode != 0:
             raise RuntimeError(made.stderr.decode(errors="replace").strip())

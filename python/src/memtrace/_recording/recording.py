@@ -5,17 +5,26 @@ from __future__ import annotations
 import datetime
 import json
 import os
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._errors import FindingsError
 from . import files, findings, gpus, page, pictures, processes, steps
 from .clock import Clock, Moment, length_ns
+from .part import ALWAYS, Stretch
+from .places import Folder, place_of
 from .processes import Process
 from .table import Table
 
+if TYPE_CHECKING:
+    from .places import Place
+
 _AMOUNTS = steps.AMOUNTS
+_MEM = ("boot_ns", "upid", "source", *_AMOUNTS)
+# A process that does not change has a row every 10 s, and the recorder may be late.
+_KEYFRAME_NS = 15_000_000_000
 _ROLE = (
     ("name", "string"),
     ("framework", "string"),
@@ -46,13 +55,21 @@ class Recording:
     each a `Table`. What can't be read is in `problems`; look there before you conclude
     anything from an absence. Sums of RSS over processes count pages that they
     share in each of them, and so are upper bounds.
+
+    At an address only what is asked for is fetched; `read` asks for some columns, or some time.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str] | Place) -> None:
+        self._place = place_of(path) if isinstance(path, (str, os.PathLike)) else path
+        self.path: Path | Any = str(self._place)
+        if isinstance(self._place, Folder):
+            self.path = self._place.path
+        """Its directory, or its address."""
         try:
-            text = (self.path / "run.json").read_text()
+            text = self._place.run_json()
         except OSError as error:
+            if self._place.is_remote and not isinstance(error, FileNotFoundError):
+                raise
             raise FileNotFoundError(f"{self.path} is not a recording: {error}") from error
         self.run: dict[str, Any] = json.loads(text)
         """What was recorded, where and how: run.json."""
@@ -82,13 +99,13 @@ class Recording:
 
         All of the recording is looked at for it, once: tables that nobody has asked for yet
         are read to their end, a part at a time, and not kept; parts are held against their
-        checksums.
+        checksums. At an address it is only what was met in what was fetched.
         """
-        if not self._is_checked:
+        if not self._is_checked and not self._place.is_remote:
             self._is_checked = True
             for name in self.tables:
                 if name not in self._tables:
-                    files.check(self.path, name, self._problems)
+                    files.check(self._place, name, self._problems)
         return self._problems
 
     @property
@@ -97,7 +114,7 @@ class Recording:
         state of the recording are not among them, and `problems` says so."""
         return [
             name
-            for name in files.tables_in(self.path)
+            for name in files.tables_in(self._place)
             if name not in findings.NAMES or self._has_finding(name)
         ]
 
@@ -116,14 +133,62 @@ class Recording:
     def __getitem__(self, name: str) -> Table:
         if name not in self._tables:
             if name in findings.NAMES:
-                self._tables[name] = findings.read(self.path, name)
-            elif name in files.tables_in(self.path):
-                # What was found by the check is not told twice.
-                told: list[str] = [] if self._is_checked else self._problems
-                self._tables[name] = files.read(self.path, name, told)
+                self._tables[name] = findings.read(self._place, name)
             else:
-                raise KeyError(f"no table {name!r}; there are: {', '.join(self.tables)}")
+                self._tables[name] = self._fetched(name)
         return self._tables[name]
+
+    def read(
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        *,
+        since: Moment | None = None,
+        until: Moment | None = None,
+    ) -> Table:
+        """A table, or these columns of it, or the rows of a stretch, both ends included; moments
+        are as those of `at`.
+
+        Of its files no more is read than that: the columns, of those row groups that can have rows
+        of the stretch. ``recording.read("role_mem", ["boot_ns", "name", "rss_bytes"])`` is the
+        curves of all roles. What a process held when the stretch begins is a row before it, ten
+        seconds at most. A stretch outside of the recording has no rows.
+        """
+        table = self._chosen(name, columns, since, until)
+        table.check_columns(columns)
+        return table
+
+    def _chosen(
+        self,
+        name: str,
+        columns: Sequence[str] | None,
+        since: Moment | None,
+        until: Moment | None,
+    ) -> Table:
+        """The same, with those of the columns that there are."""
+        if columns is None and since is None and until is None:
+            return self[name]
+        if isinstance(columns, str):
+            raise TypeError(f"columns is a list of names: [{columns!r}]")
+        low, high = (
+            None if one is None else self._peak_ns() if one == "peak" else self._clock.boot_of(one)
+            for one in (since, until)
+        )
+        if name in findings.NAMES:
+            return findings.read(self._place, name, columns, (low, high))
+        return self._fetched(name, columns, (low, high))
+
+    def _fetched(
+        self, name: str, columns: Sequence[str] | None = None, stretch: Stretch = ALWAYS
+    ) -> Table:
+        if name not in files.tables_in(self._place):
+            raise KeyError(f"no table {name!r}; there are: {', '.join(self.tables)}")
+        told: list[str] = []
+        table = files.read(self._place, name, told, columns, stretch)
+        # What was found by the check is not told twice.
+        for problem in told if not self._is_checked else ():
+            self._note(problem)
+        return table
 
     def __getattr__(self, name: str) -> Table:
         if name.startswith("_"):
@@ -134,11 +199,11 @@ class Recording:
             raise AttributeError(error.args[0]) from None
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *files.tables_in(self.path)]
+        return [*super().__dir__(), *files.tables_in(self._place)]
 
     def __repr__(self) -> str:
         seconds = (self.end_ns - self.start_ns) / 1e9
-        return f"<Recording {self.path.name}: {seconds:.1f} s, {', '.join(self.tables)}>"
+        return f"<Recording {self._place.name}: {seconds:.1f} s, {', '.join(self.tables)}>"
 
     @property
     def start_ns(self) -> int:
@@ -265,17 +330,44 @@ class Recording:
 
     @cached_property
     def _clock(self) -> Clock:
-        mem = self._table_or_none("mem")
+        is_closed = self.run.get("state") == "closed"
+        mem = None if is_closed else self._rows_of_mem(("boot_ns",))
         return Clock(self.run, max(mem.column("boot_ns") if mem else [], default=None))
 
     @cached_property
     def _curves(self) -> dict[int, steps.Steps]:
-        process, mem = self["process"], self["mem"]
+        return self._curves_of(self._rows_of_mem(_MEM) or self["mem"])
+
+    def _curves_of(self, mem: Table) -> dict[int, steps.Steps]:
+        process = self["process"]
         ends = zip(process.column("upid"), process.column("exit_boot_ns"))
         amounts = zip(*(steps.from_zero(mem.column(name)) for name in _AMOUNTS))
         rows = zip(*(mem.column(name) for name in ("boot_ns", "upid", "source")), amounts)
         known = {upid: end for upid, end in ends if end is not None}
         return steps.curves(rows, known, self._peaks_of_processes())
+
+    def _curves_near(self, time: int) -> dict[int, steps.Steps]:
+        """The curves as far as they tell what was held at a time: of a recording at an address no
+        more is fetched than has a row of each process that lived then."""
+        is_closed = self.run.get("state") == "closed"
+        if "_curves" in self.__dict__ or not self._place.is_remote or not is_closed:
+            return self.curves()
+        process = self["process"]
+        lives = zip(*map(process.column, ("upid", "start_boot_ns", "exit_boot_ns")))
+        alive = {
+            upid
+            for upid, start, end in lives
+            if (start is None or start <= time) and (end is None or end > time)
+        }
+        since = time - _KEYFRAME_NS
+        while True:
+            mem = self._fetched("mem", _MEM, (since, time))
+            sources = zip(mem.column("upid"), mem.column("source"))
+            # What a process measured of itself adds to a row before.
+            known = {upid for upid, source in sources if source != "self"}
+            if since <= self.start_ns or alive <= known:
+                return self._curves_of(mem)
+            since = time - 8 * (time - since)
 
     def _peaks_of_processes(self) -> dict[int, int | None]:
         """The kernel's marks of the highest RSS, by upid, where they are no lower bounds."""
@@ -301,7 +393,13 @@ class Recording:
         return total.times[max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)]
 
     def _table_or_none(self, name: str) -> Table | None:
-        return self[name] if name in files.tables_in(self.path) else None
+        return self[name] if name in files.tables_in(self._place) else None
+
+    def _rows_of_mem(self, columns: Sequence[str]) -> Table | None:
+        """These columns of `mem`, if only they have to be fetched, else all of it."""
+        if "mem" in self._tables or not self._place.is_remote:
+            return self._table_or_none("mem")
+        return self._fetched("mem", columns) if "mem" in files.tables_in(self._place) else None
 
     @cached_property
     def _processes(self) -> dict[int, Process]:
@@ -327,7 +425,7 @@ class Recording:
     def _at(self, time: int) -> Table:
         held = [
             (self._process(upid), amounts)
-            for upid, curve in self.curves().items()
+            for upid, curve in self._curves_near(time).items()
             for amounts in (curve.at(time),)
             if amounts is not None and amounts is not steps.NOTHING
         ]

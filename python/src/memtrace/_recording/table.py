@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,6 +77,12 @@ class Table:
             return [None] * len(self)
         values: list[Any] = _in_microseconds(self._frame.select([name])).column(0).to_pylist()
         return values
+
+    def check_columns(self, names: Sequence[str] | None) -> None:
+        """`KeyError` for the first of these that it does not have."""
+        for name in names or ():
+            if name not in self.columns:
+                raise KeyError(f"no column {name!r} in the table {self.name!r}")
 
     def to_arrow(self) -> pyarrow.Table:
         """As a pyarrow.Table."""
