@@ -104,6 +104,15 @@ class Bucket:
         with ThreadPoolExecutor(_READERS) as readers:
             yield from readers.map(make, items)
 
+    def check(self) -> None:
+        """`FileNotFoundError` where there is no such bucket; what is not there lists as empty."""
+        import pyarrow.fs
+
+        with _said(self._address, self._credentials):
+            bucket = self._files.get_file_info(self._path.partition("/")[0])
+        if bucket.type == pyarrow.fs.FileType.NotFound:
+            raise FileNotFoundError(_no_bucket(self._address))
+
     def look_again(self) -> None:
         """Lists it anew when it is asked for next."""
         self._listed = None
@@ -215,6 +224,10 @@ _UNREACHED = (
 _FAILED = ("aws error", "azure error", "google cloud storage")
 
 
+def _no_bucket(shown: str) -> str:
+    return f"the bucket of {shown} does not exist: make it, or check its name"
+
+
 @contextlib.contextmanager
 def _said(shown: str, credentials: str) -> Iterator[None]:
     """Errors in words that name the way out."""
@@ -228,8 +241,7 @@ def _said(shown: str, credentials: str) -> Iterator[None]:
             return any(word in plain for word in words)
 
         if has(_NO_BUCKET):
-            told = f"the bucket of {shown} does not exist: make it, or check its name"
-            raise FileNotFoundError(told) from error
+            raise FileNotFoundError(_no_bucket(shown)) from error
         if has(_EXPIRED):
             told = f"the credentials for {shown} have expired: {credentials}"
             raise PermissionError(told) from error

@@ -78,6 +78,9 @@ class Folder:
                 raise OSError(f"{path} is no file")
             return opened.read(_RUN_BYTES_MAX)
 
+    def check(self) -> None:
+        """There is always a file system for what is in it."""
+
     def look_again(self) -> None:
         """Nothing is kept of what is in it."""
 

@@ -48,6 +48,7 @@ def opened(path: str | os.PathLike[str]) -> Recording | Run:
 
 def _absent(place: Place) -> str:
     """That there is nothing at an address, and what there is beside it."""
+    place.check()
     told = f"there is nothing at {place}"
     above, _, name = str(place).rpartition("/")
     key = re.match(r"(run|host|rec)=", name)
