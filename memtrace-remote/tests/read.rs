@@ -7,7 +7,7 @@ use common::recording::info;
 use common::s3::S3;
 use memtrace::model::tables::{MemRow, ProcessRow, RoleMemRow};
 use memtrace::model::{BootNs, Bytes, DurationNs, Finding, RunState, Upid, WallNs};
-use memtrace::store::{FindingsWriter, Recording, RemoteReader, StoreError, Writer};
+use memtrace::store::{FindingsWriter, Recording, RemoteReader, Root, StoreError, Writer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -142,6 +142,36 @@ fn the_curve_of_a_role_takes_a_small_part_of_the_bytes() {
         fetched as f64 / all as f64 * 100.0
     );
     assert!(fetched < all * 4 / 5);
+}
+
+#[test]
+fn a_run_that_is_named_is_opened_without_a_look_at_the_others() {
+    let s3 = S3::start();
+    for run in 0..100 {
+        for host in ["node1", "node2"] {
+            let place = format!("root/run={run}/host={host}/rec=20261123T121913Z");
+            s3.put(&format!("{place}/run.json"), "{}");
+        }
+    }
+    let asked = || s3.state.done.lock().unwrap().split_off(0);
+    let open = |run: &str| {
+        let reader = reader(&s3, "s3://bucket/root");
+        Root::open_remote(reader, Some(run)).unwrap().unwrap()
+    };
+    let (places, refused) = open("42").recordings("42").unwrap();
+    assert_eq!((places.len(), refused.len()), (2, 0));
+    let asked_for_one = asked();
+    // The run twice, and each of its hosts.
+    assert_eq!(asked_for_one.len(), 4, "{asked_for_one:?}");
+    assert!(
+        asked_for_one
+            .iter()
+            .all(|(_, of, _)| of.starts_with("root/run=42/"))
+    );
+    // Where there is no such run, the names of all are told.
+    let whole = open("none");
+    assert_eq!(whole.run_names().unwrap().len(), 100);
+    assert!(asked().len() > 20);
 }
 
 #[test]

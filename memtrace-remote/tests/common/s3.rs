@@ -31,7 +31,7 @@ pub struct State {
     /// Of 100 requests so many fail, each in another way.
     pub faults_percent: AtomicU64,
     requests: AtomicU64,
-    /// What was asked and done: method, key, status.
+    /// What was asked and done: method, key (of a listing its prefix), status.
     pub done: Mutex<Vec<(Method, String, u16)>>,
     /// Bytes of objects that were sent out.
     pub sent_bytes: AtomicU64,
@@ -225,8 +225,10 @@ async fn handle(state: &State, request: Request<Incoming>) -> Answer {
     let is_named = method != Method::POST || query.contains_key("uploadId");
     if is_named && !query.contains_key("partNumber") {
         let status = response.status().as_u16();
+        let prefix = query.get("prefix").map_or("", String::as_str);
+        let of = if key.is_empty() { prefix } else { key };
         let mut done = state.done.lock().unwrap();
-        done.push((method, key.to_owned(), status));
+        done.push((method, of.to_owned(), status));
     }
     Ok(response)
 }

@@ -45,30 +45,53 @@ pub struct Placed {
 pub type NewestOf = (String, String);
 
 impl Root {
-    /// The folder of recordings at a path; `None` where there is something else, such as a
-    /// recording.
+    /// The folder of recordings at a path, or of a run below it; `None` where there is something
+    /// else, such as a recording. Where there is no such run it is the folder itself.
     ///
     /// # Errors
     /// When the directory can't be listed.
-    pub fn open(path: &Path) -> Result<Option<Self>, StoreError> {
+    pub fn open(path: &Path, run: Option<&str>) -> Result<Option<Self>, StoreError> {
         let Ok(dir) = Dir::open(path) else {
             return Ok(None);
         };
         let path = path.canonicalize();
-        Self::of(Folder::Dir(Arc::new(dir)), &path.unwrap_or_default())
+        Self::of(Folder::Dir(Arc::new(dir)), &path.unwrap_or_default(), run)
     }
 
     /// The same at an address.
     ///
     /// # Errors
     /// When it can't be listed.
-    pub fn open_remote(reader: Arc<RemoteReader>) -> Result<Option<Self>, StoreError> {
+    pub fn open_remote(
+        reader: Arc<RemoteReader>,
+        run: Option<&str>,
+    ) -> Result<Option<Self>, StoreError> {
         let path = PathBuf::from(reader.address());
         let below = String::new();
-        Self::of(Folder::Remote { reader, below }, &path)
+        Self::of(Folder::Remote { reader, below }, &path, run)
     }
 
-    fn of(folder: Folder, path: &Path) -> Result<Option<Self>, StoreError> {
+    fn of(folder: Folder, path: &Path, run: Option<&str>) -> Result<Option<Self>, StoreError> {
+        match run.and_then(|run| Self::of_run(&folder, run)) {
+            Some(of_run) => Ok(Some(of_run)),
+            None => Self::of_folder(folder, path),
+        }
+    }
+
+    /// A run of a root. Others are not looked at: a bucket may have very many.
+    fn of_run(root: &Folder, run: &str) -> Option<Self> {
+        let name = run.parse::<PlaceName>().ok()?;
+        let folder = root.below(&format!("{RUN}{name}")).ok()?;
+        let names = folder.names().ok()?;
+        let has_hosts = names.iter().any(|name| key_part(name, HOST).is_some());
+        let run = run.to_owned();
+        has_hosts.then_some(Self {
+            folder,
+            level: Level::Run { run },
+        })
+    }
+
+    fn of_folder(folder: Folder, path: &Path) -> Result<Option<Self>, StoreError> {
         let names = folder.names()?;
         if names.iter().any(|name| name == RUN_FILE) {
             return Ok(None);
@@ -252,19 +275,28 @@ mod tests {
             "run=c",
             "other",
         ]);
-        let root = Root::open(dir.path()).unwrap().expect("a root");
+        let root = Root::open(dir.path(), None).unwrap().expect("a root");
         let (runs, _) = root.runs().unwrap();
         let names: Vec<&str> = runs.iter().map(|(run, _)| &**run).collect();
         assert_eq!(names, ["a", "b"]);
         let (all, _) = root.recordings("a").unwrap();
         assert_eq!(all.len(), 3);
         for (below, count) in [("run=a", 3), ("run=a/host=n1", 2)] {
-            let part = Root::open(&dir.path().join(below)).unwrap().expect("one");
+            let part = Root::open(&dir.path().join(below), None)
+                .unwrap()
+                .expect("one");
             let (places, _) = part.recordings("a").unwrap();
             assert_eq!(places, all[..count], "{below}");
             assert_eq!(part.runs().unwrap().0[0].0, "a");
             let paths = places.iter().map(|place| part.path_of(place));
             assert!(paths.into_iter().all(|path| path.is_dir()));
+        }
+        let by_name = Root::open(dir.path(), Some("a")).unwrap().expect("a run");
+        assert_eq!(by_name.run_names().unwrap(), ["a"]);
+        assert_eq!(by_name.recordings("a").unwrap().0, all);
+        for absent in ["c", "nowhere", "../other"] {
+            let whole = Root::open(dir.path(), Some(absent)).unwrap();
+            assert_eq!(whole.expect("the root").run_names().unwrap().len(), 3);
         }
         let path = dir.path().join("run=a/host=n2/rec=20261123T121914Z");
         assert_eq!(Placed::of_path(&path).as_ref(), all.last());
@@ -274,11 +306,15 @@ mod tests {
     fn a_recording_is_no_root_and_a_link_is_not_followed() {
         let dir = root(&["run=a/host=n1/rec=20261123T121913Z", "rec"]);
         std::fs::write(dir.path().join("rec/run.json"), "{}").unwrap();
-        assert!(Root::open(&dir.path().join("rec")).unwrap().is_none());
-        assert!(Root::open(&dir.path().join("nowhere")).unwrap().is_none());
+        assert!(Root::open(&dir.path().join("rec"), None).unwrap().is_none());
+        assert!(
+            Root::open(&dir.path().join("nowhere"), None)
+                .unwrap()
+                .is_none()
+        );
         let link = dir.path().join("run=a/host=n2");
         std::os::unix::fs::symlink(dir.path().join("run=a/host=n1"), link).unwrap();
-        let root = Root::open(dir.path()).unwrap().expect("a root");
+        let root = Root::open(dir.path(), None).unwrap().expect("a root");
         let (places, refused) = root.recordings("a").unwrap();
         assert_eq!((places.len(), refused.len()), (1, 1));
         std::fs::remove_dir_all(dir.path().join("run=a/host=n1")).unwrap();

@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
     let path = args.recording.as_deref().unwrap_or(Path::new("."));
     let shown = path.display().to_string();
     let doing = || format!("failed to look for recordings in {}", visible(&shown));
-    if let Some(root) = root_at(path).with_context(doing)? {
+    if let Some(root) = root_at(path, args.hosts.run.as_deref()).with_context(doing)? {
         check(args)?;
         let found = reduced(&root, &args.hosts, &shown).with_context(doing)?;
         if args.hosts.reduce {
@@ -216,7 +216,7 @@ fn write_lines(args: &Args, found: &Found) -> anyhow::Result<()> {
 /// Why a recording with a place below a root can't be read, as the report of that root would say.
 fn unread_at(dir: &Path) -> Option<Unread> {
     let placed = Placed::of_path(dir)?;
-    let host = root_at(dir.parent()?).ok()??;
+    let host = root_at(dir.parent()?, None).ok()??;
     let error = reduce_one(&host, &placed).err()?;
     Some(Unread {
         place: place_of(&placed),
@@ -242,11 +242,12 @@ fn expected_hosts(list: &str) -> anyhow::Result<Vec<String>> {
     Ok(hosts.into_iter().map(String::from).collect())
 }
 
-/// The root at a path or an address; `None` where something else is there.
-fn root_at(path: &Path) -> anyhow::Result<Option<Root>> {
+/// The root at a path or an address, or the run of it that is meant; `None` where something else is
+/// there.
+fn root_at(path: &Path, run: Option<&str>) -> anyhow::Result<Option<Root>> {
     let root = match address_of(path) {
-        Some(address) => Root::open_remote(reader(address)?.into()),
-        None => Root::open(path),
+        Some(address) => Root::open_remote(reader(address)?.into(), run),
+        None => Root::open(path, run),
     };
     Ok(root?)
 }
