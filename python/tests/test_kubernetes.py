@@ -102,6 +102,15 @@ def test_no_container_is_privileged_and_only_recordings_are_written() -> None:
     written = {mount["name"] for mount in record["volumeMounts"] if not mount.get("readOnly")}
     assert written == {"recordings", "run"}
     assert [mount["name"] for mount in push["volumeMounts"]] == ["recordings"]
+    paths = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
+    # What names pods is where the recorder looks for it.
+    source = (BASE.parents[1] / "memtrace/src/collect/pods.rs").read_text()
+    (logs,) = re.findall(r'const LOGS: &str = "(.*)";', source)
+    folders = re.findall(r'const (?:PODS|CONTAINERS): &str = "(.*)";', source)
+    assert len(folders) == 2
+    for folder in folders:
+        (mount,) = (m for m in record["volumeMounts"] if m["mountPath"] == f"{logs}/{folder}")
+        assert mount["readOnly"] is True and paths[mount["name"]] == mount["mountPath"]
 
 
 def built(directory: Path) -> list[dict[str, Any]]:

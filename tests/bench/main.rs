@@ -4,6 +4,7 @@
 // The table is its purpose.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod address;
 mod attribution;
 mod carried;
 mod cost;
@@ -20,6 +21,10 @@ mod marks;
 mod measured;
 mod python;
 mod reading;
+/// The object server that the tests of `memtrace-remote` have.
+#[path = "../../memtrace-remote/tests/common/s3.rs"]
+#[allow(dead_code, clippy::unwrap_used, clippy::expect_used)]
+mod s3;
 mod stats;
 mod storms;
 mod swarm;
@@ -85,6 +90,7 @@ const BENCHES: &[&[Bench]] = &[
     reading::BENCHES,
     hosts::BENCHES,
     carried::BENCHES,
+    address::BENCHES,
     traces::BENCHES,
     day::BENCHES,
 ];

@@ -43,6 +43,7 @@ mod pass;
 mod peak;
 mod perfetto;
 mod phases;
+mod pods;
 mod process;
 mod process_table;
 mod process_tree;

@@ -67,6 +67,10 @@ pub struct Process {
     pub cgroup: Option<Arc<str>>,
     /// Its container.
     pub container_id: Option<Arc<str>>,
+    /// Its pod of Kubernetes, `namespace/name`.
+    pub pod: Option<Arc<str>>,
+    /// The name of its container in that pod.
+    pub container: Option<Arc<str>>,
     /// When it started.
     pub start: Instant,
     /// When the recording first saw it.

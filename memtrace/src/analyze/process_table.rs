@@ -112,6 +112,8 @@ impl ProcessTable {
             uid: None,
             cgroup: None,
             container_id: None,
+            pod: None,
+            container: None,
             start: Instant::unsettled(boot_ns),
             first_seen: Instant::unsettled(boot_ns),
             first_seen_by: None,
@@ -323,6 +325,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
     };
     let (exe, cmdline) = (keep(&row.exe), keep(&row.cmdline));
     let (cgroup, container_id) = (keep(&row.cgroup), keep(&row.container_id));
+    let (pod, container) = (keep(&row.pod), keep(&row.container));
     let comm = texts.intern(&row.comm);
     let role = row.role.clone().map(|role| Role {
         framework: row.framework.clone(),
@@ -355,6 +358,8 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         uid: row.uid,
         cgroup,
         container_id,
+        pod,
+        container,
         start: Instant::unsettled(row.start_boot_ns),
         first_seen: Instant::unsettled(row.first_seen_boot_ns),
         first_seen_by: row.first_seen_by,

@@ -24,6 +24,8 @@ pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]
 pub mod oom;
+#[cfg(target_os = "linux")]
+mod pods;
 mod process_table;
 #[cfg(target_os = "linux")]
 pub mod procfs;
@@ -41,6 +43,8 @@ mod targets;
 
 pub use ceiling::{Ceiling, Part, Share};
 pub use container::container_id;
+#[cfg(target_os = "linux")]
+pub use pods::PodCollector;
 pub use process_table::{
     Birth, End, NAME_BYTES_KEPT, Peak, Process, ProcessTable, RoleDeclaration, exit_row,
 };

@@ -183,6 +183,8 @@ impl ProcessTable {
             row.uid = parent.row.uid;
             row.cgroup.clone_from(&parent.row.cgroup);
             row.container_id.clone_from(&parent.row.container_id);
+            row.pod.clone_from(&parent.row.pod);
+            row.container.clone_from(&parent.row.container);
         }
         self.by_tgid.insert(birth.tgid, upid);
         let process = Process {

@@ -16,6 +16,7 @@ mod load;
 mod mark;
 mod mark_rules;
 mod place;
+mod pod;
 mod question;
 mod roles;
 mod run;
@@ -42,6 +43,7 @@ pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
 };
 pub use place::{PlaceName, PlaceNameError, RunPlace};
+pub use pod::pod_of_cgroup;
 pub use question::{
     DescendantsAnswer, DescendantsQuestion, DescendantsSource, QUESTION_BYTES_MAX,
     QUESTION_SOCKET_SUFFIX,

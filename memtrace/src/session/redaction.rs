@@ -130,11 +130,13 @@ mod tests {
         ("diag", "detail"),
     ];
     /// Names: of programs, files, groups, devices, roles and runs.
-    const NAMES: [(&str, &str); 28] = [
+    const NAMES: [(&str, &str); 30] = [
         ("process", "comm"),
         ("process", "exe"),
         ("process", "cgroup"),
         ("process", "container_id"),
+        ("process", "pod"),
+        ("process", "container"),
         ("process", "role"),
         ("process", "framework"),
         ("process", "rank"),

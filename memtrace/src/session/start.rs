@@ -16,7 +16,7 @@ use crate::collect::procfs::{self, ProcfsBackend, ProcfsOptions, descriptor_limi
 use crate::collect::smaps::{SmapsCollector, SmapsOptions};
 use crate::collect::sysinfo::SysinfoBackend;
 #[cfg(target_os = "linux")]
-use crate::collect::{Ceiling, RayDrivers};
+use crate::collect::{Ceiling, PodCollector, RayDrivers};
 use crate::collect::{Collector, ProcessTable, Targets, Tick};
 use crate::host::{Backend, HostFacts, Plan, PlanError};
 #[cfg(target_os = "linux")]
@@ -373,6 +373,9 @@ impl Request<'_> {
             let has_same_ids = has_same_ids(backend, self.facts);
             let proc = has_same_ids.then_some(Path::new("/proc"));
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone(), proc)));
+        }
+        if let Some(pods) = PodCollector::find() {
+            collectors.push(Box::new(pods));
         }
         if backend != Backend::Sysinfo {
             let is_about_ray = matches!(

@@ -261,9 +261,13 @@ fn oom_chain() -> Vec<Member> {
         }
         (run, tgid)
     };
-    let pod = "/kubepods/pod7f3a/trainer";
+    let pod = "/kubepods/pod7f3a2c1e-0d1e-4f6a-9b7c-2d3e4f5a6b7c/trainer";
     let (mut first, killed) = job(1);
-    first.edit(killed, |row| row.cgroup = Some(pod.into()));
+    first.edit(killed, |row| {
+        row.cgroup = Some(pod.into());
+        row.pod = Some("ml/trainer-1".into());
+        row.container = Some("main".into());
+    });
     for (at, current) in [(20.0, 12.0), (60.0, 38.0), (90.0, 55.0)] {
         first.cgroup(at, pod, [current, current - 0.5, 0.0], Some(gib(56.0)));
     }

@@ -140,9 +140,13 @@ fn oom_kill() -> Script {
         }
     }
     run.mem(510, 70.0, [9_318.0, 110.0, 1_024.0]);
-    let pod = "/kubepods/burstable/pod7f3a/trainer";
+    let pod = "/kubepods/burstable/pod7f3a2c1e-0d1e-4f6a-9b7c-2d3e4f5a6b7c/trainer";
     for tgid in (600..616).chain([510]) {
-        run.edit(tgid, |process| process.cgroup = Some(pod.into()));
+        run.edit(tgid, |process| {
+            process.cgroup = Some(pod.into());
+            process.pod = Some("ml/trainer-0".into());
+            process.container = Some("main".into());
+        });
     }
     for (at, current) in [(22.0, 31.0), (32.0, 35.0), (82.0, 60.0), (92.0, 64.0)] {
         run.cgroup(at, pod, [current, current - 2.5, 1.0], Some(gib(64.0)));

@@ -109,7 +109,7 @@ fn happened(report: &RunReport) -> Option<String> {
     let limit = first
         .cgroup
         .as_ref()
-        .map(|path| format!(", at the limit of cgroup {path}"));
+        .map(|path| format!(", at the limit of {}", group(path, first.pod.as_deref())));
     let mut told = format!(
         "{} was first: {}{}{}",
         who(first),
@@ -305,10 +305,18 @@ fn nearest(report: &RunReport) -> Option<(&HostLine, Bytes, Bytes)> {
     })
 }
 
+/// A cgroup as a person knows it.
+fn group(path: &str, pod: Option<&str>) -> String {
+    match pod {
+        None => format!("cgroup {path}"),
+        Some(pod) => pod.to_owned(),
+    }
+}
+
 fn limit(report: &RunReport) -> Option<String> {
     let (line, limit, left) = nearest(report)?;
     let of = match &line.limit_cgroup {
-        Some(path) => format!("of cgroup {path}"),
+        Some(path) => format!("of {}", group(path, line.limit_pod.as_deref())),
         None => "of memory".to_owned(),
     };
     let fills = line.left_ns.zip(line.bytes_per_hour).map(|(left, slope)| {

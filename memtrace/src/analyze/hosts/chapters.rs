@@ -110,6 +110,7 @@ pub(super) fn ends_table(report: &RunReport, top: usize) -> Table {
             None => Cell::Absent,
             Some(path) => path.clone().into(),
         })
+        .data("pod", |link| link.pod.clone().unwrap_or_default())
         .data("error_s", |link| Cell::Took(link.error_ns))
         .data("is_after_first", |link| link.is_after_first.to_string())
         .done()
@@ -228,6 +229,9 @@ pub(super) fn hosts_table(report: &RunReport, top: usize) -> Table {
         .flexible("largest", |line| line.largest.clone().unwrap_or_default())
         .data("limit_cgroup", |line| {
             line.limit_cgroup.clone().unwrap_or_default()
+        })
+        .data("limit_pod", |line| {
+            line.limit_pod.clone().unwrap_or_default()
         })
         .data("bytes_per_hour", |line| {
             Cell::known(line.bytes_per_hour).data()

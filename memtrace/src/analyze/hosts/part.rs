@@ -155,6 +155,8 @@ pub(super) struct PartHolder {
 pub(super) struct PartLimit {
     /// The cgroup that sets it; null for the memory of the machine.
     pub(super) cgroup: Option<String>,
+    /// The pod of Kubernetes that it is, or the container in one.
+    pub(super) pod: Option<String>,
     /// How much it is.
     pub(super) limit_bytes: Bytes,
     /// How much of it was left at the peak.
@@ -244,6 +246,8 @@ pub(super) struct PartEnd {
     /// The cgroup whose limit was met, at an OOM kill; null where the machine was out of memory, or
     /// that is unknown.
     pub(super) cgroup: Option<String>,
+    /// The pod of Kubernetes that it is, or the container in one.
+    pub(super) pod: Option<String>,
     /// Who.
     pub(super) name: String,
     /// Its process id.

@@ -185,8 +185,12 @@ fn limit(analysis: &Analysis) -> Option<PartLimit> {
     let (cgroup, limit_bytes, headroom_bytes) =
         limited.chain(node).min_by_key(|(.., headroom)| *headroom)?;
     let trend = time_to_fill(analysis, headroom_bytes);
+    let pod = cgroup
+        .as_deref()
+        .and_then(|path| analysis.pod_in_words(path));
     Some(PartLimit {
         cgroup,
+        pod: pod.as_deref().map(cut),
         limit_bytes,
         headroom_bytes,
         bytes_per_hour: trend.map(|(slope, _)| slope as i64),
@@ -298,10 +302,13 @@ fn ends(analysis: &Analysis) -> (Vec<PartEnd>, usize) {
             .as_deref()
             .or(kill.row.victim_comm.as_deref());
         let rank = victim.and_then(|process| process.role.as_ref()?.rank.as_deref());
+        let memcg = kill.row.memcg.as_deref();
+        let pod = memcg.and_then(|path| analysis.pod_in_words(path));
         PartEnd {
             wall_ns: wall(kill.at),
             is_oom_kill: true,
             cgroup: kill.row.memcg.as_deref().map(cut),
+            pod: pod.as_deref().map(cut),
             name: cut(name.unwrap_or_default()),
             pid: Some(kill.row.victim_tgid),
             rank: rank.map(cut),
@@ -329,6 +336,7 @@ fn ends(analysis: &Analysis) -> (Vec<PartEnd>, usize) {
             wall_ns: process.end.and_then(wall),
             is_oom_kill: process.ending.by_oom_killer() == Some(true),
             cgroup: None,
+            pod: None,
             name: cut(&process.name),
             pid: process.tgid,
             rank: process

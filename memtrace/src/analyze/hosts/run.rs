@@ -149,6 +149,8 @@ pub struct HostLine {
     pub at_job_peak_bytes: Option<Bytes>,
     /// The cgroup whose limit it meets first; null for the memory of the machine.
     pub limit_cgroup: Option<String>,
+    /// The pod of Kubernetes that this is, or the container in one.
+    pub limit_pod: Option<String>,
     /// That limit; null where none is known.
     pub limit_bytes: Option<Bytes>,
     /// What was left of it at its peak.
@@ -222,6 +224,8 @@ pub struct ChainLink {
     pub is_host: bool,
     /// The cgroup whose limit was met.
     pub cgroup: Option<String>,
+    /// The pod of Kubernetes that this is, or the container in one.
+    pub pod: Option<String>,
     /// Who ended; null for a host.
     pub name: Option<String>,
     /// Its process id.

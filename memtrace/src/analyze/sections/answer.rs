@@ -344,6 +344,7 @@ fn limit(analysis: &Analysis) -> Option<String> {
 fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
     let own = &of_tree.row.cgroup;
     let path = of_tree.limited_by.as_ref().unwrap_or(own);
+    let group = analysis.cgroup_in_short(path);
     let mut recorded = analysis.peak.iter().flat_map(|peak| &peak.cgroups);
     let setter = recorded.find(|cgroup| cgroup.row.cgroup == *path);
     let Some(used) = setter.and_then(|setter| setter.row.current_bytes) else {
@@ -352,13 +353,11 @@ fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
             Some(part) => format!(" ({} of it in {own})", bytes(part)),
             None => String::new(),
         };
-        return format!(
-            "{limit}, set by cgroup {path}, of which it is not known what was in use{part}"
-        );
+        return format!("{limit}, set by {group}, of which it is not known what was in use{part}");
     };
     let share = words::share(Some(used), Some(limit));
     let told = format!(
-        "{} of the {} of cgroup {path} were in use at the peak ({share})",
+        "{} of the {} of {group} were in use at the peak ({share})",
         bytes(used),
         bytes(limit)
     );

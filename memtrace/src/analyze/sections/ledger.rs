@@ -48,7 +48,7 @@ pub(in crate::analyze) fn ledger(
     let attribution = told(state)?;
     let mut section = Chapter::new(format!(
         "{} at {}: {} in use{}",
-        scope(&attribution.scope),
+        scope(analysis, &attribution.scope),
         words::after(state.at.offset_ns),
         bytes_or_unknown(attribution.current_bytes),
         read_at(attribution, analysis.info.interval_ns),
@@ -66,7 +66,7 @@ pub(in crate::analyze) fn ledger(
     section.tell(Tone::Quiet, unsure.into_iter().flatten());
     let others = state.attributions.iter();
     let others = others.filter(|other| other.scope != attribution.scope);
-    section.tell(Tone::Plain, others.map(in_short));
+    section.tell(Tone::Plain, others.map(|other| in_short(analysis, other)));
     Some(section)
 }
 
@@ -104,9 +104,9 @@ fn table(attribution: Option<&Attribution>, max: usize) -> Table {
 }
 
 /// Whose ledger, as the first word of a line.
-fn scope(scope: &Scope) -> String {
+fn scope(analysis: &Analysis, scope: &Scope) -> String {
     match scope {
-        Scope::Cgroup(path) => format!("Ledger of cgroup {}", visible(path)),
+        Scope::Cgroup(path) => format!("Ledger of {}", analysis.cgroup_in_words(path)),
         Scope::Node => "Ledger of the node".to_owned(),
     }
 }
@@ -461,7 +461,7 @@ fn unknown_objects(analysis: &Analysis, attribution: &Attribution) -> Option<Str
 }
 
 /// Books that get one line.
-fn in_short(attribution: &Attribution) -> String {
+fn in_short(analysis: &Analysis, attribution: &Attribution) -> String {
     let anon = match attribution.unknown_process_count {
         0 => bytes_or_unknown(attribution.anonymous_bytes),
         _ => words::bytes_at_least(attribution.anonymous_bytes),
@@ -500,7 +500,7 @@ fn in_short(attribution: &Attribution) -> String {
     ));
     format!(
         "{}: {} in use: {}.",
-        scope(&attribution.scope),
+        scope(analysis, &attribution.scope),
         bytes_or_unknown(attribution.current_bytes),
         parts.join(", ")
     )

@@ -139,7 +139,8 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
     let row = &kill.row;
     let because = match (&row.memcg, found.is_of_node) {
         (Some(memcg), _) => format!(
-            "cgroup {memcg} (limit {}) was full",
+            "{} (limit {}) was full",
+            analysis.cgroup_in_short(memcg),
             bytes_or_unknown(row.memcg_limit_bytes)
         ),
         (None, true) => "the machine was out of memory".to_owned(),
@@ -411,11 +412,11 @@ fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
         (None, Some(tgid), comm) => {
             format!("{tgid} {}", comm.as_deref().unwrap_or(words::UNKNOWN))
         }
-        (None, None, _) => return format!("{}.", bound(row)),
+        (None, None, _) => return format!("{}.", bound(analysis, row)),
     };
     format!(
         "{}; the allocation that hit it was made by {trigger}.",
-        bound(row)
+        bound(analysis, row)
     )
 }
 
@@ -428,10 +429,11 @@ fn nodes_of(constraint: &str) -> Option<&'static str> {
     }
 }
 
-fn bound(row: &OomRow) -> String {
+fn bound(analysis: &Analysis, row: &OomRow) -> String {
     match (row.constraint.as_deref(), &row.memcg) {
         (_, Some(memcg)) => format!(
-            "The limit of cgroup {memcg} was hit: {} in use of {}",
+            "The limit of {} was hit: {} in use of {}",
+            analysis.cgroup_in_words(memcg),
             bytes_or_unknown(row.memcg_usage_bytes),
             bytes_or_unknown(row.memcg_limit_bytes)
         ),

@@ -101,7 +101,7 @@ fn head(analysis: &Analysis, life: &Life, process: &Process, view: &View<'_>) ->
             .cgroup
             .as_deref()
             .map_or_else(String::new, |cgroup| {
-                format!("; cgroup {}", visible(cgroup))
+                format!("; {}", analysis.cgroup_in_words(cgroup))
             })
     ));
     TableOf::of(&life.course)

@@ -141,6 +141,10 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
             one.growth.as_ref().map(margin)
         })
         .data("cgroup", |(one, ..)| Cell::known(one.cgroup.as_deref()))
+        .data("pod", |(one, ..)| Cell::known(one.pod.as_deref()))
+        .data("container", |(one, ..)| {
+            Cell::known(one.container.as_deref())
+        })
         .data("cmdline", |(one, ..)| Cell::known(one.cmdline.as_deref()))
         .done()
 }

@@ -104,12 +104,11 @@ fn the_first_lines_say_what_happened_who_held_most_and_what_to_look_at_next() {
         let happened = about("what_happened").expect("the end");
         let concerned = analysis.ooms.iter().find(|kill| !kill.is_elsewhere);
         if let Some(kill) = concerned {
-            let cause = kill
-                .row
-                .memcg
-                .as_deref()
-                .unwrap_or("the machine was out of memory");
-            assert!(happened.text.contains(cause), "{name}: {}", happened.text);
+            let cause = kill.row.memcg.as_deref().map_or_else(
+                || "the machine was out of memory".to_owned(),
+                |memcg| analysis.cgroup_in_short(memcg),
+            );
+            assert!(happened.text.contains(&cause), "{name}: {}", happened.text);
             assert!(happened.text.contains("grew"), "{name}: {}", happened.text);
         }
         assert_eq!(

@@ -152,6 +152,7 @@ impl Apply {
         if row.cgroup != path {
             row.container_id = path.as_deref().and_then(container_id).map(Arc::from);
             row.cgroup = path;
+            (row.pod, row.container) = (None, None);
         }
     }
 

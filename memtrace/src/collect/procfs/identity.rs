@@ -119,8 +119,12 @@ fn memory_cgroup(dir: &ProcDir, buffer: &mut TextBuffer) -> Option<String> {
     (path != "/" || lives()).then_some(path)
 }
 
-/// Writes a cgroup, and the container that its path names, into a row of `process`.
+/// Writes a cgroup, and the container that its path names, into a row of `process`. Another one's pod
+/// is not known yet.
 pub(in crate::collect) fn set_cgroup(row: &mut ProcessRow, cgroup: &str) {
+    if row.cgroup.as_deref() != Some(cgroup) {
+        (row.pod, row.container) = (None, None);
+    }
     set_text(&mut row.container_id, container_id(cgroup));
     set_text(&mut row.cgroup, Some(cgroup));
 }

@@ -30,6 +30,10 @@ table! {
         cgroup: Option<Arc<str>>,
         /// Container id found in the cgroup path; null when there is none.
         container_id: Option<Arc<str>>,
+        /// Pod of Kubernetes, "namespace/name"; null outside of one, and where the node keeps no logs of it.
+        pod: Option<Arc<str>>,
+        /// Name of its container in that pod; null where the node keeps no logs of it.
+        container: Option<Arc<str>>,
         /// What it is to its framework: "worker", "actor Trainer"; the last role of the most weight that its names told since its last exec. Null when no rule knows it (docs/roles.md).
         role: Option<String>,
         /// The framework it belongs to, "vLLM" or "Ray" for example; a helper belongs to the one that started it. Null when none is known.
