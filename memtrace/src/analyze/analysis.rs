@@ -21,7 +21,7 @@ use super::process::Process;
 use super::process_tree::{ProcessTree, bundle_similar};
 use super::roles::{RoleFinding, RoleHolding};
 use super::who::{Who, common_name};
-use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, RunInfo, Target, Tgid, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Order, RunInfo, Target, Tgid, Upid};
 use crate::report::{Cell, words};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -205,7 +205,7 @@ impl Analysis {
     /// The processes by their own peak, the highest first, those of unknown peak last.
     pub fn by_peak(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.processes.len()).collect();
-        order.sort_by_key(|&position| {
+        order.order_by_key(|&position| {
             let peak = self.processes[position].peak.rss_bytes;
             (std::cmp::Reverse(peak), position)
         });
@@ -234,7 +234,7 @@ impl Analysis {
             .chain(single)
             .map(|position| vec![position]);
         let mut lines: Vec<Vec<usize>> = single.chain(bundles).collect();
-        lines.sort_by_key(|members| std::cmp::Reverse(members.first().copied().and_then(peak_of)));
+        lines.order_by_key(|members| std::cmp::Reverse(members.first().copied().and_then(peak_of)));
         lines
     }
 

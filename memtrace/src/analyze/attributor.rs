@@ -15,7 +15,7 @@ use super::surroundings::{CgroupUse, NodeUse, RecorderUse, Uses, is_within};
 use super::who::Who;
 use super::{RowSource, readings_near};
 use crate::model::tables::{PssRow, ShmObjectRow};
-use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Order, Upid};
 use crate::sweep::Amounts;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -170,7 +170,7 @@ impl<'a> Attributor<'a> {
         attribution.ending = ending.collect();
         attribution
             .ending
-            .sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
+            .order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
     }
 
     fn node(&self, node: &NodeUse) -> Attribution {
@@ -220,7 +220,7 @@ impl<'a> Attributor<'a> {
                 None => unknown_process_count += 1,
             }
         }
-        anon.sort_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
+        anon.order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
         let recorder = self.recorder.filter(|recorder| {
             let cgroup = recorder.cgroup.as_deref();
             !recorder.is_recorded
@@ -236,7 +236,7 @@ impl<'a> Attributor<'a> {
         let mut objects: Vec<SharedObject> = objects.map(SharedObject::of).collect();
         let order =
             |object: &SharedObject| (object.in_memory().map(std::cmp::Reverse), object.inode);
-        objects.sort_by_key(order);
+        objects.order_by_key(order);
         let ages = objects.iter().filter_map(|object| {
             let key = (object.device.clone(), object.inode);
             Some(self.boot_ns - *self.readings.amounts_of.get(&key)?)
@@ -248,7 +248,7 @@ impl<'a> Attributor<'a> {
             is_inside && is_some(row.cached_bytes)
         });
         let mut files: Vec<CachedFile> = files.map(CachedFile::of).collect();
-        files.sort_by(|a, b| (b.cached_bytes, &a.path).cmp(&(a.cached_bytes, &b.path)));
+        files.order_by(|a, b| (b.cached_bytes, &a.path).cmp(&(a.cached_bytes, &b.path)));
         let mut attribution = Attribution {
             scope,
             current_bytes: None,

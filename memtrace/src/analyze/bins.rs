@@ -5,7 +5,7 @@
 //! from so much before that second until so much after it.
 
 use super::held::Held;
-use crate::model::{BootNs, Bytes, ClockOffset, ClockReading, DurationNs, WallNs};
+use crate::model::{BootNs, Bytes, ClockOffset, ClockReading, DurationNs, Order, WallNs};
 use std::collections::BTreeMap;
 
 /// How long bins are, in seconds: the first that keeps them below [`BINS_MAX`]. Each is a multiple
@@ -94,7 +94,7 @@ pub(super) struct WallClock {
 impl WallClock {
     /// By readings of the clocks; an error counts only below a bin's length.
     pub(super) fn new(mut readings: Vec<ClockReading>, error: Option<DurationNs>) -> Self {
-        readings.sort_by_key(|reading| reading.boot_ns);
+        readings.order_by_key(|reading| reading.boot_ns);
         let error = error.filter(|error| (0..SECOND_NS).contains(&error.0));
         Self {
             readings,

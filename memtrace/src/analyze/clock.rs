@@ -1,6 +1,6 @@
 //! The span of a recording and its two clocks: offsets since the start, and wall time.
 
-use crate::model::{BootNs, Clock, ClockReading, Clocks, DurationNs, Instant, WallNs};
+use crate::model::{BootNs, Clock, ClockReading, Clocks, DurationNs, Instant, Order, WallNs};
 use crate::report::words;
 use jiff::tz::TimeZone;
 
@@ -23,7 +23,7 @@ impl RunClock {
         observed: Option<(BootNs, BootNs)>,
         is_closed: bool,
     ) -> Self {
-        readings.sort_by_key(|reading| reading.boot_ns);
+        readings.order_by_key(|reading| reading.boot_ns);
         let noted = readings
             .first()
             .zip(readings.last())

@@ -13,7 +13,7 @@ use super::shares::Share;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse, Uses};
 use super::who::{Bundle, Who};
 use crate::model::keys::keys;
-use crate::model::{Bytes, Instant, Kind};
+use crate::model::{Bytes, Instant, Kind, Order};
 use crate::sweep::{Amounts, Totals};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -123,7 +123,7 @@ impl Composition {
             amounts,
         };
         let mut holders: Vec<Holder> = snapshot.held.into_iter().map(holder).collect();
-        holders.sort_by(|a, b| {
+        holders.order_by(|a, b| {
             let order = b.amounts.rss().cmp(&a.amounts.rss());
             order.then(a.process.cmp(&b.process))
         });
@@ -214,7 +214,7 @@ impl Composition {
             .chain(bundles)
             .map(|members| HolderGroup::of(processes, &members))
             .collect();
-        groups.sort_by_key(|group| std::cmp::Reverse(group.totals[Kind::Rss].bytes()));
+        groups.order_by_key(|group| std::cmp::Reverse(group.totals[Kind::Rss].bytes()));
         groups
     }
 }

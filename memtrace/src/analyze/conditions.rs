@@ -13,7 +13,7 @@ use super::RunClock;
 use super::phases::{ConditionSpan, Phase, RoleStretch, UnderLoad};
 use crate::model::label::labels;
 use crate::model::tables::RequestOutcome;
-use crate::model::{BootNs, Bytes, Instant, Label, LoadCondition};
+use crate::model::{BootNs, Bytes, Instant, Label, LoadCondition, Order};
 use crate::sweep::Readings;
 use requests::{Request, before};
 use schemars::JsonSchema;
@@ -328,7 +328,7 @@ fn increments(all: &[Condition]) -> Vec<Vec<Increment>> {
             equal.entry(key).or_default().push((here, place));
         }
         for mut places in equal.into_values() {
-            places.sort_by(|a, b| a.0.total_cmp(&b.0));
+            places.order_by(|a, b| a.0.total_cmp(&b.0));
             for pair in places.windows(2) {
                 let [(from, before), (to, one)] = [pair[0], pair[1]];
                 if from >= to {

@@ -3,7 +3,7 @@
 
 use super::process::Process;
 use crate::model::tables::{TitleRow, TitleSource};
-use crate::model::{BootNs, Role, says_little};
+use crate::model::{BootNs, Order, Role, says_little};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -151,7 +151,7 @@ impl Groups {
                 steps.iter().map(move |&(at, group)| (at, process, group))
             })
             .collect();
-        role_changes.sort_unstable_by_key(|&(at, process, _)| Reverse((at, process)));
+        role_changes.order_by_key(|&(at, process, _)| Reverse((at, process)));
         role_changes
     }
 
@@ -213,7 +213,7 @@ fn beyond(processes: &[Process], most: usize) -> HashMap<&str, i64> {
         *highest = peak.max(*highest);
     }
     let mut order: Vec<(i64, &str)> = programs.iter().map(|(&name, &peak)| (peak, name)).collect();
-    order.sort_unstable_by_key(|&(peak, name)| (Reverse(peak), name));
+    order.order_by_key(|&(peak, name)| (Reverse(peak), name));
     for (_, name) in order.iter().take(most) {
         programs.remove(name);
     }

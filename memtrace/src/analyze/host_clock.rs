@@ -2,7 +2,7 @@
 
 use super::RowSource;
 use super::bins::{Binned, WallClock};
-use crate::model::{ClockReading, ClockRow, DurationNs, RunInfo};
+use crate::model::{ClockReading, ClockRow, DurationNs, Order, RunInfo};
 use std::sync::Arc;
 
 /// The wall clock of a recorded host.
@@ -45,7 +45,7 @@ impl HostClock {
             clock.max_error = clock.max_error.max(row.max_error_ns);
             clock.step_count += usize::from(row.step_ns.is_some());
         })?;
-        clock.readings.sort_by_key(|reading| reading.boot_ns);
+        clock.readings.order_by_key(|reading| reading.boot_ns);
         Ok(clock)
     }
 

@@ -13,7 +13,7 @@ use super::process::Process;
 use super::process_table::ProcessTable;
 use super::who::Who;
 use crate::model::tables::{LayoutPart, LayoutRow};
-use crate::model::{Bytes, DurationNs, Instant};
+use crate::model::{Bytes, DurationNs, Instant, Order};
 use readings::{PartKey, Reading, Readings};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -149,7 +149,7 @@ pub(super) fn read<S: RowSource>(
         told(place, process, readings, clock)
     });
     let mut told: Vec<Layout> = told.collect();
-    told.sort_by_key(|layout| std::cmp::Reverse(layout.gained_bytes));
+    told.order_by_key(|layout| std::cmp::Reverse(layout.gained_bytes));
     Ok(told)
 }
 
@@ -187,7 +187,7 @@ fn told(place: usize, process: &Process, readings: Readings, clock: &RunClock) -
             line.gained_bytes = line.private_bytes;
         }
     }
-    parts.sort_by_key(|line| std::cmp::Reverse(line.gained_bytes));
+    parts.order_by_key(|line| std::cmp::Reverse(line.gained_bytes));
     let start = before.map_or(Bytes(0), Reading::sum);
     let inherited = if before.is_none() {
         inherited

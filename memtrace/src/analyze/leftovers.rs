@@ -6,7 +6,7 @@ use super::process_table::ProcessTable;
 use super::who::{OwnerKeys, Who};
 use crate::model::keys::keys;
 use crate::model::tables::{OrphanedShmRow, ShmObjectRow, SurvivorRow};
-use crate::model::{Bytes, Fate, MappingKind, ShmFamily, Tgid, Upid};
+use crate::model::{Bytes, Fate, MappingKind, Order, ShmFamily, Tgid, Upid};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -111,7 +111,7 @@ pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Lef
         }
     })?;
     left.outlived
-        .sort_by_key(|one| (std::cmp::Reverse(one.row.held_bytes()), one.row.upid));
+        .order_by_key(|one| (std::cmp::Reverse(one.row.held_bytes()), one.row.upid));
     source.scan(&[], |row: OrphanedShmRow| {
         let owner = Who::default();
         left.objects.push(OrphanedShmObject { row, owner });
@@ -139,7 +139,7 @@ pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Lef
         }
     }
     left.objects
-        .sort_by_key(|one| (std::cmp::Reverse(one.row.allocated_bytes), one.row.inode));
+        .order_by_key(|one| (std::cmp::Reverse(one.row.allocated_bytes), one.row.inode));
     Ok(left)
 }
 

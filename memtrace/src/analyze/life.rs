@@ -6,7 +6,7 @@ use super::layout::{LayoutLine, parts_of};
 use super::process::Process;
 use super::who::Who;
 use crate::model::tables::{LayoutRow, MappingKind, MappingRow, MemRow, MemSource};
-use crate::model::{BootNs, Bytes, Instant, Kind, Label, Upid};
+use crate::model::{BootNs, Bytes, Instant, Kind, Label, Order, Upid};
 use crate::sweep::Amounts;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub(super) fn find(processes: &[Process], wanted: &str) -> Result<usize, Process
     let by_name = || places().filter(is_meant).max_by_key(peak);
     by_pid.or_else(by_name).ok_or_else(|| {
         let mut largest: Vec<usize> = places().collect();
-        largest.sort_by_key(|place| std::cmp::Reverse(peak(place)));
+        largest.order_by_key(|place| std::cmp::Reverse(peak(place)));
         let known = largest.into_iter().take(NAMED_MAX);
         ProcessError {
             wanted: wanted.to_owned(),
@@ -300,7 +300,7 @@ fn mappings<S: RowSource>(
         }
     })?;
     near.rows
-        .sort_by_key(|row| std::cmp::Reverse(row.rss_bytes));
+        .order_by_key(|row| std::cmp::Reverse(row.rss_bytes));
     Ok((near.at, near.rows))
 }
 
@@ -363,7 +363,7 @@ fn children(analysis: &Analysis, place: usize) -> Vec<Child> {
             peak_rss_bytes: process.peak.rss_bytes,
         })
         .collect();
-    children.sort_by_key(|child| std::cmp::Reverse(child.inherited_rss_bytes));
+    children.order_by_key(|child| std::cmp::Reverse(child.inherited_rss_bytes));
     children
 }
 

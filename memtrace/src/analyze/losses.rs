@@ -4,7 +4,7 @@ use super::RowSource;
 use super::clock::RunClock;
 use super::cost::RecorderCost;
 use crate::model::tables::{DiagKind, DiagRow, Severity};
-use crate::model::{Instant, RunInfo};
+use crate::model::{Instant, Order, RunInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ pub(super) fn read<S: RowSource>(
     losses.extend(uncounted(&losses, cost));
     losses.extend(polling(&losses, info));
     // Stable: within a severity, the order in which they happened.
-    losses.sort_by_key(|loss| std::cmp::Reverse(loss.severity));
+    losses.order_by_key(|loss| std::cmp::Reverse(loss.severity));
     Ok(losses)
 }
 

@@ -6,7 +6,7 @@ use super::clock::RunClock;
 use super::process_table::ProcessTable;
 use super::who::Who;
 use crate::model::tables::{VmEventRow, VmOp, VmSummaryRow};
-use crate::model::{BootNs, Bytes, Instant, Upid};
+use crate::model::{BootNs, Bytes, Instant, Order, Upid};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -166,7 +166,7 @@ pub(super) fn read<S: RowSource>(
             (process, sums)
         })
         .collect();
-    processes.sort_by_key(|(process, sums)| {
+    processes.order_by_key(|(process, sums)| {
         let moved = sums.mapped_bytes + sums.unmapped_bytes;
         std::cmp::Reverse((sums.reserved_bytes, moved, std::cmp::Reverse(*process)))
     });

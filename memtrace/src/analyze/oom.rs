@@ -26,7 +26,7 @@ use super::surroundings::is_within;
 use super::who::Bundle;
 use crate::model::keys::keys;
 use crate::model::tables::OomRow;
-use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Tgid, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Order, Tgid, Upid};
 use growers::State;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -283,7 +283,7 @@ impl Read<'_> {
         let whole = whole.unwrap_or(Bytes(0));
         let told = growth::choose(&growers, &by_window, &windows, whole);
         if let Some(told) = &told {
-            growers.sort_by_key(|grower| {
+            growers.order_by_key(|grower| {
                 let grown = grower.grown_bytes.get(told.window).copied().flatten();
                 std::cmp::Reverse((grown, grower.bytes))
             });
@@ -300,7 +300,7 @@ impl Read<'_> {
             bytes: grower.bytes,
         });
         let mut holders: Vec<LimitHolder> = holders.collect();
-        holders.sort_by_key(|one| {
+        holders.order_by_key(|one| {
             (
                 std::cmp::Reverse(one.bytes),
                 one.who.members.first().copied(),

@@ -8,7 +8,7 @@ use super::curves::{Band, Curves, Drawings};
 use super::peak::Bound;
 use super::process::Process;
 use crate::model::tables::Severity;
-use crate::model::{Bytes, DurationNs, Tgid, Upid};
+use crate::model::{Bytes, DurationNs, Order, Tgid, Upid};
 use crate::report::{Block, Chapter, Tone, shorten, visible, words, write_line};
 use serde::Serialize;
 use std::io;
@@ -223,7 +223,7 @@ fn flags(analysis: &Analysis) -> Vec<Flag> {
             .take(FLAGS_MAX)
             .map(|(at, name)| flag("mark", *at, name.to_string())),
     );
-    flags.sort_by_key(|flag| flag.at_ns);
+    flags.order_by_key(|flag| flag.at_ns);
     flags
 }
 

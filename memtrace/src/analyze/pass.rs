@@ -12,7 +12,7 @@ use super::process::Process;
 use super::process_table::ProcessTable;
 use super::role_mem::RoleHeld;
 use crate::model::tables::MemRow;
-use crate::model::{BootNs, Bytes, Kind};
+use crate::model::{BootNs, Bytes, Kind, Order};
 use crate::sweep::{
     Amounts, Change, Gauge, Kept, Lane, LaneId, Lanes, Member, Observe, Planned, Readings, Series,
     SeriesPoint, Stack, State, Sweep, Totals, Track, in_order,
@@ -117,7 +117,7 @@ impl<'a> Pass<'a> {
     pub(super) fn new(table: &'a mut ProcessTable, groups: &Groups, asked: Asked) -> Self {
         let mut boundaries = asked.boundaries;
         let mut instants = asked.instants;
-        instants.sort_unstable_by(|a, b| b.cmp(a));
+        instants.order_by(|a, b| b.cmp(a));
         instants.dedup();
         let until = table.command_end();
         let notes = Notes {

@@ -9,7 +9,7 @@ use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
 use crate::model::tables::{DiagKind, FirstSeenBy, MemRow, OomRow, ProcessRow, Severity, TitleRow};
-use crate::model::{BootNs, Bytes, Instant, Role, RunInfo, Target, Upid};
+use crate::model::{BootNs, Bytes, Instant, Order, Role, RunInfo, Target, Upid};
 use crate::sweep::{Amounts, Track};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl ProcessTable {
             }
             entries.push((process_of(&row, &mut texts), Links::of(&row)));
         })?;
-        entries.sort_by_key(|(process, _)| (process.start, process.upid));
+        entries.order_by_key(|(process, _)| (process.start, process.upid));
         let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
         let mut table = Self {
             index: Places::of(&processes),

@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use super::who::Bundle;
-use crate::model::Bytes;
+use crate::model::{Bytes, Order};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -147,7 +147,7 @@ impl ProcessTree {
             bundles.push(small);
         }
         let mut nodes: Vec<Node> = single.into_iter().map(Node::One).collect();
-        nodes.sort_by_key(|node| std::cmp::Reverse(node.weight(&self.heaviest)));
+        nodes.order_by_key(|node| std::cmp::Reverse(node.weight(&self.heaviest)));
         nodes.extend(bundles.into_iter().map(Node::Many));
         nodes
     }

@@ -11,7 +11,7 @@ use super::peak::Bound;
 use super::process::Process;
 use super::shares::Share;
 use crate::model::keys::keys;
-use crate::model::{Bytes, Instant, Kind, PerKind, Role, Upid};
+use crate::model::{Bytes, Instant, Kind, Order, PerKind, Role, Upid};
 use crate::sweep::{Lane, Totals};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -235,7 +235,7 @@ pub(super) fn at(groups: &Groups, at: &Composition) -> Vec<RoleHolding> {
                 .gpu_held_by_those(|process| groups.at(process, at.at.boot_ns) == Some(place)),
         })
         .collect();
-    roles.sort_by_key(|role| std::cmp::Reverse(role.held.totals[Kind::Rss].bytes()));
+    roles.order_by_key(|role| std::cmp::Reverse(role.held.totals[Kind::Rss].bytes()));
     roles
 }
 
@@ -295,7 +295,7 @@ pub(super) fn findings(
             finding.kind(Kind::Rss).peak.map(|(bytes, _)| bytes),
         )
     };
-    found.sort_by(|a, b| order(b).cmp(&order(a)).then(a.name.cmp(&b.name)));
+    found.order_by(|a, b| order(b).cmp(&order(a)).then(a.name.cmp(&b.name)));
     found
 }
 

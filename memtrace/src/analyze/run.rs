@@ -26,7 +26,7 @@ use super::{
     RowSource, attributor, layout, leftovers, losses, mappings, oom, role_mem, roles, surroundings,
 };
 use crate::model::tables::{Finding, MemRow, MemSource};
-use crate::model::{BootNs, Bytes, Kind, Label, RunInfo, RunState, Target};
+use crate::model::{BootNs, Bytes, Kind, Label, Order, RunInfo, RunState, Target};
 use crate::sweep::{High, Lanes};
 use jiff::tz::TimeZone;
 use std::collections::{HashMap, HashSet};
@@ -523,6 +523,6 @@ fn trees(
         }
     };
     let mut trees: Vec<TreeFinding> = seen.iter().map(finding).collect();
-    trees.sort_by_key(|tree| std::cmp::Reverse(tree.tree_peak_bytes));
+    trees.order_by_key(|tree| std::cmp::Reverse(tree.tree_peak_bytes));
     trees
 }

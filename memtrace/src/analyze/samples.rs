@@ -20,7 +20,7 @@ use super::run::{mem_columns, noted_clock};
 use super::titles::Titles;
 use super::{RowSource, cost};
 use crate::model::tables::{MemRow, MemSource};
-use crate::model::{BootNs, Bytes, DurationNs, RunInfo};
+use crate::model::{BootNs, Bytes, DurationNs, Order, RunInfo};
 use crate::sweep::{Amounts, Change, Lane, Member, Observe, Planned, State, Sweep, Track};
 use beside::{Beside, latest};
 use schedule::{REGULAR, Schedule};
@@ -297,7 +297,7 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
         let order = |(position, rss): &(usize, Bytes)| (std::cmp::Reverse(*rss), *position);
         children.select_nth_unstable_by_key(top - 1, order);
         children.truncate(top);
-        children.sort_unstable_by_key(order);
+        children.order_by_key(order);
         children
     }
 }

@@ -1,6 +1,7 @@
 //! The ways to see mmap, munmap, mremap, brk and madvise, and which of them this host has.
 
 use super::facts::HostFacts;
+use crate::model::Order;
 use serde::Serialize;
 use std::fmt;
 
@@ -181,7 +182,7 @@ impl Slowdown {
 
 /// The value in the middle; of none, no number.
 fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
+    values.order_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 

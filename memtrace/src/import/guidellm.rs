@@ -6,7 +6,7 @@ use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, ns};
 use super::object::{PerRequest, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
-use crate::model::RequestOutcome;
+use crate::model::{Order, RequestOutcome};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -155,7 +155,7 @@ fn run(benchmark: Benchmark, unknown: &mut BTreeSet<String>) -> Result<Run, Form
             sent.extend(of_request(request, otherwise, sent.len(), unknown)?);
         }
     }
-    sent.sort_by_key(|one| one.start_ns);
+    sent.order_by_key(|one| one.start_ns);
     Ok(Run {
         asked,
         requests: sent,

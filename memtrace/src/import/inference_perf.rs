@@ -6,6 +6,7 @@ use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, ns};
 use super::object::{First, PerRequest, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
+use crate::model::Order;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
@@ -76,7 +77,7 @@ pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile
     let sent = sent.map(|(place, request)| of_request(request, place, &mut unknown_fields));
     let mut sent: Vec<Sent> = sent.collect::<Result<_, _>>()?;
     // They stand in the order of their ends, and stages are sent one after the other.
-    sent.sort_by_key(|one| one.start_ns);
+    sent.order_by_key(|one| one.start_ns);
     Ok(LoadFile {
         clock: Clock::Monotonic,
         runs: by_stage(sent, beside),

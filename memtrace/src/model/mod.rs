@@ -15,6 +15,7 @@ pub(crate) mod label;
 mod load;
 mod mark;
 mod mark_rules;
+mod order;
 mod place;
 mod pod;
 mod question;
@@ -42,6 +43,7 @@ pub use mark::{
 pub use mark_rules::{
     BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
 };
+pub use order::Order;
 pub use place::{PlaceName, PlaceNameError, RunPlace};
 pub use pod::pod_of_cgroup;
 pub use question::{

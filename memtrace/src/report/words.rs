@@ -1,6 +1,6 @@
 //! Figures, times and states in words.
 
-use crate::model::{Bytes, DurationNs, Instant, Target, WallNs};
+use crate::model::{Bytes, DurationNs, Instant, Order, Target, WallNs};
 use jiff::tz::TimeZone;
 
 /// What stands where nothing is known.
@@ -158,7 +158,7 @@ fn wall_time(wall: WallNs, pattern: &str, zone: Option<&TimeZone>) -> Option<Str
 /// The kinds of an amount, largest first: `anon 9.1 GiB, shmem 1.0 GiB`.
 pub(crate) fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> String {
     let mut kinds = [("anon", anon), ("file", file), ("shmem", shmem)];
-    kinds.sort_by_key(|&(_, amount)| std::cmp::Reverse(amount));
+    kinds.order_by_key(|&(_, amount)| std::cmp::Reverse(amount));
     let told: Vec<String> = kinds
         .iter()
         .filter(|(_, amount)| *amount != Some(Bytes(0)))

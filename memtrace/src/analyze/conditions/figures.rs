@@ -2,7 +2,7 @@
 //! tokens came.
 
 use crate::model::tables::{RequestOutcome, RequestRow};
-use crate::model::{BootNs, Label};
+use crate::model::{BootNs, Label, Order};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -91,7 +91,7 @@ impl From<&RequestRow> for Sending {
 impl Seconds {
     /// Percentiles by nearest rank; `None` of nothing.
     fn of(mut seconds: Vec<f64>) -> Option<Self> {
-        seconds.sort_by(f64::total_cmp);
+        seconds.order_by(f64::total_cmp);
         let rank = |part: f64| {
             let rank = (part * seconds.len() as f64).ceil() as usize;
             seconds.get(rank.saturating_sub(1)).copied()

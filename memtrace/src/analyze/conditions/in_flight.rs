@@ -4,7 +4,7 @@
 
 use super::figures::Sending;
 use super::requests::Request;
-use crate::model::BootNs;
+use crate::model::{BootNs, Order};
 
 /// A change of what is in flight: `base + slope · t` afterwards.
 #[derive(Clone, Copy, Debug)]
@@ -36,8 +36,8 @@ pub(super) fn peak<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<(i
             slope: -line.slope,
         });
     }
-    begins.sort_unstable_by_key(|change| change.at);
-    ends.sort_unstable_by_key(|change| change.at);
+    begins.order_by_key(|change| change.at);
+    ends.order_by_key(|change| change.at);
     let (mut base, mut slope) = (0.0, 0.0);
     let mut highest: Option<(f64, BootNs)> = None;
     let mut begins = begins.into_iter().peekable();

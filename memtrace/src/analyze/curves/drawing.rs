@@ -7,7 +7,7 @@ use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::analyze::process_table::ProcessTable;
-use crate::model::{BootNs, Bytes, Kind, Label};
+use crate::model::{BootNs, Bytes, Kind, Label, Order};
 use crate::sweep::{Change, State, Thinned};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -270,7 +270,7 @@ impl Drawn {
             let mut series: Vec<CurveSeries> =
                 series.map(|(series, steps)| series.with(steps)).collect();
             let rest = series.pop();
-            series.sort_by_key(|series| Reverse(series.highest()));
+            series.order_by_key(|series| Reverse(series.highest()));
             // What is of no role and of no kind is mostly nothing.
             series.extend(rest.filter(|rest| !rest.is_nothing()));
             CurveStack {

@@ -10,7 +10,7 @@ use crate::analyze::gpu::{GpuDevice, GpuHolder, Gpus};
 use crate::analyze::process_table::ProcessTable;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
-use crate::model::{BootNs, Bytes, Tgid, Upid};
+use crate::model::{BootNs, Bytes, Order, Tgid, Upid};
 use crate::sweep::Thinned;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -255,7 +255,7 @@ impl Followed {
             }
         });
         let mut processes: Vec<CurveSeries> = processes.collect();
-        processes.sort_by_key(|series| Reverse(series.highest()));
+        processes.order_by_key(|series| Reverse(series.highest()));
         let others = format!("{} other processes", self.others);
         let rest = [
             series(REST, &others, OTHERS),

@@ -1,7 +1,7 @@
 //! What GPUs told of themselves, in the order of time: where it changed. Of more than there is room
 //! for, the extremes stay.
 
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Order};
 use crate::sweep::Thinned;
 
 /// The functions of a device, where it is thinned.
@@ -91,7 +91,7 @@ impl Readings {
                 reserved: reserved(place),
             }));
         }
-        self.list.sort_by_key(|reading| reading.at);
+        self.list.order_by_key(|reading| reading.at);
         self.list
     }
 }

@@ -4,7 +4,7 @@
 
 use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::analyze::process::Process;
-use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind, Order, Upid};
 use crate::sweep::Totals;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -134,7 +134,7 @@ impl Fall {
                 bytes: Some(Bytes(bytes)),
             })
             .collect();
-        self.left.sort_by(|a, b| {
+        self.left.order_by(|a, b| {
             let place = |part: &GpuPart| part.holder.process.unwrap_or(usize::MAX);
             let by_place = || (place(a), &a.holder.who).cmp(&(place(b), &b.holder.who));
             b.bytes.cmp(&a.bytes).then_with(by_place)
@@ -208,7 +208,7 @@ impl Watch {
             // What matters are the largest; memory is bounded.
             if self.found.len() > 4 * FALLS_MAX {
                 self.found
-                    .sort_by_key(|(.., bytes)| std::cmp::Reverse(*bytes));
+                    .order_by_key(|(.., bytes)| std::cmp::Reverse(*bytes));
                 self.found.truncate(2 * FALLS_MAX);
             }
         }
@@ -231,7 +231,7 @@ pub(super) fn together(
     end: BootNs,
 ) -> Vec<Fall> {
     let mut found: Vec<_> = found.into_iter().collect();
-    found.sort_by_key(|(_, (from, ..))| *from);
+    found.order_by_key(|(_, (from, ..))| *from);
     let mut falls: Vec<Fall> = Vec::new();
     for ((device, device_index), (from, step, bytes)) in found {
         let to = BootNs((step + AROUND_NS).0.min(end.0.max(step.0)));
@@ -265,9 +265,9 @@ pub(super) fn together(
             }),
         }
     }
-    falls.sort_by_key(|fall| std::cmp::Reverse(fall.bytes));
+    falls.order_by_key(|fall| std::cmp::Reverse(fall.bytes));
     falls.truncate(FALLS_MAX);
-    falls.sort_by_key(|fall| fall.from);
+    falls.order_by_key(|fall| fall.from);
     falls
 }
 

@@ -2,7 +2,7 @@
 
 use crate::analyze::who::Who;
 use crate::model::tables::GpuUse;
-use crate::model::{Bytes, DurationNs, Instant};
+use crate::model::{Bytes, DurationNs, Instant, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -118,7 +118,8 @@ impl GpuLedger {
 
     /// Works out what is left unexplained.
     pub(super) fn close(&mut self) {
-        self.lines.sort_by_key(|line| std::cmp::Reverse(line.bytes));
+        self.lines
+            .order_by_key(|line| std::cmp::Reverse(line.bytes));
         let counted = self.lines.iter().filter(|line| !line.is_counted_elsewhere);
         self.processes_bytes = counted.filter_map(|line| line.bytes).sum();
         let unknown = self.lines.iter().filter(|line| line.bytes.is_none());

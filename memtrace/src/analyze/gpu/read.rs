@@ -14,7 +14,7 @@ use crate::analyze::process_table::ProcessTable;
 use crate::analyze::role_mem::RoleOnGpusStep;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
-use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Order};
 use crate::sweep::Totals;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -287,7 +287,7 @@ impl GpuTimeline {
                 &table.processes,
             );
             let mut near = fall.near(marks).to_vec();
-            near.sort_by_key(|(at, name)| ((*at - from).0.abs(), Arc::clone(name)));
+            near.order_by_key(|(at, name)| ((*at - from).0.abs(), Arc::clone(name)));
             let nearest = near.into_iter().take(MARKS_MAX);
             fall.marks = nearest.map(|(_, name)| name).collect();
             fall.marks.dedup();

@@ -4,7 +4,7 @@
 use super::falls::{HostGain, before};
 use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::analyze::phases::{Named, stage};
-use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Order};
 use crate::sweep::Totals;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -136,7 +136,7 @@ impl Audit {
         });
         self.holders = holders.collect();
         self.holders
-            .sort_by_key(|part| std::cmp::Reverse(part.bytes));
+            .order_by_key(|part| std::cmp::Reverse(part.bytes));
         self.host = HostGain::of(host_before, host_after);
     }
 }
@@ -268,7 +268,7 @@ impl Sleeps {
             })
             .take(WINDOWS_MAX)
             .collect();
-        windows.sort_by_key(|window| window.from);
+        windows.order_by_key(|window| window.from);
         let mut merged: Vec<Window> = Vec::new();
         for window in windows {
             // What was marked by every worker is one sleep.
@@ -415,10 +415,10 @@ impl Sleeps {
             }
         }
         // Those that did least are what a person asks about.
-        audits.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        audits.order_by(|(a, _), (b, _)| a.total_cmp(b));
         audits.truncate(NAMES_MAX);
         let mut told: Vec<Audit> = audits.into_iter().map(|(_, audit)| audit).collect();
-        told.sort_by_key(|audit| audit.from);
+        told.order_by_key(|audit| audit.from);
         told
     }
 }

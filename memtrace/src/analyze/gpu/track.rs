@@ -10,7 +10,7 @@ use crate::analyze::process_table::ProcessTable;
 use crate::analyze::role_mem::RoleOnGpusStep;
 use crate::analyze::who::Who;
 use crate::model::tables::{GpuProcessRow, GpuSource, GpuUse};
-use crate::model::{BootNs, Bytes, DurationNs, Tgid};
+use crate::model::{BootNs, Bytes, DurationNs, Order, Tgid};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -253,7 +253,7 @@ impl Tracks {
                 }
             })
             .collect();
-        processes.sort_by_key(|process| std::cmp::Reverse(process.peak_bytes));
+        processes.order_by_key(|process| std::cmp::Reverse(process.peak_bytes));
         let accounted = self.holders.iter();
         let accounted = accounted.filter_map(|held| Some((held.holder.process?, held.accounted?)));
         let by_role = std::mem::take(&mut self.sums.steps);
@@ -275,8 +275,9 @@ impl HeldOnGpus {
     /// the one with the lowest id.
     pub(super) fn lines(&self, moment: usize, device: usize) -> Vec<GpuLine> {
         let mut standing: Vec<(Key, Step)> = self.standing(moment, device, false).collect();
-        standing
-            .sort_by_key(|(key, _)| (key.tgid, key.gpu_instance, key.compute_instance, key.client));
+        standing.order_by_key(|(key, _)| {
+            (key.tgid, key.gpu_instance, key.compute_instance, key.client)
+        });
         let mut clients = std::collections::HashSet::new();
         let lines = standing.into_iter().map(|(key, step)| GpuLine {
             holder: self.holders[step.holder].clone(),
@@ -291,7 +292,7 @@ impl HeldOnGpus {
     /// Who had the device open then without being told to hold anything.
     pub(super) fn candidates(&self, moment: usize, device: usize) -> Vec<GpuHolder> {
         let mut standing: Vec<(Key, Step)> = self.standing(moment, device, true).collect();
-        standing.sort_by_key(|(key, _)| key.tgid);
+        standing.order_by_key(|(key, _)| key.tgid);
         let holders = standing.into_iter();
         holders
             .map(|(_, step)| self.holders[step.holder].clone())

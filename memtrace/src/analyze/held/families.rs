@@ -14,7 +14,7 @@ use super::readings::{self, Copied, Extra, FamilyReading, Reading};
 use super::stays::{Families, Stay, stays};
 use crate::analyze::process::Process;
 use crate::analyze::sharing::Execs;
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, Order};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ impl ForkFamilies {
         events.extend(news.map(|(at, news)| (at, Event::Reading(news))));
         events.retain(|(at, _)| since.is_none_or(|since| *at > since));
         // Stable: those of one instant stay in their order.
-        events.sort_by_key(|(at, _)| *at);
+        events.order_by_key(|(at, _)| *at);
         events.reverse();
         self.families
             .resize_with(self.founded.count(), ForkFamily::default);

@@ -5,7 +5,7 @@
 
 use super::Held;
 use crate::model::tables::ShmObjectRow;
-use crate::model::{BootNs, Bytes, DurationNs, MappingKind};
+use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Order};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -188,7 +188,7 @@ impl Objects {
             course.changes(object, start, &mut |at, change| changes.push((at, change)));
         }
         changes.retain(|(at, _)| since.is_none_or(|since| *at > since));
-        changes.sort_by_key(|(at, _)| *at);
+        changes.order_by_key(|(at, _)| *at);
         changes.reverse();
         self.objects.resize(self.places.len(), Object::default());
         self.changes = changes;

@@ -4,7 +4,7 @@ use super::Held;
 use super::stays::{Stay, stay_at};
 use crate::analyze::process::Process;
 use crate::model::tables::{CowRow, PssRow};
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Order};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Of pages that a reading did not look at the PSS is estimated, and taken to be off by one part
@@ -104,7 +104,7 @@ struct Copies {
 
 impl Copies {
     fn of(mut copied: Vec<Copied>) -> Self {
-        copied.sort_unstable_by_key(|one| (one.process, one.until));
+        copied.order_by_key(|one| (one.process, one.until));
         let mut copies = Self::default();
         let mut before: Option<&Copied> = None;
         for one in &copied {

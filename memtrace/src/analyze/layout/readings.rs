@@ -2,7 +2,7 @@
 
 use super::LayoutLine;
 use crate::model::tables::{LayoutPart, LayoutRow};
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Order};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -194,6 +194,6 @@ pub(in crate::analyze) fn parts_of(rows: Vec<LayoutRow>) -> Option<Vec<LayoutLin
     let mut parts: Vec<LayoutLine> = parts
         .map(|(key, amounts)| LayoutLine::of(key, amounts, None))
         .collect();
-    parts.sort_by_key(|line| std::cmp::Reverse(line.rss_bytes));
+    parts.order_by_key(|line| std::cmp::Reverse(line.rss_bytes));
     Some(parts)
 }

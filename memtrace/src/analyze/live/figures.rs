@@ -12,7 +12,7 @@ use crate::analyze::process_tree::ProcessTree;
 use crate::analyze::run::{Options, analyze};
 use crate::analyze::sections::{Report, gpus, ledger};
 use crate::analyze::{Moment, roles};
-use crate::model::{BootNs, Bytes, Kind, RunInfo};
+use crate::model::{BootNs, Bytes, Kind, Order, RunInfo};
 use crate::report::Chapter;
 use crate::sweep::{Amounts, Totals};
 use std::borrow::Cow;
@@ -152,7 +152,7 @@ impl Live {
         let mut totals = Totals::default();
         frame.held_by.iter().for_each(|(_, held)| totals.add(held));
         frame.rss = totals[Kind::Rss].bytes();
-        frame.held_by.sort_unstable_by_key(|(place, _)| *place);
+        frame.held_by.order_by_key(|(place, _)| *place);
         Some(frame)
     }
 
@@ -206,7 +206,7 @@ impl Live {
             }
         }
         found.retain(|role| role.ever_count > 0);
-        found.sort_by_key(|role| {
+        found.order_by_key(|role| {
             let rss = role.totals[Kind::Rss].bytes();
             (Reverse(rss), Reverse(role.peak.map(|(bytes, _)| bytes)))
         });
@@ -263,7 +263,7 @@ impl Live {
             let held = self.now.held_by(place)?;
             Some(engine::row(process.upid, at, held))
         }));
-        rows.sort_by_key(|row| (row.boot_ns, row.upid));
+        rows.order_by_key(|row| (row.boot_ns, row.upid));
         self.kept.mem = rows;
         let options = Options {
             at: Some(Moment::Offset(self.clock.offset(at))),

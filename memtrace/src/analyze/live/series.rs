@@ -3,7 +3,7 @@
 
 use super::Live;
 use crate::model::tables::{CgroupMemRow, GpuDeviceRow};
-use crate::model::{Bytes, Kind, Label as _, WallNs};
+use crate::model::{Bytes, Kind, Label as _, Order, WallNs};
 use crate::sweep::Totals;
 use std::cmp::Reverse;
 use std::fmt;
@@ -134,7 +134,7 @@ impl Live {
         let mut roles = self.roles(self.now());
         roles.retain(|role| role.process_count > 0);
         // A program can be called what stands for the rest: then it is of the rest.
-        roles.sort_by_key(|role| &*role.name == OTHER);
+        roles.order_by_key(|role| &*role.name == OTHER);
         let named = roles.iter().filter(|role| &*role.name != OTHER).count();
         let (told, rest) = roles.split_at(named.min(ROLES));
         let mut add = |name: &str, count: usize, sum: &dyn Fn(Kind) -> Option<Bytes>| {
@@ -165,7 +165,7 @@ impl Live {
         );
         let mut limits = Family::new("memtrace_cgroup_limit_bytes", "Hard limit of a cgroup.");
         let mut groups: Vec<&CgroupMemRow> = self.kept.cgroups().collect();
-        groups.sort_by_key(|row| (Reverse(row.current_bytes), row.cgroup.clone()));
+        groups.order_by_key(|row| (Reverse(row.current_bytes), row.cgroup.clone()));
         for row in groups.into_iter().take(CGROUPS) {
             let cgroup = || vec![("cgroup", row.cgroup.clone())];
             memory.add(cgroup(), row.current_bytes);
@@ -178,7 +178,7 @@ impl Live {
         let mut used = Family::new("memtrace_gpu_memory_used_bytes", "Memory in use of a GPU.");
         let mut total = Family::new("memtrace_gpu_memory_total_bytes", "Memory of a GPU.");
         let mut devices: Vec<&GpuDeviceRow> = self.kept.devices();
-        devices.sort_by_key(|row| (Reverse(row.used_bytes), row.device.clone()));
+        devices.order_by_key(|row| (Reverse(row.used_bytes), row.device.clone()));
         let (told, rest) = devices.split_at(devices.len().min(DEVICES));
         for row in told {
             let gpu = || vec![("gpu", row.device.clone())];

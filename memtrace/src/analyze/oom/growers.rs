@@ -11,7 +11,7 @@ use crate::analyze::composition::Composition;
 use crate::analyze::process::Process;
 use crate::analyze::who::Bundle;
 use crate::model::tables::OomRow;
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -215,7 +215,7 @@ pub(super) fn growers(
         .flat_map(|group| split(group, enough))
         .map(|group| together(processes, &group, before.len()))
         .collect();
-    growers.sort_by_key(|grower| {
+    growers.order_by_key(|grower| {
         let grown = grower.grown_bytes.last().copied().flatten();
         (
             std::cmp::Reverse((grown, grower.bytes)),
@@ -231,7 +231,7 @@ fn split(mut group: Vec<One>, enough: i64) -> Vec<Vec<One>> {
         let before = one.before.iter().flatten();
         before.map(|before| one.now.alone - before.alone).max()
     };
-    group.sort_by_key(|one| (std::cmp::Reverse(grown(one)), one.process));
+    group.order_by_key(|one| (std::cmp::Reverse(grown(one)), one.process));
     let (own, rest): (Vec<One>, Vec<One>) = group
         .into_iter()
         .partition(|one| one.now.alone >= enough || grown(one) >= Some(enough));

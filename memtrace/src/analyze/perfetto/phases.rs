@@ -4,7 +4,7 @@
 use super::annotations::Annotations;
 use super::processes::ProcessTracks;
 use crate::analyze::phases::{Slice, Timeline};
-use crate::model::BootNs;
+use crate::model::{BootNs, Order};
 use crate::perfetto::{self, Nested, Trace, Track};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 pub(super) fn write(trace: &mut Trace<'_>, phases: &Timeline, tracks: &ProcessTracks, end: BootNs) {
     let mut owners: BTreeMap<Option<usize>, Owner> = BTreeMap::new();
     let mut slices: Vec<Slice<'_>> = phases.slices().collect();
-    slices.sort_by_key(|slice| {
+    slices.order_by_key(|slice| {
         let begin = slice.begin.unwrap_or(slice.end.unwrap_or(end));
         (begin, Reverse(slice.end.unwrap_or(BootNs(i64::MAX))))
     });

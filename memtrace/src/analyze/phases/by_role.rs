@@ -8,7 +8,7 @@ use super::{RoleStretch, Stretch};
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
-use crate::model::BootNs;
+use crate::model::{BootNs, Order};
 use crate::sweep::{Amounts, Gauge, Readings};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl<'a> Roles<'a> {
             })
         });
         let mut told: Vec<Role> = told.collect();
-        told.sort_by_key(|role| (Reverse(role.readings.highest()), role.group));
+        told.order_by_key(|role| (Reverse(role.readings.highest()), role.group));
         told.truncate(ROLES_MAX);
         Self {
             clock,
@@ -119,7 +119,7 @@ impl<'a> Roles<'a> {
         });
         let mut roles: Vec<RoleStretch> =
             roles.filter(|role| role.stretch.is_something()).collect();
-        roles.sort_by_key(|role| {
+        roles.order_by_key(|role| {
             let delta = role.stretch.delta.rss();
             let size = delta.map(|delta| delta.0.saturating_abs());
             Reverse((size, role.stretch.end.rss()))

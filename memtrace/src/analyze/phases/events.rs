@@ -5,7 +5,7 @@ use crate::analyze::RowSource;
 use crate::analyze::name::Interner;
 use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::{MarkKind, MarkRow, TitleRow};
-use crate::model::{BootNs, trim_title};
+use crate::model::{BootNs, Order, trim_title};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Marks {
             marks.take(row, table, &mut texts)
         })?;
         // A line of a log can be read long after it was written.
-        marks.names.sort_by_key(|(at, _)| *at);
+        marks.names.order_by_key(|(at, _)| *at);
         Ok(marks)
     }
 

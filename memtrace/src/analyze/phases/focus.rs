@@ -7,7 +7,7 @@ use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
 use crate::analyze::composition::Composition;
 use crate::analyze::who::Who;
 use crate::model::keys::keys;
-use crate::model::{BootNs, Bytes, Instant};
+use crate::model::{BootNs, Bytes, Instant, Order};
 use crate::sweep::Amounts;
 use regex::Regex;
 use schemars::JsonSchema;
@@ -289,7 +289,7 @@ fn roles(whole: &Span, memory: &Memory, states: [Option<&Composition>; 2]) -> Ve
         }),
     });
     let mut roles: Vec<RoleChange> = roles.filter(RoleChange::is_something).collect();
-    roles.sort_by_key(|role| {
+    roles.order_by_key(|role| {
         let deltas = [role.stretch.delta.rss(), gpu_delta(role.gpu)];
         let end = role.stretch.end.rss();
         Reverse((deltas.map(size).into_iter().max(), end))
@@ -336,7 +336,7 @@ fn changes(states: [Option<&Composition>; 2], memory: &Memory) -> Vec<HolderChan
         })
         .collect();
     // Stable: of as much, in the order in which they started.
-    changes.sort_by_key(|change| {
+    changes.order_by_key(|change| {
         let deltas = [change.rss_delta_bytes, gpu_delta(change.gpu)];
         Reverse(deltas.map(size).into_iter().max())
     });

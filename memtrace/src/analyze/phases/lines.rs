@@ -8,7 +8,7 @@ use super::{
     Level, Measures, PhaseEnd, PhaseForm, PhaseLine, PhasePart, Repeated, Spread, StepGrower,
     Steps, Stretch, number,
 };
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{BootNs, Bytes, DurationNs, Order};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ pub(super) fn group(spans: &[Span]) -> Vec<SamePhases> {
         }));
     }
     // Spans stand in the order of their begins, so the first member tells.
-    groups.sort_by_key(|group| group.members.first().copied());
+    groups.order_by_key(|group| group.members.first().copied());
     groups
 }
 
@@ -92,7 +92,7 @@ pub(super) fn unfolded(groups: Vec<SamePhases>, spans: &[Span]) -> Vec<SamePhase
             numbers: Vec::new(),
         }));
     }
-    unfolded.sort_by_key(|group| group.members.first().copied());
+    unfolded.order_by_key(|group| group.members.first().copied());
     unfolded
 }
 
@@ -222,7 +222,7 @@ fn roles(spans: &[Span], group: &SamePhases, memory: &Memory) -> Vec<PhasePart> 
         PhasePart::of(memory.roles.name(role), None, group, &levels)
     });
     let mut parts: Vec<PhasePart> = parts.filter(PhasePart::is_something).collect();
-    parts.sort_by_key(|part| {
+    parts.order_by_key(|part| {
         let size = |spread: Spread| spread.sum.0.saturating_abs();
         let [delta, end] = [part.measures.delta, part.measures.end].map(|spread| spread.map(size));
         std::cmp::Reverse((part.rise(), delta, end))

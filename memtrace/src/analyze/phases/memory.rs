@@ -12,7 +12,7 @@ use crate::analyze::keys::PeakAt;
 use crate::analyze::process::Process;
 use crate::analyze::who::Who;
 use crate::model::tables::PhaseRow;
-use crate::model::{BootNs, Bytes};
+use crate::model::{BootNs, Bytes, Order};
 use crate::sweep::{Amounts, Readings};
 use std::collections::HashMap;
 
@@ -159,7 +159,7 @@ impl Memory<'_> {
     pub(super) fn tell_roles<'p>(&self, phases: impl Iterator<Item = (&'p mut Phase, &'p Span)>) {
         let mut phases: Vec<_> = phases.collect();
         if phases.len() > BY_ROLE_MAX {
-            phases.sort_by_key(|(phase, _)| std::cmp::Reverse(phase.weight()));
+            phases.order_by_key(|(phase, _)| std::cmp::Reverse(phase.weight()));
         }
         for (phase, span) in phases.into_iter().take(BY_ROLE_MAX) {
             phase.roles = self.roles.stretches(span, &self.tree(span));

@@ -6,7 +6,7 @@
 use super::{PhaseEnd, PhaseForm};
 use crate::analyze::RunClock;
 use crate::analyze::keys::PeakAt;
-use crate::model::{BootNs, DurationNs};
+use crate::model::{BootNs, DurationNs, Order};
 use crate::sweep::{Gauged, Readings};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ pub(super) fn pair(events: Vec<Event>, exit_of: impl Fn(usize) -> Option<BootNs>
         pairing.take(event);
     }
     let mut spans = pairing.spans;
-    spans.sort_by_key(|span| span.begin.unwrap_or(span.end));
+    spans.order_by_key(|span| span.begin.unwrap_or(span.end));
     spans
 }
 

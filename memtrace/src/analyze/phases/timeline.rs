@@ -19,7 +19,7 @@ use crate::analyze::groups::Groups;
 use crate::analyze::process::Process;
 use crate::analyze::{RowSource, RunClock};
 use crate::model::tables::Finding;
-use crate::model::{BootNs, DurationNs};
+use crate::model::{BootNs, DurationNs, Order};
 use crate::sweep::{Amounts, Gauge, in_order};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -88,7 +88,7 @@ impl Timeline {
         let mut events = marks.events;
         events.extend(calls.events);
         // Stable: marks of one time stay in the order of arrival.
-        events.sort_by_key(|event| event.boot_ns);
+        events.order_by_key(|event| event.boot_ns);
         let spans = pair(events, |place| processes[place].exit_boot_ns());
         let groups = lines::group(&spans);
         let boundaries = spans.iter().flat_map(Span::boundaries).collect();
@@ -224,10 +224,10 @@ impl Timeline {
         });
         let mut bands: Vec<Band> = bands.collect();
         if bands.len() > BANDS_MAX {
-            bands.sort_by_key(|band| Reverse(band.end_ns.0.saturating_sub(band.begin_ns.0)));
+            bands.order_by_key(|band| Reverse(band.end_ns.0.saturating_sub(band.begin_ns.0)));
             bands.truncate(BANDS_MAX);
         }
-        bands.sort_by_key(|band| (band.begin_ns, Reverse(band.end_ns)));
+        bands.order_by_key(|band| (band.begin_ns, Reverse(band.end_ns)));
         bands
     }
 

@@ -3,7 +3,7 @@
 
 use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::MarkRow;
-use crate::model::{BootNs, Bytes, DurationNs, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, Order, Upid};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -93,7 +93,7 @@ impl Allocators {
 
     /// When all marks are taken: a line of a log can be read long after it was written.
     pub(super) fn sort(&mut self) {
-        self.reports.sort_by_key(|told| told.boot_ns);
+        self.reports.order_by_key(|told| told.boot_ns);
     }
 
     /// What stands at an instant, none of them before the one that was asked for last.

@@ -5,8 +5,8 @@ use super::allocators::{Allocators, PYTHON_HEAP};
 use crate::analyze::RowSource;
 use crate::analyze::name::Interner;
 use crate::analyze::process_table::ProcessTable;
-use crate::model::BootNs;
 use crate::model::tables::{MarkKind, MarkRow, NodeMemRow};
+use crate::model::{BootNs, Order};
 use std::sync::Arc;
 
 /// What is known beside `mem`, each in the order of time.
@@ -41,7 +41,7 @@ impl Beside {
             }
         })?;
         // A line of a log can be read long after it was written.
-        told.marks.sort_by_key(|(at, _)| *at);
+        told.marks.order_by_key(|(at, _)| *at);
         told.allocators.sort();
         Ok(told)
     }

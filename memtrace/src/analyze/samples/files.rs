@@ -5,8 +5,8 @@
 
 use super::{Allocated, LabelledPeak, MemorySample, SampleSummary, Samples};
 use crate::analyze::Process;
-use crate::model::masked;
 use crate::model::{BootNs, Bytes, DurationNs};
+use crate::model::{Order, masked};
 use crate::report::{quote, visible, write_line, write_object};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -239,7 +239,7 @@ fn children<'a>(samples: &'a Samples, summary: &SampleSummary) -> Vec<(&'a Proce
             Some((process, peak))
         })
         .collect();
-    children.sort_by_key(|(process, peak)| (std::cmp::Reverse(*peak), process.upid));
+    children.order_by_key(|(process, peak)| (std::cmp::Reverse(*peak), process.upid));
     children.truncate(SUMMARY_PROCESSES);
     children
 }

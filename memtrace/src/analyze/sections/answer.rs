@@ -7,7 +7,7 @@ use super::{growth, layout, missing, oom_kills, peak, steps};
 use crate::analyze::shares::Share;
 use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, together};
 use crate::model::label::labels;
-use crate::model::{BootNs, Bytes, Instant, Kind, Label, RunState, Target};
+use crate::model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target};
 use crate::report::words::{bytes, bytes_or_unknown, count, processes};
 use crate::report::{Block, Chapter, Tone, is_hidden, quoted, words};
 use crate::sweep::Amounts;
@@ -194,7 +194,7 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
         .map(|(_, group)| *group)
         .collect();
     // A parent comes before its children.
-    alike.sort_by_key(|group| group.who.members.first().copied());
+    alike.order_by_key(|group| group.who.members.first().copied());
     let (held, group) = most;
     let who = |group: &HolderGroup| match group.who.process_count {
         1 => analysis.with_role(&group.who.who),

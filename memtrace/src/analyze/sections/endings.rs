@@ -4,7 +4,7 @@ use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::shutdown::is_killed_at_shutdown;
 use crate::analyze::who::Bundle;
 use crate::analyze::{Analysis, Ending, RowSource};
-use crate::model::Instant;
+use crate::model::{Instant, Order};
 use crate::report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -78,7 +78,7 @@ impl Group {
                 who: Bundle::of(processes, members),
             });
         let mut groups: Vec<Self> = groups.collect();
-        groups.sort_by_key(|group| (group.gravity(), group.who.members.first().copied()));
+        groups.order_by_key(|group| (group.gravity(), group.who.members.first().copied()));
         groups
     }
 

@@ -7,7 +7,7 @@ use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus,
 };
-use crate::model::{Bytes, DurationNs};
+use crate::model::{Bytes, DurationNs, Order};
 use crate::report::words::{self, bytes, bytes_at_least};
 use crate::report::{Cell, Chapter, Table, TableOf, Tone, visible};
 use schemars::JsonSchema;
@@ -160,7 +160,7 @@ fn most_used<'a>(ledgers: &[&'a GpuLedger], top: usize) -> (Vec<&'a GpuLedger>, 
     let mut told = ledgers.to_vec();
     let max = top.max(DEVICES_MIN);
     if told.len() > max {
-        told.sort_by_key(|ledger| std::cmp::Reverse(ledger.used_bytes));
+        told.order_by_key(|ledger| std::cmp::Reverse(ledger.used_bytes));
     }
     told.truncate(max);
     let rest = ledgers.len() - told.len();
@@ -236,7 +236,7 @@ fn line_table(section: &mut Chapter, analysis: &Analysis, at: &Composition, top:
     let whole = at.gpus.iter().filter(|ledger| !ledger.is_divided);
     let lines = whole.flat_map(|ledger| ledger.lines.iter().map(move |line| (ledger, line)));
     let mut lines: Vec<_> = lines.collect();
-    lines.sort_by_key(|(ledger, line)| (std::cmp::Reverse(line.bytes), ledger.place));
+    lines.order_by_key(|(ledger, line)| (std::cmp::Reverse(line.bytes), ledger.place));
     let rss = |place| {
         let held = at.holders.iter().find(|held| held.process == place);
         held.map_or(Some(Bytes(0)), |held| held.amounts.rss())
@@ -262,7 +262,7 @@ fn remarks(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
     let whole = ledgers.iter().filter(|ledger| !ledger.is_divided);
     let mut whole: Vec<&GpuLedger> = whole.copied().collect();
     if whole.len() > DEVICES_MIN {
-        whole.sort_by_key(|ledger| std::cmp::Reverse(ledger.unattributed_bytes));
+        whole.order_by_key(|ledger| std::cmp::Reverse(ledger.unattributed_bytes));
     }
     let ghosts = whole.iter().filter_map(|ledger| ghost(analysis, ledger));
     say_some(section, Tone::Alert, ghosts.collect());

@@ -2,7 +2,7 @@
 
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Growth, Verdict, Who};
-use crate::model::{Bytes, DurationNs};
+use crate::model::{Bytes, DurationNs, Order};
 use crate::report::{Cell, Chapter, Table, TableOf, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -58,7 +58,7 @@ fn growing(analysis: &Analysis) -> Vec<(Who, Growth)> {
     let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
     let growing = grown.filter(|(_, growth)| growth.verdict == Verdict::Growing);
     let mut growing: Vec<(Who, Growth)> = growing.collect();
-    growing.sort_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
+    growing.order_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
     growing
 }
 

@@ -3,7 +3,7 @@
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Cause, Confidence, Layout, LayoutLine, PostMortem, Verdict};
 use crate::model::tables::LayoutPart;
-use crate::model::{Bytes, Label};
+use crate::model::{Bytes, Label, Order};
 use crate::report::words::bytes;
 use crate::report::{Cell, Chapter, Table, TableOf, Tone, visible, words};
 use schemars::JsonSchema;
@@ -41,7 +41,7 @@ impl Section for Layouts {
         let is_wanted =
             |layout: &&Layout| view.is_alone || view.style.is_full || matters(analysis, layout);
         let mut layouts: Vec<&Layout> = analysis.layouts.iter().filter(is_wanted).collect();
-        layouts.sort_by_key(|layout| !is_growing(analysis, layout));
+        layouts.order_by_key(|layout| !is_growing(analysis, layout));
         if layouts.is_empty() {
             return Vec::new();
         }

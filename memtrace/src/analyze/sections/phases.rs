@@ -11,7 +11,7 @@ use crate::analyze::section::{Mode, Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain, Who,
 };
-use crate::model::{Bytes, DurationNs, Kind};
+use crate::model::{Bytes, DurationNs, Kind, Order};
 use crate::report::words::{self, change};
 use crate::report::{Cell, Chapter, Table, TableOf};
 use schemars::JsonSchema;
@@ -131,7 +131,7 @@ fn many(line: &PhaseLine) -> Option<&Repeated> {
 fn heaviest(lines: &[PhaseLine], top: usize) -> Vec<&PhaseLine> {
     let is_stage = |line: &PhaseLine| many(line).is_some_and(|many| many.steps.is_some());
     let mut places: Vec<usize> = (0..lines.len()).collect();
-    places.sort_by_key(|&place| {
+    places.order_by_key(|&place| {
         let line = &lines[place];
         (!is_stage(line), std::cmp::Reverse(line.weight()), place)
     });

@@ -4,8 +4,8 @@ use super::{CgroupUse, NodeUse, RecorderUse, Uses, ancestry, is_within};
 use crate::analyze::RowSource;
 use crate::analyze::pass::Snapshot;
 use crate::analyze::process::Process;
-use crate::model::BootNs;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
+use crate::model::{BootNs, Order};
 use std::collections::BTreeMap;
 
 /// Follows a table and keeps the row nearest to one instant, of those on the same side of every
@@ -217,7 +217,7 @@ fn cgroups_of(
         }
     }
     let mut paths: Vec<(&str, i64)> = held.into_iter().collect();
-    paths.sort_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
+    paths.order_by_key(|&(_, bytes)| std::cmp::Reverse(bytes));
     paths
         .into_iter()
         .filter_map(|(path, _)| {

@@ -6,7 +6,7 @@
 
 use crate::collect::Tick;
 use crate::collect::smaps::{Device, Header, Key, key_of, processes, recognise, segments};
-use crate::model::{Bytes, MappingKind, OrphanedShmRow, Tgid};
+use crate::model::{Bytes, MappingKind, Order, OrphanedShmRow, Tgid};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs;
@@ -52,7 +52,7 @@ impl SharedMemory {
     pub fn left(&self, tick: &Tick) -> Vec<OrphanedShmRow> {
         let mut left = self.left_segments(tick);
         left.extend(self.left_files(tick));
-        left.sort_by_key(|row| (std::cmp::Reverse(row.allocated_bytes), row.inode));
+        left.order_by_key(|row| (std::cmp::Reverse(row.allocated_bytes), row.inode));
         left
     }
 

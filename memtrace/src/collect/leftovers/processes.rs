@@ -3,7 +3,7 @@
 
 use crate::collect::procfs::{Now, identity, now, processes_below};
 use crate::collect::{ProcessTable, Targets, Tick};
-use crate::model::{BootNs, Fate, ProcessRow, SurvivorRow, Tgid, Upid};
+use crate::model::{BootNs, Fate, Order, ProcessRow, SurvivorRow, Tgid, Upid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -47,7 +47,7 @@ pub fn survivors(
             LeftRunning::of(proc, process.row(), has_outlived, tick)
         })
         .collect();
-    found.sort_by_key(|survivor| survivor.row.upid);
+    found.order_by_key(|survivor| survivor.row.upid);
     found
 }
 

@@ -14,7 +14,7 @@ use super::refusals::{Refusal, Refusals};
 use super::stat::Stat;
 use crate::collect::Targets;
 use crate::collect::kept::TextBuffer;
-use crate::model::{BootNs, DurationNs, Tgid};
+use crate::model::{BootNs, DurationNs, Order, Tgid};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ impl Census {
         let round = self.round;
         self.unrecorded
             .retain(|_, unrecorded| unrecorded.listed_in == round);
-        waiting.sort_by_key(|(_, stat)| stat.start_ticks);
+        waiting.order_by_key(|(_, stat)| stat.start_ticks);
 
         let mut admitted = Admitted::default();
         loop {

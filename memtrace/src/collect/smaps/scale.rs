@@ -2,6 +2,7 @@
 //! which objects.
 
 use super::totals::MappingBytes;
+use crate::model::Order;
 
 /// An object of a class of pages.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ pub(super) fn scale(counted: f64, parts: &mut [Part]) {
     let (mut seen, missed): (Vec<&mut Part>, Vec<&mut Part>) =
         parts.iter_mut().partition(|part| part.seen.rss > 0.0);
     // Those that are full at the lowest factor come first.
-    seen.sort_by(|a, b| (a.room * b.seen.rss).total_cmp(&(b.room * a.seen.rss)));
+    seen.order_by(|a, b| (a.room * b.seen.rss).total_cmp(&(b.room * a.seen.rss)));
     let (mut left, mut open) = (counted, all.rss);
     for part in seen {
         // It is one of the open ones, whatever rounding made of their sum.

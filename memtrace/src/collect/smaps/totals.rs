@@ -1,7 +1,7 @@
 //! What a reading adds up: amounts by object, whichever way they were learned.
 
 use super::mappings::{Backing, Device, Header, kind};
-use crate::model::MappingKind;
+use crate::model::{MappingKind, Order};
 use std::collections::HashMap;
 
 /// Amounts in bytes.
@@ -145,7 +145,7 @@ impl MappingTotals {
     /// Every object, in a stable order.
     pub(super) fn objects(&self) -> Vec<(ObjectKey, &Object)> {
         let mut all: Vec<_> = self.objects.iter().map(|(key, o)| (*key, o)).collect();
-        all.sort_by_key(|(key, _)| *key);
+        all.order_by_key(|(key, _)| *key);
         all
     }
 

@@ -20,7 +20,7 @@ use crate::collect::kept::TextBuffer;
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
 use crate::host::clock;
-use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, PssSource, Record, Tgid, Upid};
+use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, Order, PssSource, Record, Tgid, Upid};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -278,7 +278,7 @@ impl Worker {
                 Some((self.urgency(subject, moved, now)?, *subject))
             })
             .collect();
-        urgent.sort_by_key(|(bytes, subject)| (std::cmp::Reverse(*bytes), subject.upid));
+        urgent.order_by_key(|(bytes, subject)| (std::cmp::Reverse(*bytes), subject.upid));
         let all: i64 = urgent.iter().map(|(bytes, _)| *bytes).sum();
         for (bytes, subject) in urgent {
             if clock::boot() >= next_scan {

@@ -5,7 +5,7 @@ use super::member::{Member, enter};
 use crate::collect::{CollectError, Collector, ProcessTable, Targets, Tick};
 use crate::host::clock;
 use crate::model::{
-    BootNs, DiagKind, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleSource,
+    BootNs, DiagKind, DurationNs, FirstSeenBy, Order, Record, Severity, Tgid, TitleSource,
 };
 use ::sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System};
 use std::collections::{BTreeMap, HashMap};
@@ -129,7 +129,7 @@ impl SysinfoBackend {
                 newcomers.push(tgid);
             }
         }
-        newcomers.sort_by_key(|tgid| seen.get(tgid).map(|new| (new.started_s, *tgid)));
+        newcomers.order_by_key(|tgid| seen.get(tgid).map(|new| (new.started_s, *tgid)));
         let mut is_new: HashMap<Tgid, u64> = HashMap::new();
         for tgid in &newcomers {
             if let Some(unrecorded) = seen.remove(tgid) {

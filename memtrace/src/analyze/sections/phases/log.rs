@@ -2,7 +2,7 @@
 
 use super::{attributes, is_end_of_nothing, label, pid_of, took, unmarked};
 use crate::analyze::{Analysis, Phase, PhaseLine, Phases, Stretch, Who};
-use crate::model::{Bytes, Instant, Upid};
+use crate::model::{Bytes, Instant, Order, Upid};
 use crate::report::{Cell, Chapter, Table, TableOf, words};
 use std::collections::HashMap;
 
@@ -49,11 +49,11 @@ pub struct Checkpoint<'a> {
 pub fn checkpoints(mut lines: Vec<&PhaseLine>) -> Vec<Checkpoint<'_>> {
     // By process: what it held at the begin of its first phase, and at the last checkpoint.
     let mut known: HashMap<Upid, [Option<Bytes>; 2]> = HashMap::new();
-    lines.sort_by_key(|line| begin(line));
+    lines.order_by_key(|line| begin(line));
     for (upid, own) in lines.iter().filter_map(|line| own(line)) {
         known.entry(upid).or_insert([own.begin.rss(); 2]);
     }
-    lines.sort_by_key(|line| end(line));
+    lines.order_by_key(|line| end(line));
     let checkpoints = lines.into_iter().map(|line| {
         let known = own(line).and_then(|(upid, own)| Some((own.end.rss()?, known.get_mut(&upid)?)));
         let [sum_bytes, step_bytes] = match known {

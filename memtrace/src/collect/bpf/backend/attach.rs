@@ -6,7 +6,7 @@ use crate::collect::bpf::decode::comm_text;
 use crate::collect::bpf::error::LoadError;
 use crate::collect::bpf::known::{current, identity};
 use crate::collect::{End, Process, ProcessTable, Targets, Tick, exit_row};
-use crate::model::{BootNs, DurationNs, Record, Tgid, Upid};
+use crate::model::{BootNs, DurationNs, Order, Record, Tgid, Upid};
 use memtrace_abi::TaskSeen;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ impl BpfBackend {
             })?;
             let mut has_new = !adopted.is_empty();
             // Parents first: a process is never older than the one that forked it.
-            adopted.sort_by_key(|task| task.start_boot_ns);
+            adopted.order_by_key(|task| task.start_boot_ns);
             for task in &adopted {
                 self.enter_seen(task, tick, table, out);
             }

@@ -1,6 +1,6 @@
 //! The DRM cards of this machine, and what sysfs tells of their memory.
 
-use crate::model::{Bytes, GpuInfo};
+use crate::model::{Bytes, GpuInfo, Order};
 use std::path::{Path, PathBuf};
 
 /// A card whose driver tells of memory by fdinfo.
@@ -25,7 +25,7 @@ pub(super) fn cards(sys: &Path) -> Vec<Card> {
             Card::read(&class.join(name), index)
         })
         .collect();
-    cards.sort_by_key(|card| card.info.index);
+    cards.order_by_key(|card| card.info.index);
     cards
 }
 

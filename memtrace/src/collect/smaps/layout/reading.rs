@@ -11,7 +11,7 @@ use super::heaps::{Found, Heaps};
 use super::pages::{self, Amounts};
 use super::target::Target;
 use crate::host::clock;
-use crate::model::{Bytes, ClockOffset, LayoutPart, LayoutRow, Record, Row};
+use crate::model::{Bytes, ClockOffset, LayoutPart, LayoutRow, Order, Record, Row};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -135,7 +135,7 @@ fn rows(
         });
     }
     rows.retain(|row| row.rss_bytes.0 > 0);
-    rows.sort_by_key(|row| std::cmp::Reverse(row.rss_bytes));
+    rows.order_by_key(|row| std::cmp::Reverse(row.rss_bytes));
     let rest = rows.split_off(rows.len().min(ROWS_MAX));
     for row in rest {
         join(row, &mut rows);
