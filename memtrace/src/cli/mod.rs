@@ -37,8 +37,9 @@ use crate::host::give_up_capabilities;
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// Records where the memory of a process tree goes, and reports it.
 #[derive(Debug, Parser)]
@@ -109,15 +110,20 @@ pub fn main() -> ExitCode {
 /// What goes wrong without failing is said on stderr; `MEMTRACE_LOG=debug` says more, the
 /// verifier's whole log for one.
 fn log_to_stderr() {
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::WARN.into())
-        .with_env_var("MEMTRACE_LOG")
-        .from_env_lossy();
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let asked = std::env::var("MEMTRACE_LOG").ok();
+    let asked = asked.filter(|text| !text.is_empty());
+    let filter: Targets = asked.and_then(|text| text.parse().ok()).unwrap_or_default();
+    let filter = match filter.default_level() {
+        Some(_) => filter,
+        None => filter.with_default(LevelFilter::WARN),
+    };
+    let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .without_time()
-        .with_target(false)
+        .with_target(false);
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
         .init();
 }
