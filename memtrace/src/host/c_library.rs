@@ -15,6 +15,6 @@ pub fn c_library() -> String {
     if LOADS_LIBRARIES {
         "the system's C library".to_owned()
     } else {
-        "static musl (no memory of GPUs: a static program can't load NVML)".to_owned()
+        "static musl (no memory of NVIDIA GPUs: a static program can't load NVML)".to_owned()
     }
 }

@@ -130,7 +130,7 @@ impl GpuCollector {
 
     /// Tells that there is nothing to observe, where that is news.
     pub fn unexpected(&self, error: &LibraryError, tick: &Tick) -> Option<Record> {
-        let is_news = !self.options.is_none_expected || error.is_of_a_driver();
+        let is_news = !self.options.is_none_expected || error.is_always_news();
         is_news.then(|| error.diag(tick))
     }
 

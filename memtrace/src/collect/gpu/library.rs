@@ -16,6 +16,9 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 /// NVML can't be asked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LibraryError {
+    /// This program can load no library at all.
+    #[error("this build is static and can't load {0}; the one for glibc can")]
+    IsStatic(String),
     /// The dynamic loader does not find it, or can't load it.
     #[error("{0}")]
     NotLoaded(String),
@@ -49,10 +52,13 @@ pub enum LibraryError {
 }
 
 impl LibraryError {
-    /// Whether a library was found whose driver does not work: news also where nothing else
-    /// tells of a GPU.
-    pub fn is_of_a_driver(&self) -> bool {
-        matches!(self, Self::NotStarted { .. } | Self::NoAnswer(_))
+    /// Whether it is news also where nothing else tells of a GPU: a library was found whose driver does
+    /// not work, or none can be looked for.
+    pub fn is_always_news(&self) -> bool {
+        matches!(
+            self,
+            Self::IsStatic(_) | Self::NotStarted { .. } | Self::NoAnswer(_)
+        )
     }
 
     /// Tells that the memory of GPUs is not known, and why.
@@ -82,8 +88,7 @@ pub(super) fn open() -> Result<Nvml, LibraryError> {
     let name = name();
     if !LOADS_LIBRARIES {
         let name = name.to_string_lossy();
-        let reason = format!("this build is static and can't load {name}; the one for glibc can");
-        return Err(LibraryError::NotLoaded(reason));
+        return Err(LibraryError::IsStatic(name.into_owned()));
     }
     let started = Nvml::builder().lib_path(&name).init();
     started.map_err(|error| match error {
