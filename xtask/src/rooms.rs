@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["model"]),
     ("sweep", &["model"]),
     ("import", &["model"]),
-    ("page", &[]),
+    ("page", &["model"]),
     ("perfetto", &["model"]),
     ("report", &["page", "model"]),
     ("analyze", &["sweep", "report", "perfetto", "model"]),

@@ -12,13 +12,19 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Every page, and what `memtrace` prints it with.
+/// Every page, and what `cargo run` prints it with. `memtrace` carries the schema, from which it makes the
+/// page on it.
 const PAGES: &[(&str, &[&str])] = &[
-    ("docs/tables.md", &["schema", "--format", "md"]),
-    ("docs/report.schema.json", &["schema", "--report"]),
+    (
+        "docs/tables.md",
+        &["--bin", "memtrace", "--", "schema", "--format", "md"],
+    ),
+    ("docs/report.schema.json", &["--example", "report_schema"]),
     (
         "docs/report-json.md",
-        &["schema", "--report", "--format", "md"],
+        &[
+            "--bin", "memtrace", "--", "schema", "--report", "--format", "md",
+        ],
     ),
 ];
 
@@ -35,11 +41,11 @@ fn page(name: &str, command: &[&str], is_check: bool) -> Result<()> {
     let fresh = sh::capture(
         sh::cargo()
             .current_dir(sh::root())
-            .args(["run", "--quiet", "--locked", "--package", "memtrace", "--"])
+            .args(["run", "--quiet", "--locked", "--package", "memtrace"])
             .args(command),
     )?;
     if fresh.trim().is_empty() {
-        bail!("`memtrace {}` printed nothing", command.join(" "));
+        bail!("`cargo run {}` printed nothing", command.join(" "));
     }
     if !is_check {
         return std::fs::write(&page, &fresh)

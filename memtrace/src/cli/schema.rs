@@ -2,13 +2,14 @@
 //! reports.
 //!
 //! Everything here is read from the declarations in `model::tables` and from the findings;
-//! docs/tables.md is the output of `memtrace schema --format md`, docs/report.schema.json that of
-//! `memtrace schema --report`, docs/report-json.md that of `memtrace schema --report --format md`.
+//! docs/tables.md is the output of `memtrace schema --format md`, docs/report-json.md that of
+//! `memtrace schema --report --format md`. docs/report.schema.json is made of the findings, and carried: what makes
+//! it is a twentieth of the program.
 
 mod page;
 
 use super::output::print;
-use crate::analyze::json_schema;
+use crate::model::packed::{packed, unpacked_text};
 use crate::model::{
     BUILTIN_MARK_RULES, Column, ColumnType, FINDINGS, SCHEMA_VERSION, TABLES, Table,
 };
@@ -67,7 +68,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if args.report {
         let described = match args.format.unwrap_or(Format::Json) {
-            Format::Json => serde_json::to_string_pretty(&json_schema())? + "\n",
+            Format::Json => report_schema(),
             Format::Md => page::markdown(),
             Format::Text => bail!("reports are described as `json` and as `md`"),
         };
@@ -82,6 +83,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         Format::Json => serde_json::to_string_pretty(&json(&tables)).map(|text| text + "\n")?,
     };
     print(&text).context("failed to print the schema")
+}
+
+/// docs/report.schema.json.
+fn report_schema() -> String {
+    unpacked_text(packed!("report.schema.json"))
 }
 
 /// The width that text is wrapped to.
@@ -271,6 +277,15 @@ mod tests {
         assert!(
             page == markdown(&all_tables().collect::<Vec<_>>()),
             "docs/tables.md is out of date; run: memtrace schema --format md > docs/tables.md"
+        );
+    }
+
+    #[test]
+    fn the_carried_schema_is_that_of_the_findings() {
+        let fresh = serde_json::to_string_pretty(&crate::analyze::json_schema()).unwrap() + "\n";
+        assert!(
+            report_schema() == fresh,
+            "docs/report.schema.json is out of date; run: cargo xtask schema"
         );
     }
 

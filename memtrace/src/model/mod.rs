@@ -16,6 +16,7 @@ mod load;
 mod mark;
 mod mark_rules;
 mod order;
+pub(crate) mod packed;
 mod place;
 mod pod;
 mod question;

@@ -26,10 +26,9 @@ pub(crate) fn write(
     plain: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     data: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
-    let style = format!("{}\n{}", assets::CHARTS_STYLE, assets::STYLE);
-    let script = assets::script();
-    let scripts = [assets::CHARTS, &script];
-    let [charts, own] = scripts.map(hash);
+    let style = assets::style();
+    let scripts = [assets::charts(), assets::script()];
+    let [charts, own] = scripts.each_ref().map(|script| hash(script));
     let title = escaped(title);
     write!(
         out,
@@ -143,13 +142,14 @@ mod tests {
 
     #[test]
     fn no_part_of_the_page_ends_early() {
-        let script = assets::script();
-        for part in [assets::CHARTS, &script] {
+        for part in [assets::charts(), assets::script()] {
+            assert!(part.len() > 10_000);
             assert!(!part.to_ascii_lowercase().contains("</script"));
             assert!(!part.contains("<!--"));
         }
-        for part in [assets::STYLE, assets::CHARTS_STYLE] {
-            assert!(!part.to_ascii_lowercase().contains("</style"));
+        assert!(!assets::style().to_ascii_lowercase().contains("</style"));
+        for rule in [".uplot", "@media print"] {
+            assert!(assets::style().contains(rule), "{rule}");
         }
     }
 }

@@ -6,7 +6,7 @@ use super::calls::{self, Calls};
 use super::ended::EndedMap;
 use super::error::{BTF_PATH, LoadError, refused};
 use super::layout::{self, Counting};
-use super::object::{OBJECT, preallocating};
+use super::object::{object, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use super::program::program;
 use crate::host::ProbeWay;
@@ -107,7 +107,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
     let mut missing = resolved.missing;
     let (object, most) = if resolved.allocates_elements {
-        (Cow::Borrowed(OBJECT), u32::MAX)
+        (Cow::Borrowed(object()), u32::MAX)
     } else {
         missing.push(format!(
             "more than {PREALLOCATED_MAX} processes at once: this kernel can't allocate the table \

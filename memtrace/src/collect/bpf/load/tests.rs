@@ -49,7 +49,7 @@ mod needs_bpf {
             HASHES.iter().map(|name| of_map(name)).collect::<Vec<u32>>()
         };
         const NO_PREALLOC: u32 = 1;
-        assert_eq!(flags(OBJECT), [NO_PREALLOC; HASHES.len()]);
+        assert_eq!(flags(object()), [NO_PREALLOC; HASHES.len()]);
         let preallocating = preallocating(HASHES).unwrap();
         assert_eq!(flags(&preallocating), [0; HASHES.len()]);
     }
