@@ -35,6 +35,34 @@ fn every_link_between_pages_leads_to_a_file_and_a_heading() -> Result<()> {
     Ok(())
 }
 
+/// The site has the pages that its list names: mdbook leaves the others out.
+#[test]
+fn every_page_of_the_docs_stands_once_in_the_list_of_the_site_by_its_title() -> Result<()> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let list = std::fs::read_to_string(docs.join("SUMMARY.md"))?;
+    let mut listed: Vec<String> = list
+        .lines()
+        .filter_map(|line| Some(line.trim_start().strip_prefix("- ")?.to_owned()))
+        .collect();
+    let pages = pages_in(&docs)?
+        .into_iter()
+        .filter(|page| !page.ends_with("SUMMARY.md"));
+    let expected: Result<Vec<String>> = pages
+        .map(|page| {
+            let text = std::fs::read_to_string(&page)?;
+            let title = text.lines().next().and_then(|line| line.strip_prefix("# "));
+            let title = title.with_context(|| format!("{} has no title", page.display()))?;
+            let name = page.file_name().context("a page has a name")?;
+            Ok(format!("[{title}]({})", name.display()))
+        })
+        .collect();
+    let mut expected = expected?;
+    listed.sort();
+    expected.sort();
+    assert_eq!(listed, expected);
+    Ok(())
+}
+
 fn pages_in(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     let paths = entries.map(|entry| Ok(entry?.path()));
