@@ -19,14 +19,15 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub(super) use chapters::{change_share, growth, has_changed, in_words, unchanged, verdict};
 pub use layouts::LayoutChange;
 pub(super) use report::Object;
 
 /// A role that never holds this part of the whole in either recording fails no comparison:
 /// small ones come and go.
-const MIN_SHARE: i64 = 20;
+pub(super) const MIN_SHARE: i64 = 20;
 /// A rise by less than this over all steps is no leak worth telling.
-const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
+pub(super) const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// What two recordings have in common, and what not.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -160,13 +161,17 @@ impl Change {
         Some(self.difference()?.0 as f64 / before.0 as f64)
     }
 
-    fn highest(&self) -> i64 {
+    pub(super) fn highest(&self) -> i64 {
         let highest = self.before.max(self.after);
         highest.map_or(0, |bytes| bytes.0)
     }
 
     /// Whether it rose by more than a part of what it was, however far both are off.
-    fn exceeds(&self, allowed: f64, (before_error, after_error): (Bytes, Bytes)) -> bool {
+    pub(super) fn exceeds(
+        &self,
+        allowed: f64,
+        (before_error, after_error): (Bytes, Bytes),
+    ) -> bool {
         let (Some(before), Some(after)) = (self.before, self.after) else {
             return false;
         };
@@ -291,6 +296,16 @@ fn error<'a>(members: impl Iterator<Item = &'a Process>, at_once: usize) -> Byte
     errors.into_iter().take(at_once).sum()
 }
 
+/// By how much the sum of a role can be off.
+pub(super) fn error_of(role: &RoleFinding, recording: &Analysis) -> Bytes {
+    let members = role
+        .members
+        .iter()
+        .map(|&place| &recording.processes[place]);
+    let at_peak = role.at_peak.map_or(0, |at_peak| at_peak.process_count);
+    error(members, at_peak.max(1))
+}
+
 /// Numbered phases that both have.
 fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
     fn numbered(analysis: &Analysis) -> impl Iterator<Item = &Repeated> {
@@ -346,13 +361,7 @@ fn compared(
     };
     let count = |role: &RoleFinding| role.process_count;
     let error_of = |role: Option<&RoleFinding>, recording: &Analysis| {
-        let Some(role) = role else { return Bytes(0) };
-        let members = role
-            .members
-            .iter()
-            .map(|&place| &recording.processes[place]);
-        let at_peak = role.at_peak.map_or(0, |at_peak| at_peak.process_count);
-        error(members, at_peak.max(1))
+        role.map_or(Bytes(0), |role| error_of(role, recording))
     };
     let change = |kind: Kind| {
         let figures = |role: Option<&RoleFinding>| role.map(|role| *role.kind(kind));

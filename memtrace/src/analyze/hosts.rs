@@ -6,6 +6,7 @@ mod bounds;
 mod chapters;
 mod clocks;
 mod coded;
+mod diff;
 mod ends;
 mod line;
 mod marks;
@@ -19,6 +20,11 @@ mod sum;
 #[cfg(test)]
 mod tests;
 
+pub(super) use diff::Object as RunDiffObject;
+pub use diff::{
+    Bounded, ComparedRun, HostChange, JobRoleChange, RankStageChange, RunDiff, RunDiffReport,
+    RunExcess, RunFigure,
+};
 pub use line::Line;
 pub use merge::{Unread, merge};
 pub use part::{HostPart, PartError, Place};

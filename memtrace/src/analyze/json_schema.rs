@@ -1,14 +1,14 @@
 //! The JSON Schema of what is written as JSON, from the types that are written.
 
-use super::hosts::{HostPart, RunObject};
+use super::hosts::{HostPart, RunDiffObject, RunObject};
 use super::{diff, report};
 use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
 use serde_json::{Value, json};
 
-/// The JSON Schema of what `memtrace report` and `memtrace diff` write as JSON, of one recording, of
-/// a run of many hosts, and of what one recording adds to that.
+/// The JSON Schema of what `memtrace report` and `memtrace diff` write as JSON, of recordings and of
+/// runs of many hosts, and of what one recording adds to the report of its run.
 pub fn json_schema() -> Value {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let settings = settings.with_transform(RecursiveTransform(in_words_of_json));
@@ -17,6 +17,7 @@ pub fn json_schema() -> Value {
         generator.subschema_for::<report::Object<'_>>(),
         generator.subschema_for::<diff::Object<'_>>(),
         generator.subschema_for::<RunObject<'_>>(),
+        generator.subschema_for::<RunDiffObject<'_>>(),
         generator.subschema_for::<HostPart>(),
     ];
     json!({

@@ -90,7 +90,9 @@ pub use gpu::{
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
 pub use hosts::{
-    HostPart, Line, PartError, Place, RUN_SECTIONS, RunReport, RunSection, Unread, merge, reduce,
+    Bounded, ComparedRun, HostChange, HostPart, JobRoleChange, Line, PartError, Place,
+    RUN_SECTIONS, RankStageChange, RunDiff, RunDiffReport, RunExcess, RunFigure, RunReport,
+    RunSection, Unread, merge, reduce,
 };
 pub use json_schema::json_schema;
 pub use keys::PeakAt;

@@ -1,17 +1,26 @@
-//! `memtrace diff`: two recordings against each other, and an exit code for CI.
+//! `memtrace diff`: two recordings against each other, or two runs of many hosts, and an exit code
+//! for CI.
 
+use super::analyzed::{Wanted, analyzed};
 use super::progress::Progress;
-use super::report::{Wanted, Writing, analyzed};
-use crate::analyze::{Diff, DiffReport};
-use std::path::PathBuf;
+use super::reduced::{Chosen, reduced, root_at};
+use super::writing::Writing;
+use crate::analyze::{self, ComparedRun, Diff, DiffReport, RunDiff, RunDiffReport};
+use crate::report::{Format, visible};
+use crate::store::Root;
+use anyhow::{Context, bail};
+use clap::error::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The exit status when something rose by more than `--fail-above` allows.
 const EXIT_ABOVE: u8 = 3;
 
 const AFTER_HELP: &str = "\
-Example:
+Examples:
   memtrace diff before after --fail-above 5%
+  memtrace diff root/run=4711 root/run=4712
+  memtrace diff root --run 4711 --run 4712
 
 Exit status: 0; 3 when --fail-above is given and something rose by more than that, or the command
 of B failed and that of A did not; 1 after an error, 2 after a wrong use.
@@ -20,18 +29,27 @@ Compared are the peak and the mean of the RSS of all processes together, and of 
 holds at least 5 % of the whole in either recording; what they hold on GPUs; and, of numbered
 phases, what memory grows by from step to step. A role that is new in B rose from nothing. A rise
 within what the figures can be off is none, and RSS that was observed in two ways (bpf and polling)
-is not judged.";
+is not judged.
 
-/// Compare two recordings by role and kind of memory: peak, mean and growth
+Of two runs of many hosts what their reports say is compared: the peak of all hosts within its
+bounds, the most on one host, each role by the most on one host and the median over its hosts, what
+the fastest rank grows by in a step, hosts by their names, ends and missing hosts. The peak of all
+hosts is judged where both runs have as many, and the peaks of single hosts are not.";
+
+/// Compare two recordings by role and kind of memory: peak, mean and growth; or two runs of many hosts
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// The recording before
+    /// The recording before; or a run of many hosts (ROOT/run=ID), or their root
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// The recording after
+    /// The recording after; can be left out where --run names two runs of A
     #[arg(value_name = "B")]
-    after: PathBuf,
+    after: Option<PathBuf>,
+    /// Of a root, compare that run [default: the newest]; given twice, the first is of A and the
+    /// second of B
+    #[arg(long, value_name = "ID")]
+    run: Vec<String>,
     #[command(flatten)]
     writing: Writing,
     /// End with status 3 when a peak, a mean or a slope per step rose by more than this (5%), or B newly failed
@@ -42,10 +60,14 @@ pub(super) struct Args {
 /// Compares.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let format = args.writing.format()?;
+    if let Some(runs) = two_runs(&args)? {
+        return of_runs(&args, format, runs);
+    }
+    let after = args.after.as_deref().unwrap_or(&args.before);
     let progress = Progress::of("reading two recordings");
     // Beside each other: most of the time goes into reading.
     let [before, after] = std::thread::scope(|scope| {
-        let after = scope.spawn(|| analyzed(&args.after, Wanted::by(format)));
+        let after = scope.spawn(|| analyzed(after, Wanted::by(format)));
         let before = analyzed(&args.before, Wanted::by(format));
         let after = after.join();
         [
@@ -69,13 +91,118 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.writing
         .write(|out| format.write(&mut told, &style, out))?;
     let has_failed = told.diff.is_newly_failed;
-    let is_above = told
-        .limit
-        .is_some_and(|(_, excesses)| has_failed || !excesses.is_empty());
-    Ok(match is_above {
+    Ok(status(told.limit.is_some_and(|(_, excesses)| {
+        has_failed || !excesses.is_empty()
+    })))
+}
+
+fn status(is_above: bool) -> ExitCode {
+    match is_above {
         true => ExitCode::from(EXIT_ABOVE),
         false => ExitCode::SUCCESS,
-    })
+    }
+}
+
+/// A folder of runs, or one of them, and which run is meant.
+struct Named<'a> {
+    path: &'a Path,
+    root: Root,
+    run: Option<&'a str>,
+}
+
+/// The two runs that are named, the one before first; `None` where two recordings are.
+fn two_runs(args: &Args) -> anyhow::Result<Option<[Named<'_>; 2]>> {
+    let run = |place: usize| args.run.get(place).or(args.run.last()).map(String::as_str);
+    // Of one root two runs are named.
+    let after = match (&args.after, &*args.run) {
+        (Some(after), _) => after,
+        (None, [_, _]) => &args.before,
+        (None, _) => {
+            let missing = "there is one thing to compare: name a second, or two runs of a root by \
+                           --run A --run B\n";
+            return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, missing).into());
+        }
+    };
+    if args.run.len() > 2 {
+        bail!("--run names one run of both, or one of A and one of B, and no more");
+    }
+    let find = |path: &Path, run: Option<&str>| {
+        let shown = path.display().to_string();
+        root_at(path, run)
+            .with_context(|| format!("failed to look for recordings in {}", visible(&shown)))
+    };
+    match (find(&args.before, run(0))?, find(after, run(1))?) {
+        (Some(before), Some(later)) => Ok(Some([
+            Named {
+                path: &args.before,
+                root: before,
+                run: run(0),
+            },
+            Named {
+                path: after,
+                root: later,
+                run: run(1),
+            },
+        ])),
+        (None, None) if !args.run.is_empty() => {
+            bail!("--run is for the runs of many hosts below a root, and these are none")
+        }
+        (None, None) => Ok(None),
+        (before, _) => {
+            let (of_runs, of_one) = match before.is_some() {
+                true => (&*args.before, &**after),
+                false => (&**after, &*args.before),
+            };
+            let [of_runs, of_one] = [of_runs, of_one].map(|path| path.display().to_string());
+            bail!(
+                "{} holds runs of many hosts, and {} does not: compare two runs, or two recordings, \
+                 such as ROOT/run=ID/host=NAME/rec=START",
+                visible(&of_runs),
+                visible(&of_one)
+            )
+        }
+    }
+}
+
+/// Compares two runs.
+fn of_runs(args: &Args, format: &dyn Format, runs: [Named<'_>; 2]) -> anyhow::Result<ExitCode> {
+    if format.is_page() {
+        bail!(
+            "{} draws two recordings: the comparison of two runs has text, md, json and csv",
+            format.name()
+        );
+    }
+    let [before, after] = runs.map(|named| {
+        let shown = named.path.display().to_string();
+        let chosen = Chosen {
+            run: named.run,
+            hosts: &[],
+        };
+        let found = reduced(&named.root, &chosen, &shown)
+            .with_context(|| format!("failed to read the run in {}", visible(&shown)))?;
+        anyhow::Ok(ComparedRun {
+            path: shown,
+            report: analyze::merge(&found.run, found.parts, found.unread, None),
+        })
+    });
+    let (before, after) = (before?, after?);
+    let diff = RunDiff::of(&before.report, &after.report);
+    let limit = args
+        .fail_above
+        .map(|allowed| (allowed, diff.excesses(allowed)));
+    let mut told = RunDiffReport {
+        before,
+        after,
+        diff,
+        limit,
+    };
+    let style = args.writing.style();
+    args.writing
+        .write(|out| format.write(&mut told, &style, out))?;
+    let has_failed = told.diff.is_newly_failed;
+    Ok(status(told.limit.is_some_and(|(_, excesses)| {
+        has_failed || !excesses.is_empty()
+    })))
 }
 
 /// A part in percent, with or without its sign.

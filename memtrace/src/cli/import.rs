@@ -2,10 +2,10 @@
 
 mod search;
 
+use super::analyzed::save_findings;
 use super::output::say;
 use super::progress::Progress;
 use super::recorded::{open, recording_dir};
-use super::report::save_findings;
 use crate::host::{HostFacts, Person, as_person};
 use crate::import::{FORMATS, FormatError, Known, Placed, format_of, place, read as read_load};
 use crate::model::tables::{ClockRow, MarkRow, RequestRow};

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, each with its arguments and a `run`.
 
+mod analyzed;
 mod browser;
 mod caller;
 mod diff;
@@ -19,6 +20,7 @@ mod ray;
 mod record;
 mod recorded;
 mod recover;
+mod reduced;
 mod remote;
 mod report;
 pub mod running;
@@ -28,6 +30,7 @@ mod top;
 mod traces;
 mod values;
 mod version;
+mod writing;
 
 pub use output::say;
 pub use packaging::write_manual;
@@ -102,6 +105,10 @@ pub fn main() -> ExitCode {
         Command::Man(args) => packaging::man::<Cli>(&args),
     };
     outcome.unwrap_or_else(|error| {
+        // A wrong use that shows only when it is known what is there.
+        if let Some(wrong_use) = error.downcast_ref::<clap::Error>() {
+            wrong_use.exit();
+        }
         output::say(&format!("{error:#}"));
         ExitCode::FAILURE
     })

@@ -2,19 +2,19 @@
 
 mod hosts;
 
-use super::browser;
-use super::output::{has_color, print, width};
-use super::part::Part;
+use super::analyzed::{Wanted, analyzed};
+use super::output::print;
 use super::progress::Progress;
-use super::recorded::{Rows, open, recording_dir};
-use crate::analyze::{self, Moment, ParseMomentError, RUN_SECTIONS, SECTIONS, SectionInfo};
-use crate::model::{Finding, SCHEMA_VERSION, TABLES};
-use crate::report::{FORMATS, Format, Style, visible};
-use crate::store::{FindingsWriter, Problem, ProblemKind, Recording};
+use super::recorded::recording_dir;
+use super::reduced::root_at;
+use super::writing::Writing;
+use crate::analyze::{Moment, ParseMomentError, RUN_SECTIONS, RunSection, SECTIONS, SectionInfo};
+use crate::report::{Style, visible};
 use anyhow::{Context, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use std::fs::File;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::error::ErrorKind;
+use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -83,11 +83,13 @@ pub(super) struct Args {
     /// words
     #[arg(long, value_name = "PID|NAME", conflicts_with_all = ["phases", "style", "phase", "from", "to", "steps"])]
     process: Option<String>,
-    /// Write only that section; csv has the tables of those that have one
-    #[arg(long, value_name = "NAME", value_parser = section_names())]
+    /// Write only that section, of those that --list-sections names; csv has the tables of those
+    /// that have one
+    #[arg(long, value_name = "NAME", value_parser = SectionName, hide_possible_values = true)]
     section: Option<String>,
-    /// Name the sections of a report, a line each, and read no recording
-    #[arg(long, exclusive = true)]
+    /// Name the sections of the report of a recording, or of a run where DIR is a root, a line each
+    #[arg(long, conflicts_with_all = ["Writing", "Options", "section", "full", "explain", "tree", "at", "phases",
+                                      "phase", "steps", "from", "to", "process", "style", "save_findings"])]
     list_sections: bool,
     /// Write something other than the whole report, as text or md
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
@@ -110,94 +112,6 @@ pub(super) struct Args {
     hosts: hosts::Options,
 }
 
-/// How and where to write.
-#[derive(Debug, clap::Args)]
-pub(super) struct Writing {
-    /// How to write
-    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name())]
-    format: String,
-    /// Write to a file instead of the terminal
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// Write html and open it in a browser: the one that BROWSER names, or the desktop's. Without
-    /// -o it goes to a temporary file
-    #[arg(long, conflicts_with = "format")]
-    open: bool,
-    /// List so many processes, phases or roles [default: 10; html: 500; json and csv: all]
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
-    top: Option<usize>,
-}
-
-impl Writing {
-    pub(super) fn format(&self) -> anyhow::Result<&'static dyn Format> {
-        let mut formats = FORMATS.iter();
-        let found = match self.open {
-            true => formats.find(|format| format.is_page()),
-            false => formats.find(|format| format.name() == self.format),
-        };
-        let found = found
-            .copied()
-            .with_context(|| format!("there is no format {}", self.format))?;
-        if found.is_page() && self.output.is_none() && !self.open && io::stdout().is_terminal() {
-            bail!(
-                "{} is for a browser, not for a terminal: add -o report.html, or --open to see it",
-                found.name()
-            );
-        }
-        Ok(found)
-    }
-
-    pub(super) fn style(&self) -> Style {
-        Style {
-            width: width(),
-            has_color: self.output.is_none() && has_color(),
-            top: self.top,
-            ..Style::default()
-        }
-    }
-
-    /// Hands the place to write to to `write`.
-    pub(super) fn write(
-        &self,
-        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-    ) -> anyhow::Result<()> {
-        let buffered = |out: &mut dyn Write| {
-            let mut out = BufWriter::new(out);
-            write(&mut out)?;
-            out.flush()
-        };
-        let Some(path) = &self.output else {
-            if self.open {
-                let mut page = browser::private_file()?;
-                buffered(page.as_file_mut()).context("failed to write the page")?;
-                let (_, path) = page.keep().context("failed to keep the page")?;
-                browser::open(&path);
-                return Ok(());
-            }
-            return match buffered(&mut io::stdout().lock()) {
-                // `memtrace report | head` has what it wants.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                written => written.context("failed to write the report"),
-            };
-        };
-        let doing = || format!("failed to write {}", path.display());
-        match Part::in_place_of(path) {
-            Some(mut part) => {
-                buffered(&mut part.file).with_context(doing)?;
-                part.finish()?;
-            }
-            None => {
-                let mut file = File::create(path).with_context(doing)?;
-                buffered(&mut file).with_context(doing)?;
-            }
-        }
-        if self.open {
-            browser::open(path);
-        }
-        Ok(())
-    }
-}
-
 /// Another way to look at a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Special {
@@ -205,39 +119,73 @@ enum Special {
     Startup,
 }
 
-fn format_names() -> impl TypedValueParser<Value = String> {
-    let formats = FORMATS.iter();
-    PossibleValuesParser::new(
-        formats.map(|format| PossibleValue::new(format.name()).help(format.doc())),
-    )
-}
-
 fn parse_edge(text: &str) -> Result<Moment, String> {
     text.parse()
         .map_err(|error: ParseMomentError| error.of_window())
 }
 
-fn section_names() -> impl TypedValueParser<Value = String> {
-    let sections = SECTIONS.iter().map(|section| (section.name, section.doc));
-    // Those of one name show the same, of one recording or of many.
-    let of_runs = RUN_SECTIONS
-        .iter()
-        .map(|section| (section.name, section.doc));
-    let of_runs = of_runs.filter(|(name, _)| SectionInfo::named(name).is_none());
-    PossibleValuesParser::new(
-        sections
-            .chain(of_runs)
-            .map(|(name, doc)| PossibleValue::new(name).help(doc)),
-    )
+/// The name of a section: which there are goes by whether it is a recording or a run, which the words
+/// alone do not tell.
+#[derive(Clone)]
+struct SectionName;
+
+impl TypedValueParser for SectionName {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    /// For completions: those of both.
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let of_one = SECTIONS.iter().map(|section| (section.name, section.doc));
+        // Those of one name show the same, of one recording or of many.
+        let of_runs = RUN_SECTIONS
+            .iter()
+            .map(|section| (section.name, section.doc));
+        let of_runs = of_runs.filter(|(name, _)| SectionInfo::named(name).is_none());
+        let values = of_one.chain(of_runs);
+        Some(Box::new(
+            values.map(|(name, doc)| PossibleValue::new(name).help(doc)),
+        ))
+    }
+}
+
+/// That there is no such section, and which there are.
+fn no_section<'a>(of: &str, name: &str, names: impl Iterator<Item = &'a str>) -> anyhow::Error {
+    let names: Vec<&str> = names.collect();
+    let has = format!(
+        "{of} has no section {}; it has {}\n",
+        visible(name),
+        names.join(", ")
+    );
+    clap::Error::raw(ErrorKind::InvalidValue, has).into()
 }
 
 /// A line for each section; those with a table are marked.
-fn list_sections() -> String {
-    let lines = SECTIONS.iter().map(|section| {
-        let mark = if section.has_table { " [csv]" } else { "" };
-        format!("{:<15}{}{mark}\n", section.name, section.doc)
+fn list_sections(sections: impl Iterator<Item = (&'static str, &'static str, bool)>) -> String {
+    let lines = sections.map(|(name, doc, has_table)| {
+        let mark = if has_table { " [csv]" } else { "" };
+        format!("{name:<15}{doc}{mark}\n")
     });
     lines.collect()
+}
+
+fn sections_of_a_recording() -> String {
+    list_sections(SECTIONS.iter().map(|of| (of.name, of.doc, of.has_table)))
+}
+
+fn sections_of_a_run() -> String {
+    list_sections(
+        RUN_SECTIONS
+            .iter()
+            .map(|of| (of.name, of.doc, of.has_table())),
+    )
 }
 
 /// That a section has a table, where one is asked for.
@@ -257,7 +205,14 @@ fn check_table(section: &SectionInfo) -> anyhow::Result<()> {
 /// Writes the report.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.list_sections {
-        return print(&list_sections()).context("failed to list the sections");
+        let run = args.hosts.run.as_deref();
+        let root = |path| root_at(path, run);
+        let is_root = args.recording.as_deref().map(root).transpose()?;
+        let sections = match is_root.flatten() {
+            Some(_) => sections_of_a_run(),
+            None => sections_of_a_recording(),
+        };
+        return print(&sections).context("failed to list the sections");
     }
     if let Some(done) = hosts::run(&args)? {
         return Ok(done);
@@ -268,7 +223,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let only_table = only_table.then_some("phase");
     let section = args.section.as_deref().or(only_table);
     if let Some(name) = section.filter(|name| SectionInfo::named(name).is_none()) {
-        bail!("the section {name} is of a run of many hosts: name a root, or leave it out");
+        if RunSection::named(name).is_some() {
+            bail!("the section {name} is of a run of many hosts: name a root, or leave it out");
+        }
+        let names = SECTIONS.iter().map(|section| section.name);
+        return Err(no_section("the report of a recording", name, names));
     }
     let section = section.and_then(SectionInfo::named);
     if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
@@ -373,285 +332,11 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// What is asked of a recording beside what is always told.
-#[derive(Default)]
-pub(super) struct Wanted {
-    at: Option<Moment>,
-    phase: Option<String>,
-    process: Option<String>,
-    from: Option<Moment>,
-    to: Option<Moment>,
-    /// Whether wall-clock times are those of the reader's time zone, and not UTC.
-    is_local: bool,
-    /// Whether findings are saved as tables.
-    saves: bool,
-    /// Whether each marked phase is told by itself.
-    is_unfolded: bool,
-    /// Whether memory over time is wanted.
-    has_curves: bool,
-}
-
-impl Wanted {
-    /// What a format needs.
-    pub(super) fn by(format: &dyn Format) -> Self {
-        Self {
-            has_curves: format.is_page(),
-            ..Self::default()
-        }
-    }
-}
-
-/// Saves what is found as tables beside a recording.
-pub(super) fn save_findings(dir: &Path) -> anyhow::Result<()> {
-    let wanted = Wanted {
-        saves: true,
-        ..Wanted::default()
-    };
-    analyzed(dir, wanted).map(drop)
-}
-
-pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Report> {
-    let (recording, last_boot_ns) = open(dir)?;
-    let shown = dir.display().to_string();
-    let shown = visible(&shown);
-    let doing = || format!("failed to read the recording {shown}");
-    let options = analyze::Options {
-        at: wanted.at,
-        instants: Vec::new(),
-        phase: wanted.phase,
-        process: wanted.process,
-        from: wanted.from,
-        to: wanted.to,
-        is_unfolded: wanted.is_unfolded,
-        has_curves: wanted.has_curves,
-        has_bins: false,
-        zone: wanted.is_local.then(jiff::tz::TimeZone::system),
-        path: Some(dir.display().to_string()),
-        is_live: recording.is_live(),
-        is_open: recording.is_open(),
-        last_boot_ns,
-    };
-    let saving = "failed to save phases and roles as tables";
-    let mut writer = wanted
-        .saves
-        .then(|| FindingsWriter::create(&recording))
-        .transpose()
-        .context(saving)?;
-    let mut append = writer.as_mut().map(|writer| |row| writer.append(&row));
-    let save = append
-        .as_mut()
-        .map(|append| append as &mut dyn FnMut(Finding));
-    let report = analyze::analyze_into(recording.info(), &Rows(&recording), options, save);
-    let mut report = match report {
-        Err(analyze::AnalyzeError::Moment(error)) => {
-            return Err(error).context("--at can't be answered");
-        }
-        Err(analyze::AnalyzeError::Window(error)) => {
-            return Err(error).context("the window of --from and --to can't be shown");
-        }
-        Err(analyze::AnalyzeError::Phase(error)) => {
-            return Err(error).context("those phases can't be shown");
-        }
-        Err(analyze::AnalyzeError::Process(error)) => {
-            return Err(error).context("--process can't be answered");
-        }
-        analyzed => analyzed.with_context(doing)?,
-    };
-    // Damage shows only while reading.
-    let problems = recording.problems();
-    let missing: Vec<String> = match recording.is_closed() {
-        true => missing_tables(&recording).collect(),
-        false => Vec::new(),
-    };
-    if let Some(writer) = writer {
-        check_whole(&problems, &missing, &shown).context(saving)?;
-        writer.finish().context(saving)?;
-    }
-    let told = &mut report.analysis.problems;
-    *told = problems.iter().map(ToString::to_string).collect();
-    told.extend(missing);
-    Ok(report)
-}
-
-/// That no damage makes findings poorer than those that were saved before. What was put aside
-/// when the recording was closed has been missing since then, and nothing brings it back.
-fn check_whole(problems: &[Problem], missing: &[String], shown: &str) -> anyhow::Result<()> {
-    let problems = problems
-        .iter()
-        .filter(|problem| problem.kind != ProblemKind::PutAside);
-    let problems = problems.map(ToString::to_string);
-    let damage: Vec<String> = problems.chain(missing.iter().cloned()).collect();
-    let Some(first) = damage.first() else {
-        return Ok(());
-    };
-    let others = match damage.len() - 1 {
-        0 => String::new(),
-        count => format!("; and {count} more"),
-    };
-    bail!(
-        "the recording is damaged ({first}{others}), and tables that were there stay as they are; \
-         put back what it was, or see what is left of it with: memtrace report {shown}"
-    );
-}
-
-/// A closed recording has a file of each table, also of an empty one. One of an older schema can
-/// be without the tables that came later.
-fn missing_tables(recording: &Recording) -> impl Iterator<Item = String> {
-    let is_same = recording.info().schema_version == SCHEMA_VERSION;
-    let tables = TABLES.iter().filter(move |_| is_same);
-    let missing = tables.filter(|table| recording.lacks(table));
-    missing.map(|table| format!("{}: no file of this table is here", table.name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::golden::{RUNS, measured_by_itself};
-    use crate::model::{FINDINGS, RunState};
-    use crate::store::{Writer, recover};
-
-    fn at(at: Option<Moment>) -> Wanted {
-        Wanted {
-            at,
-            ..Wanted::default()
-        }
-    }
-
-    fn with_findings_saved() -> Wanted {
-        Wanted {
-            saves: true,
-            ..Wanted::default()
-        }
-    }
-
-    fn told(report: &analyze::Report) -> String {
-        written(report, FORMATS[0])
-    }
-
-    fn written(report: &analyze::Report, format: &dyn Format) -> String {
-        let mut out = Vec::new();
-        format
-            .write(&mut report.clone(), &Style::default(), &mut out)
-            .expect("a Vec takes it");
-        String::from_utf8(out).expect("a report is UTF-8")
-    }
-
-    /// Writes a run as a recorder would, its rows up to two seconds late; one that was cut off
-    /// stays unclosed.
-    fn store(dir: &Path, script: fn() -> analyze::golden::Script) {
-        let (info, rows, _) = script().recorded();
-        let rows = rows.arrived(|time| time / 1_000 * 7_919 % 2_000_000_000);
-        let mut writer = Writer::create(dir, &info).expect("a new recording");
-        for record in &rows.0 {
-            writer.append(record).expect("a row");
-        }
-        if info.state == RunState::Closed {
-            writer.finish(info).expect("a closed recording");
-        } else {
-            writer.flush().expect("a spool");
-        }
-    }
-
-    #[test]
-    fn a_stored_recording_is_told_like_the_rows_it_was_written_from() {
-        let root = tempfile::tempdir().expect("a directory");
-        for (name, script, moment) in RUNS {
-            let dir = root.path().join(name);
-            store(&dir, *script);
-            let asked = moment.map(|moment| moment.parse().expect("a moment"));
-            let mut stored = analyzed(&dir, at(asked)).expect("a recording that can be read");
-            let mut direct = script().reported(*moment, None);
-            stored.analysis.path.clone_from(&direct.analysis.path);
-            if stored.analysis.info.state == RunState::Closed {
-                let problems = &stored.analysis.problems;
-                assert!(problems.is_empty(), "{problems:?}");
-            }
-            // Damage is the store's to find; these files have none.
-            direct.analysis.problems.clear();
-            assert_eq!(told(&stored), told(&direct), "{name}");
-        }
-    }
-
-    /// `cargo xtask python` has them kept, and reads them with the Python package.
-    #[test]
-    fn findings_saved_beside_a_recording_change_nothing_of_what_is_told() {
-        let root = tempfile::tempdir().expect("a directory");
-        let kept = std::env::var_os("MEMTRACE_GOLDEN_DIR").map(PathBuf::from);
-        let root = kept.as_deref().unwrap_or(root.path());
-        let json = FORMATS.iter().find(|format| format.name() == "json");
-        let json = *json.expect("a format");
-        let more = ("measured_by_itself", measured_by_itself as fn() -> _, None);
-        for (name, script, _) in RUNS.iter().chain([&more]) {
-            let dir = root.join(name);
-            store(&dir, *script);
-            if script().info.state != RunState::Closed {
-                let refused = analyzed(&dir, with_findings_saved()).expect_err("it is not closed");
-                let refused = format!("{refused:#}");
-                assert!(refused.contains("memtrace recover"), "{refused}");
-                recover(&dir).expect("it can be closed");
-            }
-            let saved = analyzed(&dir, with_findings_saved()).expect("findings");
-            let beside = analyzed(&dir, Wanted::default()).expect("findings once more");
-            let report = written(&saved, json);
-            assert_eq!(report, written(&beside, json), "{name}");
-            for table in FINDINGS {
-                let files = std::fs::read_dir(dir.join(table.name)).expect("a folder");
-                assert_eq!(files.count(), 1, "{name}: one part of {}", table.name);
-            }
-            std::fs::write(root.join(format!("{name}.json")), report).expect("a report");
-            let (recording, last) = open(&dir).expect("a recording");
-            let rows = Rows(&recording);
-            let mut trace = Vec::new();
-            let written = analyze::perfetto(recording.info(), &rows, last, &mut trace, |_, _| ());
-            written.expect("a recording").expect("a trace");
-            std::fs::write(root.join(format!("{name}.pftrace")), trace).expect("a trace");
-        }
-    }
-
-    #[test]
-    fn a_table_without_a_file_is_a_problem_and_mem_is_not_called_empty() {
-        let root = tempfile::tempdir().expect("a directory");
-        let dir = root.path().join("run");
-        store(&dir, RUNS[0].1);
-        std::fs::remove_dir_all(dir.join("mem")).expect("a table");
-        let analysis = analyzed(&dir, Wanted::default()).expect("a recording that can be read");
-        let report = told(&analysis);
-        assert!(
-            report.contains("mem: no file of this table is here"),
-            "{report}"
-        );
-        assert!(report.contains("could not be read"), "{report}");
-    }
-
-    #[test]
-    fn findings_of_a_damaged_recording_do_not_replace_those_from_before() {
-        let root = tempfile::tempdir().expect("a directory");
-        let dir = root.path().join("run");
-        store(&dir, RUNS[0].1);
-        analyzed(&dir, with_findings_saved()).expect("findings");
-        let saved = || {
-            let tables = FINDINGS.iter().map(|table| dir.join(table.name));
-            let files = tables.map(|folder| folder.join("part-00001.parquet"));
-            let contents = files.map(|file| std::fs::read(file).expect("a table"));
-            contents.collect::<Vec<_>>()
-        };
-        let before = saved();
-        let refused = |what: &str| {
-            let refused = analyzed(&dir, with_findings_saved()).expect_err("it is damaged");
-            let refused = format!("{refused:#}");
-            assert!(refused.contains(what), "{refused}");
-            assert!(refused.contains("memtrace report"), "{refused}");
-            assert_eq!(saved(), before);
-        };
-        let part = dir.join("mem/part-00001.parquet");
-        let mut bytes = std::fs::read(&part).expect("a table");
-        bytes.truncate(bytes.len() / 2);
-        std::fs::write(&part, bytes).expect("half a table");
-        refused("mem/part-00001.parquet");
-        std::fs::remove_dir_all(dir.join("mem")).expect("a table");
-        refused("mem: no file of this table is here");
-        analyzed(&dir, Wanted::default()).expect("what is left can be read");
-    }
+    use crate::analyze::golden::RUNS;
+    use crate::cli::analyzed::tests::store;
 
     #[test]
     fn a_section_without_a_table_names_those_that_have_one() {
@@ -661,26 +346,7 @@ mod tests {
         let begin = "the section oom-kills has no table for csv; these have one: phase, process";
         assert!(message.starts_with(begin), "{message}");
         check_table(named("survivors")).expect("a table");
-        assert_eq!(list_sections().lines().count(), SECTIONS.len());
-    }
-
-    #[test]
-    fn a_directory_without_a_recording_says_so_and_names_it() {
-        let empty = tempfile::tempdir().expect("a directory");
-        let error = analyzed(empty.path(), Wanted::default()).expect_err("no recording");
-        let message = format!("{error:#}");
-        assert!(message.contains("not a recording"), "{message}");
-        assert!(
-            message.contains(&empty.path().display().to_string()),
-            "{message}"
-        );
-    }
-
-    #[test]
-    fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
-        let error =
-            analyzed(Path::new("/nope\x1b[2J"), Wanted::default()).expect_err("no directory");
-        assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
+        assert_eq!(sections_of_a_recording().lines().count(), SECTIONS.len());
     }
 
     #[derive(clap::Parser)]
@@ -754,16 +420,5 @@ mod tests {
         assert!(refused.contains("leave out --steps"), "{refused}");
         let refused = reported(&["--steps"]).expect_err("no steps");
         assert!(refused.contains("no phase \"step_*\""), "{refused}");
-    }
-
-    #[test]
-    fn an_instant_outside_of_the_recording_is_named_as_the_cause() {
-        let root = tempfile::tempdir().expect("a directory");
-        let dir = root.path().join("run");
-        store(&dir, RUNS[0].1);
-        let moment = Some("+9h".parse().expect("a moment"));
-        let message = format!("{:#}", analyzed(&dir, at(moment)).expect_err("too late"));
-        assert!(message.contains("--at"), "{message}");
-        assert!(message.contains("after the recording"), "{message}");
     }
 }

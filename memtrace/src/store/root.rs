@@ -203,23 +203,28 @@ impl Root {
 
     /// Where one of its recordings is, as a person would name it.
     pub fn path_of(&self, place: &Placed) -> PathBuf {
-        self.folders(place)
-            .into_iter()
-            .fold(self.folder.path(), |path, name| path.join(name))
+        below(self.folder.path(), self.folders(place))
+    }
+
+    /// The same by the path of a root alone, of a run in it or of a host of that.
+    pub fn path_below(path: &Path, place: &Placed) -> PathBuf {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is = |prefix: &str| name.is_some_and(|name| key_part(name, prefix).is_some());
+        let above = match () {
+            () if is(RUN) => 1,
+            () if is(HOST) => 2,
+            () => 0,
+        };
+        below(path.to_owned(), folders(place).into_iter().skip(above))
     }
 
     fn folders(&self, place: &Placed) -> Vec<String> {
-        let names = [
-            format!("{RUN}{}", place.run),
-            format!("{HOST}{}", place.host),
-            format!("{REC}{}", place.rec),
-        ];
         let above = match self.level {
             Level::Root => 0,
             Level::Run { .. } => 1,
             Level::Host { .. } => 2,
         };
-        names.into_iter().skip(above).collect()
+        folders(place).into_iter().skip(above).collect()
     }
 }
 
@@ -238,6 +243,19 @@ impl Placed {
             rec: part(0, REC)?,
         })
     }
+}
+
+/// The names of the folders that a recording is in.
+fn folders(place: &Placed) -> [String; 3] {
+    [
+        format!("{RUN}{}", place.run),
+        format!("{HOST}{}", place.host),
+        format!("{REC}{}", place.rec),
+    ]
+}
+
+fn below(path: PathBuf, names: impl IntoIterator<Item = String>) -> PathBuf {
+    names.into_iter().fold(path, |path, name| path.join(name))
 }
 
 fn key_parts(folder: &Folder, prefix: &str) -> Result<Vec<String>, StoreError> {

@@ -21,7 +21,11 @@ const MIN_CHANGE_SHARE: f64 = 0.02;
 pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Chapter> {
     let top = style.top.unwrap_or(DEFAULT_TOP);
     let mut sections = vec![head(told)];
-    sections.extend(verdict(told));
+    sections.extend(
+        told.limit
+            .as_ref()
+            .map(|(allowed, excesses)| verdict(*allowed, excesses.iter().map(excess_line))),
+    );
     sections.extend(leaks(told));
     sections.push(whole(told));
     sections.push(roles(told, top));
@@ -97,19 +101,27 @@ fn recording(name: &str, analysis: &Analysis) -> String {
     )
 }
 
-/// What rose by more than was allowed; `None` where nothing was said about that.
-fn verdict(told: &DiffReport) -> Option<Chapter> {
-    let (allowed, excesses) = told.limit.as_ref()?;
-    let allowed = percent(Some(*allowed));
+/// What rose by more than was allowed, a line each.
+pub(in crate::analyze) fn verdict(
+    allowed: f64,
+    excesses: impl ExactSizeIterator<Item = String>,
+) -> Chapter {
+    let allowed = percent(Some(allowed));
     let allowed = allowed.trim_start_matches('+');
-    if excesses.is_empty() {
-        return Some(Chapter::new(format!("Nothing rose by more than {allowed}")));
+    if excesses.len() == 0 {
+        return Chapter::new(format!("Nothing rose by more than {allowed}"));
     }
     let mut section = Chapter::alarming(format!("Rose by more than {allowed}"));
     for excess in excesses {
-        section.say(excess_line(excess));
+        section.say(excess);
     }
-    Some(section)
+    section
+}
+
+/// That nothing of a list changed.
+pub(in crate::analyze) fn unchanged(what: &str) -> String {
+    let share = MIN_CHANGE_SHARE * 100.0;
+    format!("{what}: nothing changed by {share:.0}%")
 }
 
 fn excess_line(excess: &Excess) -> String {
@@ -122,7 +134,7 @@ fn excess_line(excess: &Excess) -> String {
 }
 
 /// `7.0 GiB → 8.2 GiB (+1.2 GiB, +17%)`.
-fn in_words(figure: &Change) -> String {
+pub(in crate::analyze) fn in_words(figure: &Change) -> String {
     let (before, after) = (
         bytes_or_unknown(figure.before),
         bytes_or_unknown(figure.after),
@@ -204,7 +216,7 @@ fn stages(told: &DiffReport, top: usize) -> Option<Chapter> {
 }
 
 /// Whether a figure moved by more than two runs of the same do.
-fn has_changed(figure: &Change) -> bool {
+pub(in crate::analyze) fn has_changed(figure: &Change) -> bool {
     let difference = figure.difference().map_or(0, |bytes| bytes.0.abs());
     let is_share = figure
         .ratio()
@@ -220,8 +232,7 @@ fn roles(told: &DiffReport, top: usize) -> Chapter {
     };
     let moved: Vec<&Comparison> = roles.filter(moved).collect();
     if moved.is_empty() {
-        let share = MIN_CHANGE_SHARE * 100.0;
-        return Chapter::new(format!("By role: nothing changed by {share:.0}%"));
+        return Chapter::new(unchanged("By role"));
     }
     let mut section = Chapter::new("By role, sums of RSS");
     let rss = |role: &Comparison| *role.kind(Kind::Rss);
@@ -234,10 +245,10 @@ fn roles(told: &DiffReport, top: usize) -> Chapter {
         .figures(("change", ""), 2, |role| change_share(&rss(role).peak))
         .change("mean_bytes", 4, |role| rss(role).mean.difference())
         .figures("growth_a_bytes_per_hour", 6, |role| {
-            slope(rss(role).slope.before)
+            growth(rss(role).slope.before)
         })
         .figures("growth_b_bytes_per_hour", 5, |role| {
-            slope(rss(role).slope.after)
+            growth(rss(role).slope.after)
         })
         .add_to(&mut section);
     let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
@@ -318,7 +329,7 @@ fn counts(role: &Comparison) -> String {
     }
 }
 
-fn change_share(figure: &Change) -> String {
+pub(in crate::analyze) fn change_share(figure: &Change) -> String {
     match figure.difference() {
         Some(Bytes(0)) => String::new(),
         _ if figure.before == Some(Bytes(0)) => "new".to_owned(),
@@ -326,7 +337,7 @@ fn change_share(figure: &Change) -> String {
     }
 }
 
-fn slope(bytes_per_hour: Option<Bytes>) -> Cell {
+pub(in crate::analyze) fn growth(bytes_per_hour: Option<Bytes>) -> Cell {
     let rate = Cell::Rate(bytes_per_hour.map(|slope| slope.0 as f64));
     match bytes_per_hour {
         Some(Bytes(0)) => rate.shown_as("-".to_owned()),
@@ -391,9 +402,11 @@ fn table<'a>(lines: impl Iterator<Item = (&'a Comparison, Option<Kind>)>) -> Tab
         .change(("", "MEAN"), 3, |(of, ..)| of.mean.difference())
         .data("mean_a_bytes", |(of, ..)| of.mean.before)
         .data("mean_b_bytes", |(of, ..)| of.mean.after)
-        .data("growth_a_bytes_per_hour", |(of, ..)| slope(of.slope.before))
+        .data("growth_a_bytes_per_hour", |(of, ..)| {
+            growth(of.slope.before)
+        })
         .figures("growth_b_bytes_per_hour", 4, |(of, ..)| {
-            slope(of.slope.after)
+            growth(of.slope.after)
         })
         .done()
 }

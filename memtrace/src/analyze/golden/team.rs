@@ -6,7 +6,7 @@ use crate::model::tables::{MappingKind, ShmFamily, ShmObjectRow};
 use crate::model::{Bytes, Tgid};
 
 impl Script {
-    pub(super) fn is(&mut self, tgid: u32, framework: &str, role: &str, rank: Option<&str>) {
+    pub(crate) fn is(&mut self, tgid: u32, framework: &str, role: &str, rank: Option<&str>) {
         self.edit(tgid, |row| {
             row.framework = (!framework.is_empty()).then(|| framework.to_owned());
             row.role = Some(role.to_owned());

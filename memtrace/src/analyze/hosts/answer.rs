@@ -1,11 +1,12 @@
 //! The answer for a run in short, for the first lines of its report: what happened to which host,
 //! how much was held and where, who stands out, who meets a limit first, and what is not known.
 
+use super::part::Place;
 use super::run::{ChainLink, HostLine, HostStatus, Measure, Outlier, RunReport, WallTime};
 use crate::model::label::labels;
 use crate::model::{Bytes, DurationNs, Label};
-use crate::report::shorten;
 use crate::report::words::{self, bytes, count, counted, duration};
+use crate::report::{quoted, shorten};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -84,7 +85,7 @@ pub(super) fn at(report: &RunReport, at: WallTime) -> String {
 }
 
 /// `node1, node2, node3, node4 and 3 more`.
-fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let all: Vec<&str> = names.collect();
     let shown = all.iter().take(NAMES_MAX).copied();
     let shown = shown.collect::<Vec<_>>().join(", ");
@@ -101,7 +102,7 @@ fn who(link: &ChainLink) -> String {
     format!("{name} on {}{}", link.host, pid.unwrap_or_default())
 }
 
-fn happened(report: &RunReport) -> Option<String> {
+pub(super) fn happened(report: &RunReport) -> Option<String> {
     let ends = report.ends.iter().filter(|link| !link.is_host);
     let ends: Vec<&ChainLink> = ends.collect();
     let (first, others) = ends.split_first()?;
@@ -394,22 +395,35 @@ fn not_known(report: &RunReport) -> Option<String> {
     ))
 }
 
+impl RunReport {
+    /// The recording to look at next.
+    pub fn next(&self) -> Option<Place> {
+        let of_first_end = self.ends.first().map(|link| &link.host);
+        let of_outlier = self.outliers.first().map(|one| &one.host);
+        let of_peak = self.hosts.iter().rev();
+        let of_peak = of_peak.max_by_key(|line| line.at_job_peak_bytes);
+        let of_peak = of_peak.map(|line| &line.host);
+        let host = of_first_end.or(of_outlier).or(of_peak)?;
+        let line = self.hosts.iter().find(|line| line.host == *host)?;
+        Some(Place {
+            run: self.run.clone(),
+            host: host.clone(),
+            rec: line.recs.last()?.clone(),
+        })
+    }
+}
+
+/// The command that shows a recording.
+pub(super) fn command(path: &str) -> String {
+    format!("memtrace report {}", quoted(path))
+}
+
 fn look_next(report: &RunReport) -> Option<RunAnswer> {
-    let of_first_end = report.ends.first().map(|link| &link.host);
-    let of_outlier = report.outliers.first().map(|one| &one.host);
-    let of_peak = report.hosts.iter().rev();
-    let of_peak = of_peak.max_by_key(|line| line.at_job_peak_bytes);
-    let of_peak = of_peak.map(|line| &line.host);
-    let host = of_first_end.or(of_outlier).or(of_peak)?;
-    let line = report.hosts.iter().find(|line| line.host == *host)?;
-    let rec = line.recs.last()?;
+    let Place { run, host, rec } = report.next()?;
     Some(RunAnswer {
         about: RunTopic::LookNext,
         text: format!("what {host} held:"),
-        command: Some(format!(
-            "memtrace report ROOT/run={}/host={host}/rec={rec}",
-            report.run
-        )),
+        command: Some(command(&format!("ROOT/run={run}/host={host}/rec={rec}"))),
         is_alarming: false,
     })
 }

@@ -88,7 +88,8 @@ impl HostPart {
         let limit = self.limit.iter();
         let limit = limit.flat_map(|limit| [Some(limit.limit_bytes), Some(limit.headroom_bytes)]);
         let roles = self.roles.iter();
-        let roles = roles.flat_map(|role| [role.at_peak_bytes, role.peak_bytes]);
+        let roles =
+            roles.flat_map(|role| [role.at_peak_bytes, role.peak_bytes, Some(role.error_bytes)]);
         let ranks = self.ranks.iter();
         let ranks = ranks.flat_map(|rank| [rank.peak_bytes, rank.at_peak_bytes]);
         let gpus = self.gpus.iter();

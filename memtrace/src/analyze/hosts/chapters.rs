@@ -33,7 +33,9 @@ pub(super) fn about(report: &RunReport, _top: usize) -> Option<Chapter> {
             _ => Tone::Plain,
         };
         chapter.tell(tone, [format!("{}: {}", line.about.heading(), line.text)]);
-        chapter.blocks.extend(line.command.map(Block::Command));
+        let known = report.next_path.as_deref().map(answer::command);
+        let command = line.command.map(|command| known.unwrap_or(command));
+        chapter.blocks.extend(command.map(Block::Command));
     }
     Some(chapter)
 }

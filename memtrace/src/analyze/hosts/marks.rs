@@ -2,7 +2,7 @@
 //! steps began.
 
 use super::coded::Coded;
-use super::part::{PartMarks, PartPhase};
+use super::part::{PartMarks, PartPhase, StepBounds};
 use crate::analyze::phases::{Slope, numbered, stage};
 use crate::model::tables::{PhaseEnd, PhaseForm, PhaseRow};
 use crate::model::{DurationNs, Upid, WallNs};
@@ -42,6 +42,7 @@ pub(super) struct StepGrowth {
     pub(super) stage: String,
     /// Zero where it is not sure that it grows.
     pub(super) bytes_per_step: i64,
+    pub(super) bounds: StepBounds,
 }
 
 impl PhaseSums {
@@ -99,12 +100,18 @@ impl PhaseSums {
         });
         let (_, stage, slope) = slopes.max_by_key(|(count, stage, _)| (*count, *stage))?;
         let is_growing = slope.is_growing();
+        let bound = |bound: f64| bound.is_finite().then_some(bound as i64);
         Some(StepGrowth {
             stage: stage.clone(),
             bytes_per_step: if is_growing {
                 slope.bytes_per_step as i64
             } else {
                 0
+            },
+            bounds: StepBounds {
+                low_bytes_per_step: bound(slope.low_bytes_per_step),
+                high_bytes_per_step: bound(slope.high_bytes_per_step),
+                step_count: i64::try_from(slope.step_count).ok(),
             },
         })
     }

@@ -7,8 +7,8 @@ use super::part::{HostPart, PartPeak, PartPhase, Place};
 use super::peers::{self, median};
 use super::reduce::rank_order;
 use super::run::{
-    HostLine, HostStatus, JobPeak, JobPhase, JobRole, RankLine, RoleShare, RunProblem, RunReport,
-    WallTime,
+    HostLine, HostStatus, JobPeak, JobPhase, JobRole, Observed, RankLine, RoleShare, RunProblem,
+    RunReport, WallTime,
 };
 use super::sum::{self, Course, Highest};
 use crate::model::{Bytes, DurationNs, RunState, WallNs};
@@ -156,6 +156,7 @@ impl<'a> Merged<'a> {
                 .map(|host| host.clock.line.clone())
                 .collect(),
             problems,
+            next_path: None,
         }
     }
 
@@ -265,7 +266,9 @@ impl<'a> Merged<'a> {
                 let hosts = by_role.entry(&role.name).or_default();
                 let on_host = hosts.entry(&part.place.host).or_default();
                 on_host.process_count = on_host.process_count.saturating_add(role.process_count);
-                on_host.peak = on_host.peak.max(role.peak_bytes);
+                if role.peak_bytes > on_host.peak {
+                    (on_host.peak, on_host.error) = (role.peak_bytes, role.error_bytes);
+                }
                 on_host.slope = on_host.slope.max(role.bytes_per_hour);
             }
         }
@@ -285,6 +288,7 @@ impl<'a> Merged<'a> {
                 host_count: hosts.len(),
                 process_count: hosts.values().map(|on| on.process_count).sum(),
                 highest_bytes: highest.map(|(bytes, _)| Bytes(*bytes)),
+                error_bytes: hosts.values().map(|on| on.error).max().unwrap_or_default(),
                 highest_host: highest.map(|(_, host)| (*host).to_owned()),
                 lowest_bytes: lowest.map(|(bytes, _)| Bytes(*bytes)),
                 lowest_host: lowest.map(|(_, host)| (*host).to_owned()),
@@ -313,6 +317,7 @@ impl<'a> Merged<'a> {
                 bytes_per_hour: rank.bytes_per_hour,
                 stage: rank.stage.clone(),
                 bytes_per_step: rank.bytes_per_step,
+                step_bounds: rank.step_bounds,
             })
         });
         let mut ranks: Vec<RankLine> = ranks.collect();
@@ -392,6 +397,7 @@ fn added(amounts: impl Iterator<Item = Bytes>) -> Bytes {
 struct RoleOnHost {
     process_count: usize,
     peak: Option<Bytes>,
+    error: Bytes,
     slope: Option<i64>,
 }
 
@@ -416,6 +422,20 @@ impl<'a> Host<'a> {
     fn peak(&self) -> Option<&'a PartPeak> {
         let peaks = self.parts.iter().filter_map(|part| part.peak.as_ref());
         peaks.rev().max_by_key(|peak| peak.bytes)
+    }
+
+    /// How it was observed, by the recording of its peak.
+    fn observed(&self) -> Option<Observed> {
+        let peaks = self
+            .parts
+            .iter()
+            .filter_map(|part| Some((part.peak.as_ref()?, part)));
+        let (peak, part) = peaks.rev().max_by_key(|(peak, _)| peak.bytes)?;
+        Some(Observed {
+            is_polled: part.machine.is_polled,
+            interval_ns: part.machine.interval_ns,
+            is_sum_of_rss: peak.anon_bytes.is_none(),
+        })
     }
 
     fn status(&self, is_silent: bool) -> HostStatus {
@@ -462,6 +482,7 @@ impl<'a> Host<'a> {
             start: self.start().map(WallTime),
             end: self.end().map(WallTime),
             silent_ns: silent,
+            observed: self.observed(),
             mem_total_bytes: self
                 .parts
                 .iter()
@@ -525,6 +546,7 @@ fn missing_line(host: &str) -> HostLine {
         start: None,
         end: None,
         silent_ns: None,
+        observed: None,
         mem_total_bytes: None,
         peak_bytes: None,
         peak_at_least_bytes: None,

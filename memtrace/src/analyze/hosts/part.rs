@@ -103,6 +103,9 @@ pub(super) struct Machine {
     pub(super) memtrace_version: String,
     /// Whether its peaks are lower bounds, for it was polled.
     pub(super) is_polled: bool,
+    /// How often it was polled; null where it was not, and of a memtrace that did not tell.
+    #[serde(default)]
+    pub(super) interval_ns: Option<DurationNs>,
 }
 
 /// How well the wall clock of the host was known.
@@ -180,8 +183,25 @@ pub(super) struct PartRole {
     pub(super) at_peak_bytes: Option<Bytes>,
     /// The highest sum of their anonymous memory at any time.
     pub(super) peak_bytes: Option<Bytes>,
+    /// By how much that can be off, by what the kernel's counters can.
+    #[serde(default)]
+    pub(super) error_bytes: Bytes,
     /// How fast that grows in an hour; zero where it does not, null where that is too short to tell.
     pub(super) bytes_per_hour: Option<i64>,
+}
+
+/// Between what and what the slope of a process from step to step lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StepBounds {
+    /// No less than this; null with too few steps, and of a memtrace that did not tell.
+    #[serde(default)]
+    pub low_bytes_per_step: Option<i64>,
+    /// No more than this.
+    #[serde(default)]
+    pub high_bytes_per_step: Option<i64>,
+    /// Over how many steps.
+    #[serde(default)]
+    pub step_count: Option<i64>,
 }
 
 /// A process that is one of several that do the same.
@@ -203,6 +223,9 @@ pub(super) struct PartRank {
     pub(super) stage: Option<String>,
     /// How much it grows in each of these; zero where that is not sure, null with too few steps.
     pub(super) bytes_per_step: Option<i64>,
+    /// The bounds of that.
+    #[serde(flatten)]
+    pub(super) step_bounds: StepBounds,
 }
 
 /// The phases of one name of one process.

@@ -6,6 +6,7 @@ use super::part::{
     HostPart, Machine, PartClock, PartEnd, PartGpu, PartHolder, PartLimit, PartPeak, PartRank,
     PartRole, Place,
 };
+use crate::analyze::diff::error_of;
 use crate::analyze::growth::{Growth, Verdict};
 use crate::analyze::run::{AnalyzeError, Options, analyze_into};
 use crate::analyze::sections::growth::time_to_fill;
@@ -80,6 +81,7 @@ fn part(analysis: &Analysis, phases: &PhaseSums, place: Place) -> HostPart {
             schema_version: info.schema_version,
             memtrace_version: cut(&info.memtrace_version),
             is_polled: info.is_polled(),
+            interval_ns: info.is_polled().then_some(info.interval_ns),
         },
         state: info.state,
         is_live: analysis.is_live,
@@ -225,6 +227,7 @@ fn roles(analysis: &Analysis) -> Vec<PartRole> {
                 .peak
                 .or(role.kind(Kind::Rss).peak)
                 .map(|(bytes, _)| bytes),
+            error_bytes: error_of(role, analysis),
             bytes_per_hour: per_hour(anon.growth.as_ref()),
         }
     });
@@ -269,6 +272,10 @@ fn ranks(analysis: &Analysis, phases: &PhaseSums) -> (Vec<PartRank>, usize) {
             at_peak_bytes: at_peak(place),
             bytes_per_hour: per_hour(process.growth.as_ref()),
             bytes_per_step: growth.as_ref().map(|growth| growth.bytes_per_step),
+            step_bounds: growth
+                .as_ref()
+                .map(|growth| growth.bounds)
+                .unwrap_or_default(),
             stage: growth.map(|growth| cut(&growth.stage)),
         })
     };

@@ -1,5 +1,6 @@
 //! The findings of a run over all its hosts: they are the JSON of its report.
 
+use super::part::StepBounds;
 use crate::model::keys::keys;
 use crate::model::label::labels;
 use crate::model::{Bytes, DurationNs, Tgid, WallNs};
@@ -58,6 +59,10 @@ pub struct RunReport {
     pub clocks: Vec<HostClockLine>,
     /// What could not be used, or only in part.
     pub problems: Vec<RunProblem>,
+    /// Where the recording is that [`next`](Self::next) names, for a person to type; unknown where
+    /// only parts are at hand.
+    #[serde(skip)]
+    pub next_path: Option<String>,
 }
 
 /// The most that all hosts held at one time: added up at each instant, never by their own peaks.
@@ -118,6 +123,17 @@ labels! {
     }
 }
 
+/// How the memory of a host was observed: figures compare where that is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+pub struct Observed {
+    /// Whether it was polled, so that its peaks are lower bounds.
+    pub is_polled: bool,
+    /// How often; null where the kernel told every peak, and where that is not known.
+    pub interval_ns: Option<DurationNs>,
+    /// Whether its peak is a sum of RSS: kinds of memory were not told apart.
+    pub is_sum_of_rss: bool,
+}
+
 /// A host.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HostLine {
@@ -133,6 +149,8 @@ pub struct HostLine {
     pub end: Option<WallTime>,
     /// How long before the last of all hosts that was; zero for one whose clock says later.
     pub silent_ns: Option<DurationNs>,
+    /// How its memory was observed, by the recording of its peak; null without a row of memory.
+    pub observed: Option<Observed>,
     /// Its memory.
     pub mem_total_bytes: Option<Bytes>,
     /// The most that was held on it.
@@ -247,6 +265,8 @@ pub struct JobRole {
     pub process_count: usize,
     /// The highest sum of anonymous memory on one host.
     pub highest_bytes: Option<Bytes>,
+    /// By how much that can be off, by what the kernel's counters can.
+    pub error_bytes: Bytes,
     /// On which.
     pub highest_host: Option<String>,
     /// The lowest of these.
@@ -282,6 +302,9 @@ pub struct RankLine {
     pub stage: Option<String>,
     /// What it grows by in each of these; zero where it does not, null with too few of them.
     pub bytes_per_step: Option<i64>,
+    /// Between what and what the slope lies for sure, and over how many steps it was measured.
+    #[serde(flatten)]
+    pub step_bounds: StepBounds,
 }
 
 /// Phases of one name over all hosts.

@@ -1,25 +1,20 @@
 //! `memtrace report ROOT`: one answer for a job of many hosts. Each recording is reduced by itself,
 //! some at a time, and what comes of it is merged; `--reduce` and `--merge` are the two halves.
 
-use super::{Args, missing_tables};
+use super::{Args, no_section};
 use crate::analyze::{self, HostPart, Line, Place, RUN_SECTIONS, RunSection, Unread};
 use crate::cli::output::say;
-use crate::cli::progress::Progress;
-use crate::cli::recorded::{Rows, address_of, open, recording_dir};
-use crate::cli::remote::reader;
-use crate::model::{BootNs, RunInfo, parse_host_list};
+use crate::cli::recorded::{no_option, open, recording_dir};
+use crate::cli::reduced::{Chosen, Found, place_of, reduce, reduce_one, reduced, root_at};
+use crate::model::parse_host_list;
 use crate::report::{Style, visible, write_line};
-use crate::store::{Placed, Recording, Root};
-use anyhow::{Context, anyhow, bail};
+use crate::store::{Placed, Root};
+use anyhow::{Context, bail};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Recordings that are read at a time: a few take all of a disk, and each takes memory.
-const WORKERS_MAX: usize = 4;
 /// A part of a host is some tens of KiB; what is longer is none.
 const PART_BYTES_MAX: u64 = 64 << 20;
 
@@ -45,9 +40,19 @@ pub(super) struct Options {
     /// the standard input
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "recording")]
     merge: Vec<PathBuf>,
+    /// With --merge, where the recordings are: what the report tells to look at next is below it
+    #[arg(long, value_name = "ROOT", requires = "merge")]
+    root: Option<PathBuf>,
 }
 
 impl Options {
+    fn chosen(&self) -> Chosen<'_> {
+        Chosen {
+            run: self.run.as_deref(),
+            hosts: &self.host,
+        }
+    }
+
     /// The first of the options that only a root, or what came of one, has a use for.
     fn only_for_a_root(&self) -> Option<&'static str> {
         let given = [
@@ -72,14 +77,15 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
             parts,
             unread,
         };
-        return tell(args, found).map(Some);
+        let path_of = |place: &Placed| Some(Root::path_below(args.hosts.root.as_deref()?, place));
+        return tell(args, found, path_of).map(Some);
     }
     let path = args.recording.as_deref().unwrap_or(Path::new("."));
     let shown = path.display().to_string();
     let doing = || format!("failed to look for recordings in {}", visible(&shown));
     if let Some(root) = root_at(path, args.hosts.run.as_deref()).with_context(doing)? {
         check(args)?;
-        let found = reduced(&root, &args.hosts, &shown).with_context(doing)?;
+        let found = reduced(&root, &args.hosts.chosen(), &shown).with_context(doing)?;
         if args.hosts.reduce {
             for unread in &found.unread {
                 let Place { host, rec, .. } = &unread.place;
@@ -88,7 +94,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
             write_lines(args, &found)?;
             return Ok(Some(ExitCode::SUCCESS));
         }
-        return tell(args, found).map(Some);
+        return tell(args, found, |place| Some(root.path_of(place))).map(Some);
     }
     if let Some(option) = args.hosts.only_for_a_root() {
         bail!(
@@ -118,13 +124,6 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
     Ok(None)
 }
 
-/// What was found of a run.
-struct Found {
-    run: String,
-    parts: Vec<HostPart>,
-    unread: Vec<Unread>,
-}
-
 /// That nothing is asked for that only the report of one recording has.
 fn check(args: &Args) -> anyhow::Result<()> {
     let only_of_one = [
@@ -140,7 +139,6 @@ fn check(args: &Args) -> anyhow::Result<()> {
         ("--follow", args.follow),
         ("--local-time", args.local_time),
         ("--save-findings", args.save_findings),
-        ("--open", args.writing.open),
     ];
     if let Some((option, _)) = only_of_one.iter().find(|(_, is_given)| *is_given) {
         bail!(
@@ -158,15 +156,12 @@ fn check(args: &Args) -> anyhow::Result<()> {
             format.name()
         );
     }
-    let Some(name) = &args.section else {
+    let Some(name) = args.section.as_deref() else {
         return Ok(());
     };
     let Some(section) = RunSection::named(name) else {
-        let names: Vec<&str> = RUN_SECTIONS.iter().map(|section| section.name).collect();
-        bail!(
-            "a run of many hosts has no section {name}; it has {}",
-            names.join(", ")
-        );
+        let names = RUN_SECTIONS.iter().map(|section| section.name);
+        return Err(no_section("a run of many hosts", name, names));
     };
     if format.name() == "csv" && !section.has_table() {
         let with = RUN_SECTIONS.iter().filter(|section| section.has_table());
@@ -179,7 +174,12 @@ fn check(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tell(args: &Args, found: Found) -> anyhow::Result<ExitCode> {
+/// Writes the report; `path_of` says where a recording is, where that is known.
+fn tell(
+    args: &Args,
+    found: Found,
+    path_of: impl FnOnce(&Placed) -> Option<PathBuf>,
+) -> anyhow::Result<ExitCode> {
     let expected = args
         .hosts
         .expect_hosts
@@ -187,6 +187,10 @@ fn tell(args: &Args, found: Found) -> anyhow::Result<ExitCode> {
         .map(expected_hosts)
         .transpose()?;
     let mut report = analyze::merge(&found.run, found.parts, found.unread, expected);
+    report.next_path = report.next().and_then(|Place { run, host, rec }| {
+        let path = path_of(&Placed { run, host, rec })?;
+        Some(no_option(&path).display().to_string())
+    });
     let section = args.section.as_deref().and_then(RunSection::named);
     let style = Style {
         is_full: args.full,
@@ -240,197 +244,6 @@ fn expected_hosts(list: &str) -> anyhow::Result<Vec<String>> {
     };
     let hosts = parse_host_list(&text).with_context(doing)?;
     Ok(hosts.into_iter().map(String::from).collect())
-}
-
-/// The root at a path or an address, or the run of it that is meant; `None` where something else is
-/// there.
-fn root_at(path: &Path, run: Option<&str>) -> anyhow::Result<Option<Root>> {
-    let root = match address_of(path) {
-        Some(address) => Root::open_remote(reader(address)?.into(), run),
-        None => Root::open(path, run),
-    };
-    Ok(root?)
-}
-
-/// Reduces the recordings of a run, some at a time.
-fn reduced(root: &Root, options: &Options, shown: &str) -> anyhow::Result<Found> {
-    let run = chosen_run(root, options, shown)?;
-    let (mut places, refused) = root.recordings(&run)?;
-    let unread = refused.into_iter().map(|error| Unread {
-        place: Place {
-            run: run.clone(),
-            ..Place::default()
-        },
-        why: format!("{:#}", anyhow::Error::from(error)),
-    });
-    let mut unread: Vec<Unread> = unread.collect();
-    if !options.host.is_empty() {
-        let missing = options
-            .host
-            .iter()
-            .find(|host| !places.iter().any(|place| place.host == **host));
-        if let Some(host) = missing {
-            bail!("the run {run} has no recording of a host {host}");
-        }
-        places.retain(|place| options.host.contains(&place.host));
-        unread.clear();
-    }
-    let progress = Progress::of("reading the recordings of all hosts");
-    let next = AtomicUsize::new(0);
-    let outcomes: Mutex<Vec<(usize, anyhow::Result<HostPart>)>> = Mutex::default();
-    let work = || {
-        while let Some((number, place)) = {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            places.get(number).map(|place| (number, place))
-        } {
-            let outcome = reduce_one(root, place);
-            outcomes
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .push((number, outcome));
-        }
-    };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 1..cores.min(WORKERS_MAX).min(places.len()) {
-            scope.spawn(work);
-        }
-        work();
-    });
-    drop(progress);
-    let mut outcomes = outcomes
-        .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    outcomes.sort_by_key(|(number, _)| *number);
-    let mut parts = Vec::new();
-    for (number, outcome) in outcomes {
-        match outcome {
-            Ok(part) => parts.push(part),
-            Err(error) => unread.push(Unread {
-                place: place_of(&places[number]),
-                why: format!("{error:#}"),
-            }),
-        }
-    }
-    Ok(Found { run, parts, unread })
-}
-
-/// The run that was asked for, or the newest; of several that is said.
-fn chosen_run(root: &Root, options: &Options, shown: &str) -> anyhow::Result<String> {
-    if let Some(run) = &options.run {
-        let names = root.run_names()?;
-        if !names.contains(run) {
-            bail!(
-                "{} has no run {run}; it has {}",
-                visible(shown),
-                names.join(", ")
-            );
-        }
-        return Ok(run.clone());
-    }
-    let (runs, refused) = root.runs()?;
-    let names = || runs.iter().map(|(run, _)| run.as_str());
-    let Some(newest) = names().next() else {
-        let none = format!(
-            "{} has folders of runs, and no recording in them",
-            visible(shown)
-        );
-        return Err(match refused.into_iter().next() {
-            None => anyhow!(none),
-            Some(error) => anyhow::Error::from(error).context(none),
-        });
-    };
-    let others: Vec<&str> = names().skip(1).collect();
-    if !others.is_empty() {
-        say(&format!(
-            "this is the newest run, {newest}; --run names another: {}",
-            others.join(", ")
-        ));
-    }
-    Ok(newest.to_owned())
-}
-
-fn place_of(placed: &Placed) -> Place {
-    Place {
-        run: placed.run.clone(),
-        host: placed.host.clone(),
-        rec: placed.rec.clone(),
-    }
-}
-
-fn reduce_one(root: &Root, place: &Placed) -> anyhow::Result<HostPart> {
-    let recording = root.recording(place)?;
-    let last = match recording.is_closed() {
-        true => None,
-        false => recording.last_boot_ns()?,
-    };
-    reduce(
-        &recording,
-        &root.path_of(place),
-        last,
-        Some(place_of(place)),
-    )
-}
-
-/// Reduces a recording that was found at a place, or by its path alone.
-fn reduce(
-    recording: &Recording,
-    dir: &Path,
-    last_boot_ns: Option<BootNs>,
-    place: Option<Place>,
-) -> anyhow::Result<HostPart> {
-    let info = recording.info();
-    let options = analyze::Options {
-        is_live: recording.is_live(),
-        is_open: recording.is_open(),
-        last_boot_ns,
-        ..analyze::Options::default()
-    };
-    let own = own_place(info);
-    let by_path = || Placed::of_path(dir).map(|placed| place_of(&placed));
-    let found = place.or_else(by_path);
-    let other = found
-        .as_ref()
-        .zip(own.as_ref())
-        .filter(|(found, own)| found != own);
-    let other = other.map(|(_, own)| {
-        format!(
-            "run.json says that it is of host {} and run {}: {}",
-            own.host, own.run, own.rec
-        )
-    });
-    let place = found.or(own).unwrap_or_else(|| Place {
-        run: String::new(),
-        host: info.hostname.clone(),
-        rec: started(info),
-    });
-    let part = analyze::reduce(info, &Rows(recording), options, place)?;
-    let problems = recording.problems();
-    let mut problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    if recording.is_closed() {
-        problems.extend(missing_tables(recording));
-    }
-    problems.extend(other);
-    Ok(part.with_problems(&problems).checked()?)
-}
-
-fn own_place(info: &RunInfo) -> Option<Place> {
-    let place = info.place.as_ref()?;
-    Some(Place {
-        run: place.run.to_string(),
-        host: place.host.to_string(),
-        rec: place.rec.to_string(),
-    })
-}
-
-/// When a recording began, for one that says nothing of a place.
-fn started(info: &RunInfo) -> String {
-    let first = info.clocks.first();
-    let time =
-        first.and_then(|first| jiff::Timestamp::from_nanosecond(first.wall_ns.0.into()).ok());
-    time.map_or_else(String::new, |time| {
-        time.strftime("%Y%m%dT%H%M%SZ").to_string()
-    })
 }
 
 /// The run that all parts are of.

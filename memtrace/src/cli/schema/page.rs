@@ -14,9 +14,10 @@ const KEYS: &str = "\n| key | type | meaning |\n|---|---|---|\n";
 /// What the report is in the schema.
 const REPORT: &str = "Report";
 /// The other objects in it, and what their chapters are called.
-const OTHERS: [(&str, &str); 3] = [
+const OTHERS: [(&str, &str); 4] = [
     ("Diff", "The object of memtrace diff"),
     ("Run", "The object of memtrace report ROOT"),
+    ("RunDiff", "The object of memtrace diff of two runs"),
     ("HostPart", "The line of memtrace report --reduce"),
 ];
 
