@@ -38,14 +38,30 @@ const CARRIED: &[(&str, &[&str])] = &[
             "src/page/script/processes.js",
             "src/page/script/compare.js",
             "src/page/script/about.js",
+            "src/page/script/run.js",
+            "src/page/script/panels.js",
+            "src/page/script/runtables.js",
             "src/page/script/page.js",
         ],
     ),
 ];
 
+/// Where the page's script is.
+const SCRIPT: &str = "src/page/script";
+
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     let out = std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
+    // One that is forgotten would fail in the browser only.
+    println!("cargo::rerun-if-changed={SCRIPT}");
+    for entry in std::fs::read_dir(SCRIPT)? {
+        let path = entry?.path();
+        let is_script = path.extension().is_some_and(|ending| ending == "js");
+        let is_carried = |file: &&str| Path::new(file) == path;
+        if is_script && !CARRIED.iter().any(|(_, files)| files.iter().any(|file| is_carried(&file))) {
+            return Err(format!("build.rs does not carry {}", path.display()).into());
+        }
+    }
     for (name, files) in CARRIED {
         let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
         for file in *files {

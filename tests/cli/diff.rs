@@ -72,3 +72,84 @@ fn top_limits_the_roles_of_every_format() -> Result<()> {
     assert!(lines(&["-f", "csv", "--top", "1"])? < lines(&["-f", "csv"])?);
     Ok(())
 }
+
+/// A root with a run `small` and a run `large`, of two hosts each.
+fn root() -> Result<tempfile::TempDir> {
+    let root = tempfile::tempdir()?;
+    for (name, bytes) in [("small", 32 << 20), ("large", 96 << 20)] {
+        for (host, bytes) in [("node1", bytes), ("node2", 16 << 20)] {
+            let of = run(bytes, 0)?;
+            let place = format!("run={name}/host={host}/rec=20261123T121913Z");
+            let to = root.path().join(place);
+            std::fs::create_dir_all(to.parent().context("a folder")?)?;
+            std::fs::rename(of.path(), to)?;
+        }
+    }
+    Ok(root)
+}
+
+#[test]
+fn two_runs_of_many_hosts_are_compared_and_no_run_with_a_recording() -> Result<()> {
+    let root = root()?;
+    let diff = |places: &[&str], options: &[&str]| -> Result<std::process::Output> {
+        let paths = places
+            .iter()
+            .map(|place| root.path().join(place).into_os_string());
+        let options = options.iter().map(|word| OsStr::new(word).to_owned());
+        memtrace(["diff".into()].into_iter().chain(paths).chain(options))
+    };
+    let (small, large) = ("run=small", "run=large");
+    let limit = ["--fail-above", "20%"];
+    assert_eq!(diff(&[small, large], &limit)?.status.code(), Some(3));
+    assert_eq!(diff(&[large, small], &limit)?.status.code(), Some(0));
+    assert_eq!(
+        diff(&[small, small], &["--fail-above", "0%"])?
+            .status
+            .code(),
+        Some(0)
+    );
+    assert_eq!(diff(&[small, large], &[])?.status.code(), Some(0));
+
+    let by_name = diff(&[""], &["--run", "small", "--run", "large", "-f", "json"])?;
+    let told: serde_json::Value =
+        serde_json::from_slice(&by_name.stdout).with_context(|| words(&by_name))?;
+    assert_eq!(told["format"], "memtrace-run-diff");
+    assert_eq!(
+        (&told["before"]["run"], &told["after"]["run"]),
+        (&"small".into(), &"large".into())
+    );
+    assert_eq!(told["peak"]["is_sure"], true, "{told:#}");
+    let rise = told["host_peak"]["change_bytes"].as_i64();
+    assert!(rise > Some(56 << 20) && rise < Some(72 << 20), "{rise:?}");
+    let hosts = told["hosts"].as_array().context("hosts")?;
+    assert_eq!(hosts[0]["host"], "node1");
+    let text = diff(&[small, large], &[])?;
+    let text = String::from_utf8(text.stdout)?;
+    assert!(
+        text.contains("Peak of all hosts: ") && text.contains("By host, the most"),
+        "{text}"
+    );
+
+    let one = "run=small/host=node1/rec=20261123T121913Z";
+    for (places, options, says) in [
+        (
+            &[small, one][..],
+            &[][..],
+            "compare two runs, or two recordings",
+        ),
+        (&[one, small], &[], "compare two runs, or two recordings"),
+        (&[one, one], &["--run", "small"], "and these are none"),
+        (
+            &["", ""],
+            &["--run", "medium"],
+            "has no run medium; it has large, small",
+        ),
+        (&[small], &[], "name a second"),
+        (&[small, large], &["-f", "html"], "text, md, json and csv"),
+    ] {
+        let refused = diff(places, options)?;
+        assert!(!refused.status.success(), "{}", words(&refused));
+        assert!(words(&refused).contains(says), "{}", words(&refused));
+    }
+    Ok(())
+}

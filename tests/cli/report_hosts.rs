@@ -184,7 +184,11 @@ fn options_of_one_recording_and_of_a_root_are_refused_where_they_mean_nothing() 
             "--at is for one recording",
         ),
         (root.path(), &["--steps"], "--steps is for one recording"),
-        (root.path(), &["-f", "html"], "text, md, json and csv"),
+        (
+            root.path(),
+            &["-f", "html", "--section", "hosts"],
+            "leave out --section hosts",
+        ),
         (root.path(), &["--section", "tree"], "has no section tree"),
         (
             root.path(),
@@ -224,5 +228,58 @@ fn options_of_one_recording_and_of_a_root_are_refused_where_they_mean_nothing() 
     std::fs::write(&parts, "{\"format\":\"memtrace-report\",\"version\":2}\n")?;
     let refused = memtrace([OsStr::new("report"), "--merge".as_ref(), parts.as_ref()])?;
     assert!(words(&refused).contains("line 1 of"), "{}", words(&refused));
+    Ok(())
+}
+
+#[test]
+fn the_page_of_a_run_and_the_next_command_name_what_is_there() -> Result<()> {
+    let root = root()?;
+    let told = report(root.path(), &["--run", "4711"])?;
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let place = root.path().join("run=4711/host=");
+    let next = format!("memtrace report {}", place.display());
+    assert!(text.contains(&next), "{text}");
+    // As it was named: from within the run too.
+    let mut inside = Command::new(program::memtrace()?);
+    inside
+        .arg("report")
+        .current_dir(root.path().join("run=4711"));
+    let inside = inside.stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&inside.stdout).into_owned();
+    let next = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("memtrace report "));
+    let next = next.with_context(|| text.clone())?;
+    assert!(root.path().join("run=4711").join(next).is_dir(), "{text}");
+
+    let page = root.path().join("page.html");
+    let shown = page.display().to_string();
+    let made = report(root.path(), &["--run", "4711", "-f", "html", "-o", &shown])?;
+    assert!(made.status.success(), "{}", words(&made));
+    let html = std::fs::read_to_string(&page)?;
+    assert!(html.starts_with("<!DOCTYPE html>") && html.contains("memtrace: run 4711"));
+    Ok(())
+}
+
+#[test]
+fn sections_are_those_of_what_is_asked_for() -> Result<()> {
+    let root = root()?;
+    let one = root.path().join("run=old/host=node1/rec=20261122T121913Z");
+    for (path, is_run) in [(root.path(), true), (&*one, false)] {
+        let listed = report(path, &["--list-sections"])?;
+        let listed = String::from_utf8(listed.stdout)?;
+        let names: Vec<&str> = (listed.lines())
+            .filter_map(|line| line.split_whitespace().next())
+            .collect();
+        assert_eq!(names.contains(&"outliers"), is_run, "{listed}");
+        assert_eq!(names.contains(&"survivors"), !is_run, "{listed}");
+        let refused = report(path, &["--section", "sections"])?;
+        assert_eq!(refused.status.code(), Some(2), "{}", words(&refused));
+        let said = words(&refused);
+        assert!(
+            said.contains("has no section sections") && said.contains(&names.join(", ")),
+            "{said}"
+        );
+    }
     Ok(())
 }

@@ -25,6 +25,19 @@ def write(name: str, file: Path) -> None:
     subprocess.run(command, check=True, capture_output=True, cwd=GOLDEN)
 
 
+def write_run(name: str, file: Path, *words: str, parts: str | None = None) -> Json:
+    """Has memtrace write the page of a golden job, or of these parts, and gives its JSON."""
+    lines = (GOLDEN / f"{name}.parts").read_text() if parts is None else parts
+    command = [os.environ["MEMTRACE_PROGRAM"], "report", "--merge", "-", "--root", "root"]
+    command += [*words, "-f"]
+    for form, to in (("html", ["-o", str(file)]), ("json", [])):
+        done = subprocess.run(
+            [*command, form, *to], check=True, capture_output=True, input=lines, text=True
+        )
+    found: Json = json.loads(done.stdout)
+    return found
+
+
 @cache
 def shell() -> str:
     command = [os.environ["MEMTRACE_PROGRAM"], "report", "nothing", "-f", "html"]

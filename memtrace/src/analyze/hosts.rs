@@ -6,11 +6,13 @@ mod bounds;
 mod chapters;
 mod clocks;
 mod coded;
+mod curves;
 mod diff;
 mod ends;
 mod line;
 mod marks;
 mod merge;
+mod page;
 mod part;
 mod peers;
 mod reduce;
@@ -20,13 +22,14 @@ mod sum;
 #[cfg(test)]
 mod tests;
 
+pub use curves::RunCurves;
 pub(super) use diff::Object as RunDiffObject;
 pub use diff::{
     Bounded, ComparedRun, HostChange, JobRoleChange, RankStageChange, RunDiff, RunDiffReport,
     RunExcess, RunFigure,
 };
 pub use line::Line;
-pub use merge::{Unread, merge};
+pub use merge::{Unread, merge, merge_with_curves};
 pub use part::{HostPart, PartError, Place};
 pub use reduce::reduce;
 pub(super) use report::Object as RunObject;

@@ -91,8 +91,8 @@ pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldKinds};
 pub use hosts::{
     Bounded, ComparedRun, HostChange, HostPart, JobRoleChange, Line, PartError, Place,
-    RUN_SECTIONS, RankStageChange, RunDiff, RunDiffReport, RunExcess, RunFigure, RunReport,
-    RunSection, Unread, merge, reduce,
+    RUN_SECTIONS, RankStageChange, RunCurves, RunDiff, RunDiffReport, RunExcess, RunFigure,
+    RunReport, RunSection, Unread, merge, merge_with_curves, reduce,
 };
 pub use json_schema::json_schema;
 pub use keys::PeakAt;

@@ -61,7 +61,7 @@ pub(super) struct Document<'a, R, D> {
 
 /// A line of text.
 #[derive(Serialize)]
-struct Line {
+pub(super) struct Line {
     /// How it wants to be read: `plain`, `strong`, `alert`, `quiet`.
     tone: &'static str,
     /// What it says.
@@ -70,13 +70,23 @@ struct Line {
 
 /// Something that happened at an instant.
 #[derive(Serialize)]
-struct Flag {
+pub(super) struct Flag {
     /// When.
     at_ns: DurationNs,
-    /// `oom`, `mark`, `loss`, `peak`, `exit`.
+    /// `oom`, `mark`, `loss`, `peak`, `exit`, `silent`.
     kind: &'static str,
     /// What, in one sentence.
     text: String,
+}
+
+impl Flag {
+    pub(super) fn new(kind: &'static str, at_ns: DurationNs, text: &str) -> Self {
+        Self {
+            at_ns,
+            kind,
+            text: visible(text).into_owned(),
+        }
+    }
 }
 
 /// A process over time.
@@ -154,7 +164,7 @@ impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
 }
 
 /// The lines of chapters, each below its title; the first title stands above all of it.
-fn answer(head: &[Chapter]) -> Vec<Line> {
+pub(super) fn answer(head: &[Chapter]) -> Vec<Line> {
     let mut lines = Vec::new();
     for (place, chapter) in head.iter().enumerate() {
         if place > 0 {
@@ -184,11 +194,7 @@ fn line(tone: Tone, text: &str) -> Line {
 
 fn flags(analysis: &Analysis) -> Vec<Flag> {
     let clock = &analysis.clock;
-    let flag = |kind, at_ns, text: String| Flag {
-        at_ns,
-        kind,
-        text: visible(&text).into_owned(),
-    };
+    let flag = |kind, at_ns, text: String| Flag::new(kind, at_ns, &text);
     let mut flags = Vec::new();
     let kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
     flags.extend(kills.take(FLAGS_MAX).map(|kill| {

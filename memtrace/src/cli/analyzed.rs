@@ -141,7 +141,7 @@ pub(super) fn missing_tables(recording: &Recording) -> impl Iterator<Item = Stri
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::analyze::golden::{RUNS, measured_by_itself};
+    use crate::analyze::golden::{JOBS, RUNS, measured_by_itself, reduced};
     use crate::model::{FINDINGS, RunState};
     use crate::report::{FORMATS, Style};
     use crate::store::{Writer, recover};
@@ -242,6 +242,13 @@ pub(super) mod tests {
             let written = analyze::perfetto(recording.info(), &rows, last, &mut trace, |_, _| ());
             written.expect("a recording").expect("a trace");
             std::fs::write(root.join(format!("{name}.pftrace")), trace).expect("a trace");
+        }
+        // What the page of a run is made of.
+        for (name, members, _) in JOBS {
+            let parts = members().into_iter().map(reduced);
+            let lines = parts.map(|part| serde_json::to_string(&part).expect("JSON") + "\n");
+            let file = root.join(format!("{name}.parts"));
+            std::fs::write(file, lines.collect::<String>()).expect("parts");
         }
     }
 

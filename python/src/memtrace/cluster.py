@@ -61,10 +61,9 @@ def report(
     if not any(_part_lines(lines)):
         said = "; ".join(problems.values()) or "there is no recording"
         raise FileNotFoundError(f"failed to read a recording of {', '.join(roots)}: {said}")
-    merged = {
-        form: _told([program, "report", "--merge", "-", "--format", form], lines).decode()
-        for form in ("json", "text")
-    }
+    place = ["--root", roots[0]] if isinstance(root, (str, os.PathLike)) else []
+    merge = [program, "report", "--merge", "-", *place, "--format"]
+    merged = {form: _told([*merge, form], lines).decode() for form in ("json", "text")}
     made = Report(json.loads(merged["json"]))
     made.json, made.text, made.problems = merged["json"], merged["text"], problems
     return made

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 pub struct Gaps(Vec<i64>);
 
 impl Gaps {
-    pub(super) fn of(numbers: impl Iterator<Item = i64>) -> Self {
+    pub(in crate::analyze) fn of(numbers: impl Iterator<Item = i64>) -> Self {
         let mut before = 0_i64;
         let gaps =
             numbers.map(|number| number.saturating_sub(std::mem::replace(&mut before, number)));
@@ -24,7 +24,7 @@ impl Gaps {
 
 /// A step function: an amount holds until the next change. Before the first, what processes hold is
 /// nothing, and limits and GPUs are unknown.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CurveSeries {
     /// What tells it from the others: the name of a role, the identity of a process, the path of a
     /// cgroup, `rest` for all others together; the same wherever the same thing is drawn.
@@ -46,7 +46,7 @@ pub struct CurveSeries {
 }
 
 impl CurveSeries {
-    pub(super) fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
+    pub(in crate::analyze) fn new(id: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             id: id.into(),
             name: name.into(),
@@ -55,7 +55,7 @@ impl CurveSeries {
     }
 
     /// With the changes of one of the functions.
-    pub(super) fn with(self, steps: &[(u32, Option<Bytes>)]) -> Self {
+    pub(in crate::analyze) fn with(self, steps: &[(u32, Option<Bytes>)]) -> Self {
         Self {
             at: Gaps::of(steps.iter().map(|(place, _)| i64::from(*place))),
             amounts: steps.iter().map(|(_, bytes)| *bytes).collect(),
@@ -64,7 +64,7 @@ impl CurveSeries {
     }
 
     /// The highest that it ever is; nothing where that is not known.
-    pub(super) fn highest(&self) -> Bytes {
+    pub(in crate::analyze) fn highest(&self) -> Bytes {
         let amounts = self.amounts.iter().flatten();
         amounts.copied().max().unwrap_or_default()
     }

@@ -2,6 +2,7 @@
 //! of a bounded size, in the order of their places.
 
 use super::clocks::{self, KnownClock};
+use super::curves::RunCurves;
 use super::ends::{self, EndsOf, Silence};
 use super::part::{HostPart, PartPeak, PartPhase, Place};
 use super::peers::{self, median};
@@ -10,7 +11,7 @@ use super::run::{
     HostLine, HostStatus, JobPeak, JobPhase, JobRole, Observed, RankLine, RoleShare, RunProblem,
     RunReport, WallTime,
 };
-use super::sum::{self, Course, Highest};
+use super::sum::{self, Course, Highest, Sums};
 use crate::model::{Bytes, DurationNs, RunState, WallNs};
 use crate::report::words;
 use std::cmp::Reverse;
@@ -40,6 +41,26 @@ pub fn merge(
     unread: Vec<Unread>,
     expected: Option<Vec<String>>,
 ) -> RunReport {
+    merged(run, parts, unread, expected, false)
+}
+
+/// The same, with memory over time for a page.
+pub fn merge_with_curves(
+    run: &str,
+    parts: impl IntoIterator<Item = HostPart>,
+    unread: Vec<Unread>,
+    expected: Option<Vec<String>>,
+) -> RunReport {
+    merged(run, parts, unread, expected, true)
+}
+
+fn merged(
+    run: &str,
+    parts: impl IntoIterator<Item = HostPart>,
+    unread: Vec<Unread>,
+    expected: Option<Vec<String>>,
+    has_curves: bool,
+) -> RunReport {
     let mut parts: Vec<HostPart> = parts.into_iter().collect();
     parts.sort_by(|a, b| a.place.cmp(&b.place));
     let mut problems: Vec<RunProblem> = unread
@@ -62,7 +83,7 @@ pub fn merge(
         }
         is_same
     });
-    Merged::of(run, &parts, expected).told(problems)
+    Merged::of(run, &parts, expected).told(problems, has_curves)
 }
 
 /// A host with its recordings in the order of their begins.
@@ -108,7 +129,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    fn told(&self, mut problems: Vec<RunProblem>) -> RunReport {
+    fn told(&self, mut problems: Vec<RunProblem>, has_curves: bool) -> RunReport {
         let mut courses: Vec<Course<'_>> = self.hosts.iter().map(Host::course).collect();
         let far = sum::take_far(&mut courses);
         problems.extend(far.into_iter().map(|part| {
@@ -120,7 +141,8 @@ impl<'a> Merged<'a> {
                 .to_owned(),
         }
         }));
-        let highest = sum::highest(&courses, sum::width_of(&courses));
+        let width_s = sum::width_of(&courses);
+        let highest = Sums::of(&courses, width_s).highest();
         let ends_of = self.hosts.iter().map(|host| EndsOf {
             host: host.name,
             parts: &host.parts,
@@ -134,7 +156,7 @@ impl<'a> Merged<'a> {
         let (ranks, rank_count) = self.ranks();
         let shares = self.shares(&courses, highest.as_ref());
         let starts = self.hosts.iter().filter_map(Host::start);
-        RunReport {
+        let mut report = RunReport {
             run: self.run.to_owned(),
             start: starts.min().map(WallTime),
             end: self.end.map(WallTime),
@@ -157,7 +179,13 @@ impl<'a> Merged<'a> {
                 .collect(),
             problems,
             next_path: None,
+            curves: None,
+        };
+        if has_curves {
+            let names: Vec<&str> = self.hosts.iter().map(|host| host.name).collect();
+            report.curves = RunCurves::of(&courses, &names, width_s, &report).map(Box::new);
         }
+        report
     }
 
     /// Since when nothing was heard of a host whose recording was not closed, where others were

@@ -2,7 +2,9 @@
 
 use super::answer::{self, RunAnswer};
 use super::chapters;
+use super::page;
 use super::run::RunReport;
+use crate::analyze::page::TOP;
 use crate::report::{Chapter, Style, Table, Written, explained, write_object};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -158,13 +160,7 @@ impl Written for RunReport {
         if let Some(top) = style.top {
             self.cut(top);
         }
-        let object = Object {
-            format: FORMAT,
-            version: VERSION,
-            memtrace_version: env!("CARGO_PKG_VERSION"),
-            answer,
-            report: self,
-        };
+        let object = Object::of(answer, self);
         let Some(section) = style.section.and_then(RunSection::named) else {
             return write_object(&object, out);
         };
@@ -177,8 +173,16 @@ impl Written for RunReport {
         write_object(&value, out)
     }
 
-    fn page(&mut self, _: &Style, _: &[Chapter], _: &mut dyn io::Write) -> io::Result<()> {
-        Err(io::Error::other("a run of many hosts has no page"))
+    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()> {
+        let answer = answer::lines(self);
+        let curves = self.curves.take();
+        // Before lists are cut.
+        let flags = page::flags(self, curves.as_deref());
+        let counts = page::Counts::of(self);
+        self.cut(style.top.unwrap_or(TOP));
+        let head = told.get(..1).unwrap_or_default();
+        let object = Object::of(answer, self);
+        page::write(head, object, curves.as_deref(), flags, counts, out)
     }
 }
 
@@ -215,4 +219,16 @@ pub(in crate::analyze) struct Object<'a> {
     answer: Vec<RunAnswer>,
     #[serde(flatten)]
     report: &'a RunReport,
+}
+
+impl<'a> Object<'a> {
+    fn of(answer: Vec<RunAnswer>, report: &'a RunReport) -> Self {
+        Self {
+            format: FORMAT,
+            version: VERSION,
+            memtrace_version: env!("CARGO_PKG_VERSION"),
+            answer,
+            report,
+        }
+    }
 }

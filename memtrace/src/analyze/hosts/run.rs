@@ -1,5 +1,6 @@
 //! The findings of a run over all its hosts: they are the JSON of its report.
 
+use super::curves::RunCurves;
 use super::part::StepBounds;
 use crate::model::keys::keys;
 use crate::model::label::labels;
@@ -63,6 +64,9 @@ pub struct RunReport {
     /// only parts are at hand.
     #[serde(skip)]
     pub next_path: Option<String>,
+    /// Memory over time, where a page is asked for.
+    #[serde(skip)]
+    pub curves: Option<Box<RunCurves>>,
 }
 
 /// The most that all hosts held at one time: added up at each instant, never by their own peaks.

@@ -31,9 +31,9 @@ pub(super) struct Standing {
 }
 
 /// The bins of one host.
-struct Dense {
-    first: i64,
-    bins: Vec<Bin>,
+pub(super) struct Dense {
+    pub(super) first: i64,
+    pub(super) bins: Vec<Bin>,
     sure: Sure,
     /// The most that it surely held at some instant, whenever that was.
     alone: i64,
@@ -191,51 +191,94 @@ pub(super) fn width_of(courses: &[Course<'_>]) -> i64 {
         .unwrap_or(WIDTHS_S[WIDTHS_S.len() - 1])
 }
 
-/// Where all of them hold most; `None` without a row of memory.
-pub(super) fn highest(courses: &[Course<'_>], width_s: i64) -> Option<Highest> {
-    let dense = courses.iter().filter_map(|course| course.dense(width_s));
-    let (mut first, mut sums) = (0, Vec::<Sum>::new());
-    let (mut alone, mut at_any_time, mut unsure_host_count) = (0, 0_i64, 0);
-    for one in dense {
-        alone = one.alone.max(alone);
+/// What all hosts hold together, bin by bin.
+pub(super) struct Sums {
+    /// The number of the first bin.
+    pub(super) first: i64,
+    width_s: i64,
+    sums: Vec<Sum>,
+    /// The most that one of them surely held, whenever that was.
+    alone: i64,
+    /// What those whose clocks show anything can have held at any time.
+    at_any_time: i64,
+    unsure_host_count: usize,
+}
+
+impl Sums {
+    pub(super) fn of(courses: &[Course<'_>], width_s: i64) -> Self {
+        let mut all = Self {
+            first: 0,
+            width_s,
+            sums: Vec::new(),
+            alone: 0,
+            at_any_time: 0,
+            unsure_host_count: 0,
+        };
+        let dense = courses.iter().filter_map(|course| course.dense(width_s));
+        dense.for_each(|one| all.add(&one));
+        all
+    }
+
+    fn add(&mut self, one: &Dense) {
+        self.alone = one.alone.max(self.alone);
         if one.sure == Sure::Unknown {
             let most = one.bins.iter().map(|bin| bin.at_most).max();
-            at_any_time = at_any_time.saturating_add(most.unwrap_or(0));
-            unsure_host_count += 1;
+            self.at_any_time = self.at_any_time.saturating_add(most.unwrap_or(0));
+            self.unsure_host_count += 1;
         }
-        if sums.is_empty() {
-            first = one.first;
+        if self.sums.is_empty() {
+            self.first = one.first;
         }
-        if one.first < first {
-            let missing = usize::try_from(first - one.first).unwrap_or(0);
-            sums.splice(0..0, std::iter::repeat_n(Sum::default(), missing));
-            first = one.first;
+        if one.first < self.first {
+            let missing = usize::try_from(self.first - one.first).unwrap_or(0);
+            let nothing = std::iter::repeat_n(Sum::default(), missing);
+            self.sums.splice(0..0, nothing);
+            self.first = one.first;
         }
-        let from = usize::try_from(one.first - first).unwrap_or(0);
-        sums.resize(sums.len().max(from + one.bins.len()), Sum::default());
-        for (sum, bin) in sums[from..].iter_mut().zip(&one.bins) {
+        let from = usize::try_from(one.first - self.first).unwrap_or(0);
+        let count = self.sums.len().max(from + one.bins.len());
+        self.sums.resize(count, Sum::default());
+        for (sum, bin) in self.sums[from..].iter_mut().zip(&one.bins) {
             sum.add(bin, one.sure);
         }
     }
-    let numbered = || sums.iter().zip(first..);
-    // Of bins as high the first.
-    let (top, number) = numbered().max_by_key(|(sum, number)| (sum.bytes(), Reverse(*number)))?;
-    Some(Highest {
-        number,
-        width_s,
-        at_least: numbered().map(|(sum, _)| sum.at_least()).max()?.max(alone),
-        bytes: top.bytes(),
-        at_most: numbered()
-            .map(|(sum, _)| sum.at_most)
-            .max()?
-            .saturating_add(at_any_time),
-        unsure_host_count,
-    })
+
+    pub(super) fn bin_count(&self) -> usize {
+        self.sums.len()
+    }
+
+    /// Of each bin what was held in it at one instant no less than, by the best figure, and no more
+    /// than.
+    pub(super) fn bounds(&self) -> impl Iterator<Item = [i64; 3]> {
+        self.sums.iter().map(|sum| {
+            let at_most = sum.at_most.saturating_add(self.at_any_time);
+            [sum.at_least(), sum.bytes(), at_most]
+        })
+    }
+
+    /// Where all of them hold most; `None` without a row of memory.
+    pub(super) fn highest(&self) -> Option<Highest> {
+        let bounds = || self.bounds().zip(self.first..);
+        // Of bins as high the first.
+        let ([_, bytes, _], number) =
+            bounds().max_by_key(|([_, bytes, _], number)| (*bytes, Reverse(*number)))?;
+        Some(Highest {
+            number,
+            width_s: self.width_s,
+            at_least: bounds()
+                .map(|([at_least, ..], _)| at_least)
+                .max()?
+                .max(self.alone),
+            bytes,
+            at_most: bounds().map(|([.., at_most], _)| at_most).max()?,
+            unsure_host_count: self.unsure_host_count,
+        })
+    }
 }
 
 impl Course<'_> {
     /// All its recordings in bins of that length.
-    fn dense(&self, width_s: i64) -> Option<Dense> {
+    pub(super) fn dense(&self, width_s: i64) -> Option<Dense> {
         let mut dense: Option<Dense> = None;
         for (place, part) in self.parts.iter().enumerate() {
             let one = self.dense_of(part, width_s);

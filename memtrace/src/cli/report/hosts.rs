@@ -150,12 +150,6 @@ fn check(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let format = args.writing.format()?;
-    if format.is_page() {
-        bail!(
-            "{} draws one recording: a run of many hosts has text, md, json and csv",
-            format.name()
-        );
-    }
     let Some(name) = args.section.as_deref() else {
         return Ok(());
     };
@@ -163,6 +157,12 @@ fn check(args: &Args) -> anyhow::Result<()> {
         let names = RUN_SECTIONS.iter().map(|section| section.name);
         return Err(no_section("a run of many hosts", name, names));
     };
+    if format.is_page() {
+        bail!(
+            "{} shows the whole run: leave out --section {name}",
+            format.name()
+        );
+    }
     if format.name() == "csv" && !section.has_table() {
         let with = RUN_SECTIONS.iter().filter(|section| section.has_table());
         let names: Vec<&str> = with.map(|section| section.name).collect();
@@ -186,7 +186,12 @@ fn tell(
         .as_deref()
         .map(expected_hosts)
         .transpose()?;
-    let mut report = analyze::merge(&found.run, found.parts, found.unread, expected);
+    let format = args.writing.format()?;
+    let merge = match format.is_page() {
+        true => analyze::merge_with_curves,
+        false => analyze::merge,
+    };
+    let mut report = merge(&found.run, found.parts, found.unread, expected);
     report.next_path = report.next().and_then(|Place { run, host, rec }| {
         let path = path_of(&Placed { run, host, rec })?;
         Some(no_option(&path).display().to_string())
@@ -198,7 +203,6 @@ fn tell(
         section: section.map(|section| section.name),
         ..args.writing.style()
     };
-    let format = args.writing.format()?;
     args.writing
         .write(|out| format.write(&mut report, &style, out))?;
     Ok(ExitCode::SUCCESS)

@@ -17,9 +17,14 @@ function aboutSection(all) {
       named(loss.detail, 400),
     ]))));
   } else made.append(el('p', { class: 'quiet' }, 'Nothing was lost.'));
-  const plain = document.getElementById('plain');
-  if (plain) made.append(el('details', { class: 'full-text' }, el('summary', {}, 'Full text'), plain));
+  made.append(fullText() ?? '');
   return made;
+}
+
+/** What stands in the page without scripts, folded. */
+function fullText() {
+  const plain = document.getElementById('plain');
+  return plain && el('details', { class: 'full-text' }, el('summary', {}, 'Full text'), plain);
 }
 
 /**

@@ -22,6 +22,8 @@
 
 const AXIS_WIDTH = 72;
 const RIGHT_MARGIN = 36;
+// Of a chart that is one of many beside each other.
+const NARROW = { axis: 62, margin: 10, space: 80 };
 const TIME_STEPS = [
   ...[1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1].flatMap((unit) => [unit, 2 * unit, 5 * unit]),
   ...[1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200],
@@ -31,10 +33,13 @@ const TIME_STEPS = [
 class Chart {
   /**
    * @param {View} view
-   * @param {{ label: string, height: number, top?: number, overlay?: (chart: Chart) => void }} given
+   * @param {{ label: string, height: number, top?: number, isNarrow?: boolean, overlay?: (chart: Chart) => void }} given
    */
-  constructor(view, { label, height, top = 10, overlay }) {
+  constructor(view, { label, height, top = 10, isNarrow = false, overlay }) {
     this.view = view;
+    this.sizes = isNarrow ? NARROW : { axis: AXIS_WIDTH, margin: RIGHT_MARGIN, space: 90 };
+    /** @type {() => number | null} The top of the scale, where several charts have one. */
+    this.shared = () => null;
     this.height = height;
     this.overlay = overlay;
     /** @type {Shown} */
@@ -101,7 +106,7 @@ class Chart {
       {
         width,
         height: this.height,
-        padding: [this.top, RIGHT_MARGIN, 0, 0],
+        padding: [this.top, this.sizes.margin, 0, 0],
         legend: { show: false },
         scales: {
           x: { time: false, min: view.from, max: view.to, range: (_, low, high) => [low, high] },
@@ -113,13 +118,13 @@ class Chart {
             ...axis,
             size: 30,
             gap: 4,
-            space: 90,
+            space: this.sizes.space,
             incrs: TIME_STEPS,
             values: (_, splits, _axis, _space, step) => splits.map((at) => after(at, step)),
           },
           {
             ...axis,
-            size: AXIS_WIDTH,
+            size: this.sizes.axis,
             splits: (_, _axis, _low, high) => byteTicks(high, this.height - this.top - 30),
             values: (_, splits) => splits.map((amount) => bytes(amount)),
           },
@@ -187,7 +192,7 @@ class Chart {
     const { from, to } = this.view;
     const { top } = this.scaled;
     if (this.scaled.from !== from || this.scaled.to !== to || this.scaled.shown !== this.shown) {
-      this.scaled = { from, to, shown: this.shown, top: this.highestShown(from, to) };
+      this.scaled = { from, to, shown: this.shown, top: this.shared() ?? this.highestShown(from, to) };
       return this.scaled.top;
     }
     return top;

@@ -6,8 +6,9 @@ const FLAGS_HEIGHT = 16;
 // Of more phases the lines between them would hide what they part.
 const MOST_EDGES = 12;
 // The gravest is drawn last and labelled first.
-const FLAG_KINDS = ['mark', 'exit', 'loss', 'peak', 'oom'];
-const FLAG_WORDS = { mark: 'mark', exit: 'end', loss: 'loss', peak: 'peak', oom: 'OOM kill' };
+const FLAG_KINDS = ['mark', 'exit', 'loss', 'peak', 'silent', 'oom'];
+const FLAG_WORDS = { mark: 'mark', exit: 'end', loss: 'loss', peak: 'peak', silent: 'not heard of', oom: 'OOM kill' };
+const GRAVE_FLAGS = new Set(['oom', 'silent']);
 
 /** @typedef {{ band: Band, begin: number, end: number, row: number }} PlacedBand */
 
@@ -110,7 +111,7 @@ class Overlay {
     const seen = this.flags.filter(({ seconds }) => seconds >= from && seconds <= to);
     for (const { seconds, kind } of seen) {
       const x = Math.round(chart.x(seconds)) + 0.5;
-      ctx.strokeStyle = colours.ground(kind === 'oom' ? 'alert' : kind === 'loss' ? 'warn' : 'quiet');
+      ctx.strokeStyle = colours.ground(GRAVE_FLAGS.has(kind) ? 'alert' : kind === 'loss' ? 'warn' : 'quiet');
       ctx.fillStyle = ctx.strokeStyle;
       ctx.lineWidth = (kind === 'oom' ? 1.5 : 1) * ratio;
       ctx.setLineDash(kind === 'oom' ? [] : [3 * ratio, 3 * ratio]);
@@ -158,7 +159,7 @@ class Overlay {
       written.push([free, free + width]);
       ctx.fillStyle = colours.ground('ground');
       ctx.fillRect(free, y - 6 * ratio, width, 12 * ratio);
-      ctx.fillStyle = colours.ground(kind === 'oom' ? 'alert' : kind === 'loss' ? 'warn' : 'ink');
+      ctx.fillStyle = colours.ground(GRAVE_FLAGS.has(kind) ? 'alert' : kind === 'loss' ? 'warn' : 'ink');
       ctx.fillText(words, free, y);
     }
   }

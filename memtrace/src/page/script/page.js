@@ -1,8 +1,10 @@
 // Reads the document, and builds the page from it: the answer first, then picture by picture.
 
+const FORMATS = ['memtrace-page', 'memtrace-run-page'];
+
 /**
  * The document that the file carries: base64 of raw deflate of JSON.
- * @returns {Promise<PageDocument>}
+ * @returns {Promise<PageDocument | RunDocument>}
  */
 async function readDocument() {
   const text = (document.getElementById('data')?.textContent ?? '').trim();
@@ -11,20 +13,30 @@ async function readDocument() {
   for (let place = 0; place < packed.length; place += 1) packed[place] = letters.charCodeAt(place);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   const read = await new Response(stream).json();
-  if (read.format !== 'memtrace-page' || read.version !== 1) {
+  if (!FORMATS.includes(read.format) || read.version !== 1) {
     throw new Error(`this script does not know version ${read.version} of ${read.format}`);
   }
   return read;
 }
 
-/** @param {PageDocument} doc */
-function answer(doc) {
-  const { recording } = doc.report;
+/**
+ * What is wrong with a recording.
+ * @param {PageDocument} doc
+ */
+function warningsOf({ report: { recording } }) {
   /** @type {string[]} */
   const warnings = [];
   if (recording.is_live) warnings.push('The recorder was still writing: this is what was there by then.');
   else if (recording.state === 'recording') warnings.push('The recording was never closed: its recorder was killed, and its last second may be missing.');
   for (const problem of recording.problems) warnings.push(visible(problem));
+  return warnings;
+}
+
+/**
+ * @param {{ title: string, answer: AnswerLine[] }} doc
+ * @param {string[]} warnings
+ */
+function answer(doc, warnings) {
   return el(
     'header',
     {},
@@ -63,20 +75,35 @@ async function build(doc) {
   const main = /** @type {HTMLElement} */ (document.getElementById('page'));
   for (const { name } of doc.report.roles) colours.place(name);
   const all = recorded(doc);
-  const head = answer(doc);
+  const head = answer(doc, warningsOf(doc));
   main.replaceChildren(head, compareSection(all) ?? '', memorySection(all), pinnedSection(all));
   // The answer and the main picture are on the screen before the rest is made.
   const rest = [gpuSection, lanesSection, ledgerSection, phasesSection, stepsSection, processesSection, aboutSection];
-  for (const make of rest) {
+  await appendParts(main, rest, all);
+  head.append(contents([...main.querySelectorAll('section')]));
+  unpinByEscape(all.view);
+}
+
+/**
+ * Makes parts one after the other, so that the page answers in between.
+ * @template Given
+ * @param {HTMLElement} main
+ * @param {((given: Given) => HTMLElement | null)[]} parts
+ * @param {Given} given
+ */
+async function appendParts(main, parts, given) {
+  for (const make of parts) {
     await new Promise((done) => setTimeout(done));
-    const made = make(all);
+    const made = make(given);
     if (made) main.append(made);
   }
-  head.append(contents([...main.querySelectorAll('section')]));
+}
+
+/** @param {View} view */
+function unpinByEscape(view) {
   addEventListener('keydown', (event) => {
-    if (event.key === 'Escape' && all.view.pin !== null && !event.defaultPrevented) all.view.pinAt(null);
+    if (event.key === 'Escape' && view.pin !== null && !event.defaultPrevented) view.pinAt(null);
   });
-  document.documentElement.dataset['ready'] = 'true';
 }
 
 function restyle() {
@@ -96,7 +123,14 @@ addEventListener('afterprint', () => {
   restyle();
 });
 
-readDocument().then(build).catch((/** @type {unknown} */ error) => {
+/** @param {PageDocument | RunDocument} doc */
+async function draw(doc) {
+  if (doc.format === 'memtrace-run-page') await buildRun(/** @type {RunDocument} */ (doc));
+  else await build(/** @type {PageDocument} */ (doc));
+  document.documentElement.dataset['ready'] = 'true';
+}
+
+readDocument().then(draw).catch((/** @type {unknown} */ error) => {
   const why = `The pictures can't be drawn: ${error instanceof Error ? error.message : String(error)}. What is known stands below as text.`;
   document.getElementById('page')?.append(el('p', { class: 'alert', role: 'alert' }, why));
   document.documentElement.dataset['ready'] = 'failed';

@@ -4,11 +4,16 @@
 type Tone = 'plain' | 'strong' | 'alert' | 'quiet';
 type Maybe = number | null;
 
+interface AnswerLine {
+  tone: Tone;
+  text: string;
+}
+
 interface PageDocument {
   format: string;
   version: number;
   title: string;
-  answer: { tone: Tone; text: string }[];
+  answer: AnswerLine[];
   report: Report;
   curves: Curves | null;
   bands: Band[];
@@ -322,6 +327,128 @@ interface Diff {
   after: { path: string | null; hostname: string; duration_ns: number; process_count: number };
   whole: Comparison;
   roles: Comparison[];
+}
+
+// The page of a run of many hosts, and parts of the object of `memtrace report ROOT -f json`.
+interface RunDocument {
+  format: string;
+  version: number;
+  title: string;
+  answer: AnswerLine[];
+  report: RunReport;
+  curves: RunCurves | null;
+  flags: Flag[];
+  /** How long lists are that may have been cut. */
+  counts: { hosts: number; roles: number; outliers: number; phases: number };
+}
+interface RunCurves extends WithTimes {
+  start_unix_ns: Maybe;
+  end_ns: number;
+  stretch_ns: number;
+  /** The best figure, what it was no less than, and no more than. */
+  all: WrittenSeries[];
+  hosts: HostCurve[];
+  others: OtherHosts | null;
+}
+interface HostCurve {
+  host: string;
+  /** The most in each stretch, then the least. */
+  held: WrittenSeries[];
+}
+interface OtherHosts {
+  count: number;
+  /** The highest of them, the median and the lowest. */
+  held: WrittenSeries[];
+}
+interface WallTime {
+  time: string | null;
+  wall_ns: Maybe;
+}
+interface RunReport {
+  memtrace_version: string;
+  run: string;
+  start: WallTime | null;
+  end: WallTime | null;
+  host_count: number;
+  recording_count: number;
+  expected_host_count: Maybe;
+  peak: { at: WallTime } | null;
+  hosts: HostLine[];
+  outliers: Outlier[];
+  ends: ChainLink[];
+  end_count: number;
+  roles: JobRole[];
+  ranks: RankLine[];
+  rank_count: number;
+  phases: JobPhase[];
+  problems: { host: string; rec: string | null; text: string }[];
+}
+interface HostLine {
+  host: string;
+  status: string;
+  peak_bytes: Maybe;
+  peak_at: WallTime | null;
+  at_job_peak_bytes: Maybe;
+  limit_bytes: Maybe;
+  headroom_bytes: Maybe;
+  left_ns: Maybe;
+  end_count: number;
+  largest: string | null;
+}
+interface Outlier {
+  role: string;
+  rank: string | null;
+  host: string;
+  measure: string;
+  bytes: number;
+  median_bytes: number;
+  threshold_bytes: number;
+  other_count: number;
+}
+interface ChainLink {
+  host: string;
+  at: WallTime | null;
+  after_first_ns: Maybe;
+  is_after_first: boolean;
+  is_oom_kill: boolean;
+  is_host: boolean;
+  cgroup: string | null;
+  name: string | null;
+  pid: Maybe;
+  how: string;
+}
+interface JobRole {
+  name: string;
+  host_count: number;
+  process_count: number;
+  highest_bytes: Maybe;
+  highest_host: string | null;
+  lowest_bytes: Maybe;
+  median_bytes: Maybe;
+  at_job_peak_bytes: Maybe;
+  growing_count: number;
+  bytes_per_hour: Maybe;
+}
+interface RankLine {
+  role: string;
+  rank: string;
+  host: string;
+  pid: Maybe;
+  peak_bytes: Maybe;
+  bytes_per_hour: Maybe;
+  stage: string | null;
+  bytes_per_step: Maybe;
+}
+interface JobPhase {
+  name: string;
+  count: number;
+  process_count: number;
+  host_count: number;
+  median_mean_ns: number;
+  slowest_mean_ns: number;
+  slowest_host: string;
+  slowest_rank: string | null;
+  longest_ns: number;
 }
 
 // Known to browsers since 2023, and to newer type checkers.
