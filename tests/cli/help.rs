@@ -88,10 +88,12 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
     std::fs::create_dir(dir.path().join("profile"))?;
     std::fs::write(dir.path().join("profile/rank0.json"), traces::SMALL)?;
     let step = "memtrace mark -q step_1 --begin; memtrace mark -q step_1 --end";
-    let host = "root/run=4711/host=node1";
-    std::fs::create_dir_all(dir.path().join(host))?;
-    let of_host = format!("{host}/rec=20261123T121913Z");
-    for name in ["before", "after", &of_host] {
+    let of_hosts = ["root/run=4711/host=node1", "root/run=4712/host=node1"];
+    for host in of_hosts {
+        std::fs::create_dir_all(dir.path().join(host))?;
+    }
+    let [of_host, later] = of_hosts.map(|host| format!("{host}/rec=20261123T121913Z"));
+    for name in ["before", "after", &of_host, &later] {
         typed(
             dir.path(),
             &format!("memtrace record --quiet -o {name} -- sh -c '{step}'"),

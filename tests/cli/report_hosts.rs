@@ -189,7 +189,6 @@ fn options_of_one_recording_and_of_a_root_are_refused_where_they_mean_nothing() 
             &["-f", "html", "--section", "hosts"],
             "leave out --section hosts",
         ),
-        (root.path(), &["--section", "tree"], "has no section tree"),
         (
             root.path(),
             &["--run", "4712"],

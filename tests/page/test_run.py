@@ -138,7 +138,7 @@ def test_dark_follows_the_system(open_page: Opener, tmp_path: Path) -> None:
 
 
 def thousand() -> str:
-    """The parts of thirty hosts under a thousand names, the memory of each moving in its own way."""
+    """The parts of thirty hosts under a thousand names, each with memory of its own."""
     chance = random.Random(7)
 
     def moving(part: Json) -> Json:

@@ -9,6 +9,7 @@ mod coded;
 mod curves;
 mod diff;
 mod ends;
+mod host;
 mod line;
 mod marks;
 mod merge;

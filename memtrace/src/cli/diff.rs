@@ -36,7 +36,7 @@ bounds, the most on one host, each role by the most on one host and the median o
 the fastest rank grows by in a step, hosts by their names, ends and missing hosts. The peak of all
 hosts is judged where both runs have as many, and the peaks of single hosts are not.";
 
-/// Compare two recordings by role and kind of memory: peak, mean and growth; or two runs of many hosts
+/// Compare two recordings, or runs of many hosts: peak, mean and growth
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
