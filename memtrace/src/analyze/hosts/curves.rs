@@ -2,18 +2,16 @@
 //! each, and of the others how they lie together. However many hosts there are and however long
 //! they ran, it is as much.
 
-use super::run::{HostLine, HostStatus, RunReport};
 use super::sum::{Course, Sums};
 use crate::analyze::bins::SECOND_NS;
 use crate::analyze::curves::{CurveSeries, Gaps};
 use crate::model::{Bytes, DurationNs, WallNs};
 use serde::Serialize;
-use std::collections::BTreeSet;
 
 /// So many stretches of time have figures.
 const STRETCHES_MAX: i64 = 600;
 /// So many hosts have a curve of their own.
-const HOSTS_MAX: usize = 60;
+pub(super) const HOSTS_MAX: usize = 60;
 
 /// Memory over time. Times are in nanoseconds since the first of them, amounts in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,12 +63,12 @@ impl RunCurves {
     }
 
     /// The curves of a run; `None` without a row of memory. The courses are of hosts in the order of
-    /// `names`.
+    /// `names`, and those of `drawn` have a curve, in that order.
     pub(super) fn of(
         courses: &[Course<'_>],
         names: &[&str],
         width_s: i64,
-        report: &RunReport,
+        drawn: &[&str],
     ) -> Option<Self> {
         let sums = Sums::of(courses, width_s);
         let bins = i64::try_from(sums.bin_count())
@@ -82,13 +80,12 @@ impl RunCurves {
             width,
             count: usize::try_from((bins + width - 1) / width).ok()?,
         };
-        let told = told(report);
         let (mut hosts, mut rest) = (Vec::new(), Vec::new());
         for (course, name) in courses.iter().zip(names) {
             let Some((most, least)) = stretches.of_host(course, width_s) else {
                 continue;
             };
-            match told.contains(name) {
+            match drawn.contains(name) {
                 true => hosts.push(HostCurve {
                     host: (*name).to_owned(),
                     held: [
@@ -99,8 +96,7 @@ impl RunCurves {
                 false => rest.push(most),
             }
         }
-        let place = |host: &str| report.hosts.iter().position(|line| line.host == host);
-        hosts.sort_by_cached_key(|curve| place(&curve.host));
+        hosts.sort_by_cached_key(|curve| drawn.iter().position(|host| *host == curve.host));
         let length = width * width_s * SECOND_NS;
         let begins = (0..=stretches.count).map(|place| length * i64::try_from(place).unwrap_or(0));
         let end = begins.clone().max()?;
@@ -114,31 +110,6 @@ impl RunCurves {
             others: (!rest.is_empty()).then(|| OtherHosts::of(&rest)),
         })
     }
-}
-
-/// The hosts that are to have a curve: those that were lost, those that stand out, the one that held
-/// most when all did, and then as the report lists them.
-fn told(report: &RunReport) -> BTreeSet<&str> {
-    let lost = |line: &&HostLine| matches!(line.status, HostStatus::Silent | HostStatus::OomKilled);
-    let lines = || report.hosts.iter();
-    let most = lines().max_by_key(|line| line.at_job_peak_bytes);
-    let in_order = lines()
-        .filter(lost)
-        .map(|line| &*line.host)
-        .chain(report.outliers.iter().map(|one| &*one.host))
-        .chain(most.map(|line| &*line.host))
-        .chain(lines().map(|line| &*line.host));
-    let is_recorded = |host: &&str| {
-        let mut recorded = lines().filter(|line| line.status != HostStatus::Missing);
-        recorded.any(|line| line.host == *host)
-    };
-    let mut told = BTreeSet::new();
-    for host in in_order.filter(is_recorded) {
-        if told.len() < HOSTS_MAX {
-            told.insert(host);
-        }
-    }
-    told
 }
 
 impl Stretches {
@@ -224,7 +195,8 @@ fn series(id: &str, name: &str, held: &[Option<Bytes>]) -> CurveSeries {
 mod tests {
     use super::*;
     use crate::analyze::golden::{JOBS, job, reduced};
-    use crate::analyze::hosts::{HostPart, merge, merge_with_curves};
+    use crate::analyze::hosts::{HostPart, RunReport, merge, merge_with_curves};
+    use std::collections::BTreeSet;
 
     fn parts(name: &str) -> Vec<HostPart> {
         job(name).into_iter().map(reduced).collect()
@@ -304,7 +276,7 @@ mod tests {
             script,
         };
         let (report, curves) = curves(vec![reduced(member)]);
-        assert_eq!(curves.stretch_ns.0, 13 * SECOND_NS);
+        assert_eq!(curves.stretch_ns.0, 12 * SECOND_NS);
         let peak = report.peak.expect("a peak").bytes;
         assert_eq!(curves.hosts[0].held[0].highest(), peak);
         assert_eq!(curves.all[0].highest(), peak);

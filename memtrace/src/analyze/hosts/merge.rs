@@ -5,6 +5,7 @@ use super::clocks;
 use super::curves::RunCurves;
 use super::ends::{self, EndsOf, Silence};
 use super::host::{Host, added, missing_line};
+use super::page;
 use super::part::{HostPart, PartPhase, Place};
 use super::peers::{self, median};
 use super::reduce::rank_order;
@@ -175,7 +176,8 @@ impl<'a> Merged<'a> {
         };
         if has_curves {
             let names: Vec<&str> = self.hosts.iter().map(|host| host.name).collect();
-            report.curves = RunCurves::of(&courses, &names, width_s, &report).map(Box::new);
+            report.curves =
+                RunCurves::of(&courses, &names, width_s, &page::drawn(&report)).map(Box::new);
         }
         report
     }

@@ -1,13 +1,13 @@
 //! The document that the page of a run is made of: the report as JSON has it, and what hosts held over
 //! time beside it. What draws it computes no figure.
 
-use super::curves::RunCurves;
-use super::report::Object;
-use super::run::{ChainLink, RunReport, WallTime};
+use super::curves::{HOSTS_MAX, RunCurves};
+use super::run::{ChainLink, HostLine, HostStatus, RunReport, WallTime};
 use crate::analyze::page::{Flag, Line, answer};
 use crate::model::DurationNs;
 use crate::report::{Chapter, visible, words, write_line};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::io;
 
 const FORMAT: &str = "memtrace-run-page";
@@ -17,7 +17,7 @@ const FLAGS_MAX: usize = 200;
 
 /// All that the page of a run draws.
 #[derive(Serialize)]
-struct Document<'a> {
+struct Document<'a, R> {
     /// What object this is.
     format: &'static str,
     /// Its version: the page that reads it is made with it.
@@ -27,7 +27,7 @@ struct Document<'a> {
     /// What a person reads first.
     answer: Vec<Line>,
     /// The object of `--format json`.
-    report: Object<'a>,
+    report: R,
     /// Memory over time; null without a row of memory.
     curves: Option<&'a RunCurves>,
     /// What happened at an instant.
@@ -59,7 +59,7 @@ impl Counts {
 /// Writes it as one line of JSON.
 pub(super) fn write(
     head: &[Chapter],
-    report: Object<'_>,
+    report: impl Serialize,
     curves: Option<&RunCurves>,
     flags: Vec<Flag>,
     counts: Counts,
@@ -104,4 +104,28 @@ pub(super) fn flags(report: &RunReport, curves: Option<&RunCurves>) -> Vec<Flag>
         Flag::new("peak", since(peak.at), &text)
     });
     ends.take(FLAGS_MAX).chain(peak).collect()
+}
+
+/// The hosts that have a curve of their own, in the order of the report: those that were lost, those
+/// that stand out, the one that held most when all did, and then as the report lists them.
+pub(super) fn drawn(report: &RunReport) -> Vec<&str> {
+    let lost = |line: &&HostLine| matches!(line.status, HostStatus::Silent | HostStatus::OomKilled);
+    let lines = || report.hosts.iter();
+    let most = lines().max_by_key(|line| line.at_job_peak_bytes);
+    let in_order = lines()
+        .filter(lost)
+        .map(|line| &*line.host)
+        .chain(report.outliers.iter().map(|one| &*one.host))
+        .chain(most.map(|line| &*line.host))
+        .chain(lines().map(|line| &*line.host));
+    let recorded = lines().filter(|line| line.status != HostStatus::Missing);
+    let recorded: BTreeSet<&str> = recorded.map(|line| &*line.host).collect();
+    let mut drawn = BTreeSet::new();
+    for host in in_order.filter(|host| recorded.contains(host)) {
+        if drawn.len() < HOSTS_MAX {
+            drawn.insert(host);
+        }
+    }
+    let hosts = lines().map(|line| &*line.host);
+    hosts.filter(|host| drawn.contains(host)).collect()
 }
