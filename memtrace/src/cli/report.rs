@@ -205,7 +205,7 @@ fn check_table(section: &SectionInfo) -> anyhow::Result<()> {
 /// Writes the report.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.list_sections {
-        let run = args.hosts.run.as_deref();
+        let run = args.hosts.chosen().run;
         let root = |path| root_at(path, run);
         let is_root = args.recording.as_deref().map(root).transpose()?;
         let sections = match is_root.flatten() {

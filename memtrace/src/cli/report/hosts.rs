@@ -46,7 +46,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    fn chosen(&self) -> Chosen<'_> {
+    pub(super) fn chosen(&self) -> Chosen<'_> {
         Chosen {
             run: self.run.as_deref(),
             hosts: &self.host,
