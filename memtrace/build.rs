@@ -58,7 +58,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         let path = entry?.path();
         let is_script = path.extension().is_some_and(|ending| ending == "js");
         let is_carried = |file: &&str| Path::new(file) == path;
-        if is_script && !CARRIED.iter().any(|(_, files)| files.iter().any(|file| is_carried(&file))) {
+        if is_script
+            && !CARRIED
+                .iter()
+                .any(|(_, files)| files.iter().any(|file| is_carried(&file)))
+        {
             return Err(format!("build.rs does not carry {}", path.display()).into());
         }
     }
