@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,41 @@ def test_a_host_without_findings_is_told_and_the_others_are_read(tmp_path: Path)
     shutil.rmtree(tmp_path / FIRST / "role_mem")
     with pytest.raises(memtrace.FindingsError, match="--save-findings"):
         memtrace.load(tmp_path / RUN).read("role_mem")
+
+
+def test_what_can_t_be_opened_is_told_and_the_others_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(TRAINING, tmp_path / FIRST)
+    for host, text in (
+        ("lost", None),
+        ("half", "{"),
+        ("later", '{"schema_version": {"major": 9}}'),
+    ):
+        folder = tmp_path / RUN / f"host={host}" / "rec=20261123T002646Z"
+        folder.mkdir(parents=True)
+        if text is not None:
+            (folder / "run.json").write_text(text)
+    run: Any = memtrace.load(tmp_path / RUN)
+    assert set(run.read("mem").column("host")) == {"node1"}
+    assert {key.host for key in run.problems} == {"lost", "half", "later"}
+    monkeypatch.chdir(tmp_path / RUN / "host=node1")
+    here: Any = memtrace.load(".")
+    assert here.hosts == ["node1"]
+    shutil.rmtree(tmp_path / FIRST)
+    with pytest.raises((OSError, ValueError)):
+        memtrace.load(tmp_path / RUN).read("mem")
+
+
+def test_a_signature_is_in_no_error() -> None:
+    from memtrace._recording.bucket import _said
+
+    url = "http://account/x?sv=2020&sig=TOPSECRET%3D&se=1"
+    for kind in (OSError, PermissionError, ValueError):
+        with pytest.raises(Exception) as caught, _said("az://x/y", "set it"):
+            raise kind(f"Azure Error: failed for '{url}'")
+        told = "".join(traceback.format_exception(caught.value))
+        assert "TOPSECRET" not in told and "sig=***" in told, told
 
 
 def test_what_can_t_be_read_names_the_way_out(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,15 @@
 //! for CI.
 
 use super::analyzed::{Wanted, analyzed};
+use super::output::say;
 use super::progress::Progress;
+use super::recorded::address_of;
 use super::reduced::{Chosen, reduced, root_at};
 use super::writing::Writing;
 use crate::analyze::{self, ComparedRun, Diff, DiffReport, RunDiff, RunDiffReport};
-use crate::report::{Format, visible};
+use crate::report::{Format, visible, words};
 use crate::store::Root;
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::error::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -145,6 +147,8 @@ fn two_runs(args: &Args) -> anyhow::Result<Option<[Named<'_>; 2]>> {
             },
         ])),
         (None, None) if !args.run.is_empty() => {
+            is_there(&args.before)?;
+            is_there(after)?;
             bail!("--run is for the runs of many hosts below a root, and these are none")
         }
         (None, None) => Ok(None),
@@ -153,6 +157,7 @@ fn two_runs(args: &Args) -> anyhow::Result<Option<[Named<'_>; 2]>> {
                 true => (&*args.before, &**after),
                 false => (&**after, &*args.before),
             };
+            is_there(of_one)?;
             let [of_runs, of_one] = [of_runs, of_one].map(|path| path.display().to_string());
             bail!(
                 "{} holds runs of many hosts, and {} does not: compare two runs, or two recordings, \
@@ -162,6 +167,16 @@ fn two_runs(args: &Args) -> anyhow::Result<Option<[Named<'_>; 2]>> {
             )
         }
     }
+}
+
+/// An error where there is nothing at a path that may be looked at. Who reads an address says that
+/// by itself.
+fn is_there(path: &Path) -> anyhow::Result<()> {
+    if address_of(path).is_none() {
+        let shown = path.display().to_string();
+        std::fs::metadata(path).with_context(|| format!("failed to open {}", visible(&shown)))?;
+    }
+    Ok(())
 }
 
 /// Compares two runs.
@@ -178,14 +193,28 @@ fn of_runs(args: &Args, format: &dyn Format, runs: [Named<'_>; 2]) -> anyhow::Re
             run: named.run,
             hosts: &[],
         };
-        let found = reduced(&named.root, &chosen, &shown)
-            .with_context(|| format!("failed to read the run in {}", visible(&shown)))?;
-        anyhow::Ok(ComparedRun {
-            path: shown,
-            report: analyze::merge(&found.run, found.parts, found.unread, None),
-        })
+        let doing = || format!("failed to read the run in {}", visible(&shown));
+        let found = reduced(&named.root, &chosen, &shown).with_context(doing)?;
+        if let (true, Some(unread)) = (found.parts.is_empty(), found.unread.first()) {
+            let none = anyhow!(
+                "none of its recordings can be read; of the first: {}",
+                unread.why
+            );
+            return Err(none).with_context(doing);
+        }
+        let unread = found.unread.len();
+        let report = analyze::merge(&found.run, found.parts, found.unread, None);
+        let path = shown;
+        anyhow::Ok((ComparedRun { path, report }, unread))
     });
-    let (before, after) = (before?, after?);
+    let ((before, unread_before), (after, unread_after)) = (before?, after?);
+    let is_less_read = unread_before == 0 && unread_after > 0;
+    if is_less_read && args.fail_above.is_some() {
+        let recordings = words::counted(unread_after, "recording", "recordings");
+        say(&format!(
+            "{recordings} of B can't be read, and all of A can: B fails by that"
+        ));
+    }
     let diff = RunDiff::of(&before.report, &after.report);
     let limit = args
         .fail_above
@@ -199,7 +228,7 @@ fn of_runs(args: &Args, format: &dyn Format, runs: [Named<'_>; 2]) -> anyhow::Re
     let style = args.writing.style();
     args.writing
         .write(|out| format.write(&mut told, &style, out))?;
-    let has_failed = told.diff.is_newly_failed;
+    let has_failed = told.diff.is_newly_failed || is_less_read;
     Ok(status(told.limit.is_some_and(|(_, excesses)| {
         has_failed || !excesses.is_empty()
     })))

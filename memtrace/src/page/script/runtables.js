@@ -26,15 +26,20 @@ function tableSection(id, title, caption, titles, rows, { csv, about }) {
 }
 
 /**
- * A list of objects as CSV, a column for each plain value.
+ * A list of objects as CSV, a column for each plain value and each time.
  * @param {string} name
  * @param {object[]} list
  * @returns {Csv}
  */
 function objectsCsv(name, list) {
-  const isPlain = (/** @type {unknown} */ value) => value === null || typeof value !== 'object';
-  const columns = Object.entries(list[0] ?? {}).filter(([, value]) => isPlain(value)).map(([key]) => key);
-  return { name, columns, rows: list.map((one) => columns.map((key) => /** @type {any} */ (one)[key])) };
+  const isTime = (/** @type {any} */ value) => 'wall_ns' in value;
+  const isPlain = (/** @type {any} */ value) => value === null || typeof value !== 'object' || isTime(value);
+  const value = (/** @type {any} */ one, /** @type {string} */ key) => {
+    const own = one[key] ?? null;
+    return own !== null && typeof own === 'object' ? own.time : own;
+  };
+  const columns = Object.keys(list[0] ?? {}).filter((key) => list.every((one) => isPlain(/** @type {any} */ (one)[key] ?? null)));
+  return { name, columns, rows: list.map((one) => columns.map((key) => value(one, key))) };
 }
 
 /** @param {Outlier} one */

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar
@@ -174,6 +175,9 @@ def _azure(_container: str) -> Any:
         "sas_token": os.environ.get("AZURE_STORAGE_SAS_TOKEN"),
     }
     options = {name: value for name, value in given.items() if value}
+    if "sas_token" in options:
+        # It is put behind addresses as it is.
+        options["sas_token"] = "?" + options["sas_token"].lstrip("?")
     return pyarrow.fs.AzureFileSystem(account, **options)
 
 
@@ -224,6 +228,10 @@ _UNREACHED = (
 _FAILED = ("aws error", "azure error", "google cloud storage")
 
 
+# In addresses that are signed: https://learn.microsoft.com/rest/api/storageservices/create-service-sas
+_SIGNATURE = re.compile(r"\b(sig|X-Amz-Signature|X-Goog-Signature)=[^\s&'\"]+", re.IGNORECASE)
+
+
 def _no_bucket(shown: str) -> str:
     return f"the bucket of {shown} does not exist: make it, or check its name"
 
@@ -233,8 +241,13 @@ def _said(shown: str, credentials: str) -> Iterator[None]:
     """Errors in words that name the way out."""
     try:
         yield
-    except (OSError, ValueError) as error:
-        said = " ".join(str(error).split())
+    except (OSError, ValueError) as failure:
+        said = " ".join(str(failure).split())
+        error = failure
+        if _SIGNATURE.search(said):
+            # What has a signed address in it is shown to nobody, and is no cause of another error.
+            said = _SIGNATURE.sub(r"\1=***", said)
+            error = type(failure)(said)
         plain = said.lower().replace("_", "")
 
         def has(words: tuple[str, ...]) -> bool:
@@ -264,4 +277,6 @@ def _said(shown: str, credentials: str) -> Iterator[None]:
             raise ConnectionError(told) from error
         if has(_FAILED):
             raise ConnectionError(f"{shown} can't be read: {said}") from error
+        if error is not failure:
+            raise error from None
         raise

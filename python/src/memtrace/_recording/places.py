@@ -47,7 +47,7 @@ class Folder:
     @property
     def name(self) -> str:
         """The last name of its path."""
-        return self.path.name
+        return self.path.absolute().name
 
     def below(self, name: str) -> Folder:
         """A folder in it."""

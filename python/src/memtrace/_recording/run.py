@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._errors import FindingsError
+from . import findings
 from .clock import Moment
 from .places import place_of
 from .recording import Recording
@@ -95,8 +96,20 @@ class Run(Mapping[Key, Recording]):
     @property
     def problems(self) -> dict[Key, list[str]]:
         """What is missing or can't be read, by recording; see `Recording.problems`."""
-        told = {key: recording.problems for key, recording in self.items()}
-        return {key: problems for key, problems in told.items() if problems}
+        refused: dict[Key, Exception] = {}
+        told = {key: recording.problems for key, recording in self._readable(refused)}
+        told.update((key, [str(error)]) for key, error in refused.items())
+        return {key: told[key] for key in sorted(told) if told[key]}
+
+    def _readable(self, refused: dict[Key, Exception]) -> Iterator[tuple[Key, Recording]]:
+        """Those that can be opened. Why the others can't goes to `refused`."""
+        for key in self:
+            try:
+                recording = self[key]
+            except (OSError, ValueError) as error:
+                refused[key] = error
+            else:
+                yield key, recording
 
     def read(
         self,
@@ -108,26 +121,28 @@ class Run(Mapping[Key, Recording]):
     ) -> Table:
         """A table of all hosts as one, as `Recording.read` reads it of each, behind the columns
         `host` and `rec`. Seconds and ``+83.2s`` count from each recording's own begin; a date and
-        time is the same for all. What a recording does not have is null, or no row.
+        time is the same for all. What a recording does not have is null, or no row; of one that
+        can't be read there is none, and `problems` says so.
         """
         pa = arrow()
         frames = []
-        refused: Exception | None = None
-        for key, recording in self.items():
+        refused: dict[Key, Exception] = {}
+        for key, recording in self._readable(refused):
+            if name not in findings.NAMES and name not in recording.tables:
+                continue
             try:
                 frame = recording._chosen(name, columns, since, until).to_arrow()
-            except KeyError:
-                continue
             except FindingsError as error:
                 recording._note(str(error))
-                refused = refused or error
+                refused[key] = error
                 continue
             for place, column in enumerate(Key._fields):
                 values = pa.array([key[place]] * len(frame), pa.string())
                 frame = frame.add_column(place, column, values)
             frames.append(frame)
         if not frames:
-            raise refused or KeyError(f"no recording of {self._place} has a table {name!r}")
+            why = next(iter(refused.values()), None)
+            raise why or KeyError(f"no recording of {self._place} has a table {name!r}")
         table = Table(name, pa.concat_tables(frames, promote_options="default"))
         table.check_columns(columns)
         return table

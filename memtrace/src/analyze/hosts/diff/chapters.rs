@@ -68,8 +68,8 @@ fn head(told: &RunDiffReport) -> Chapter {
         );
     } else if diff.has_other_hosts {
         chapter.alert(
-            "A and B do not know the memory of as many hosts: the sum over hosts is of something \
-             else, and fails nothing.",
+            "A and B do not know the memory of as many hosts all the time: the sum over hosts is of \
+             something else, and fails nothing.",
         );
     }
     for (name, run) in [("A", &told.before), ("B", &told.after)] {

@@ -20,7 +20,7 @@ impl RunDiff {
             |of: &BTreeSet<String>, not: &BTreeSet<String>| of.difference(not).cloned().collect();
         Self {
             is_newly_failed: !has_failed(before) && has_failed(after),
-            has_other_basis: bases(before) != bases(after),
+            has_other_basis: has_other_basis(before, after),
             has_other_hosts: holding(before) != holding(after) || has_silent(before),
             peak: peak(before, after),
             host_peak: host_peak(before, after),
@@ -65,6 +65,13 @@ pub(super) fn count(report: &RunReport, status: HostStatus) -> usize {
 /// Whether processes ended as nobody asked for, or hosts fell silent or are missing.
 fn has_failed(report: &RunReport) -> bool {
     report.end_count > 0 || has_silent(report) || count(report, HostStatus::Missing) > 0
+}
+
+/// Whether both were observed in different ways: all together, or a host that is in both.
+fn has_other_basis(before: &RunReport, after: &RunReport) -> bool {
+    let (one, other) = (bases(before), bases(after));
+    let is_known = !one.is_empty() && !other.is_empty();
+    is_known && (one != other || hosts(before, after).iter().any(|host| host.has_other_basis))
 }
 
 /// How hosts were observed.
@@ -235,12 +242,9 @@ fn bounds(ranks: &[&RankLine], fastest: Option<&RankLine>) -> Fastest {
 
 /// The hosts that both have by their names.
 fn hosts(before: &RunReport, after: &RunReport) -> Vec<HostChange> {
-    let earlier: BTreeMap<&str, &HostLine> = before
-        .hosts
-        .iter()
-        .map(|line| (&*line.host, line))
-        .collect();
-    let both = after.hosts.iter();
+    let earlier = recorded(before).map(|line| (&*line.host, line));
+    let earlier: BTreeMap<&str, &HostLine> = earlier.collect();
+    let both = recorded(after);
     let both = both.filter_map(|line| Some((*earlier.get(&*line.host)?, line)));
     let hosts = both.map(|(one, other)| {
         let change = |figure: fn(&HostLine) -> Option<Bytes>| Change {
@@ -255,7 +259,10 @@ fn hosts(before: &RunReport, after: &RunReport) -> Vec<HostChange> {
             headroom: change(|line| line.headroom_bytes),
             limit: change(|line| line.limit_bytes),
             gpu_peak: change(|line| line.gpu_peak_bytes),
-            has_other_basis: one.observed != other.observed,
+            has_other_basis: one
+                .observed
+                .zip(other.observed)
+                .is_some_and(|(one, other)| one != other),
         }
     });
     let mut hosts: Vec<HostChange> = hosts.collect();
