@@ -11,8 +11,6 @@
 //! J. Hydrology 204), from the autocorrelation of the ranks of what the trend leaves over, at the
 //! lags at which it is significant. It never makes the interval narrower here.
 
-use crate::model::Order;
-
 /// Both sides of a normal distribution beyond this are 5 %.
 const Z_95: f64 = 1.96;
 /// More points are averaged with their neighbours first: there are n (n - 1) / 2 pairs.
@@ -95,7 +93,7 @@ fn pair_slopes(points: &[(f64, f64)]) -> Vec<f64> {
         let later = points.iter().skip(place + 1).filter(|later| later.0 > *x);
         slopes.extend(later.map(|later| (later.1 - y) / (later.0 - x)));
     }
-    slopes.order_by(f64::total_cmp);
+    slopes.sort_unstable_by(f64::total_cmp);
     slopes
 }
 
@@ -139,7 +137,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
         .fold(0.0_f64, |most, value| most.max(value.abs()));
     let same = largest * 1e-12;
     let mut order: Vec<usize> = (0..values.len()).collect();
-    order.order_by(|a, b| values[*a].total_cmp(&values[*b]));
+    order.sort_by(|a, b| values[*a].total_cmp(&values[*b]));
     let mut ranks = vec![0.0; values.len()];
     let mut first = 0;
     while first < order.len() {

@@ -119,7 +119,16 @@ pub fn main() -> ExitCode {
 fn log_to_stderr() {
     let asked = std::env::var("MEMTRACE_LOG").ok();
     let asked = asked.filter(|text| !text.is_empty());
-    let filter: Targets = asked.and_then(|text| text.parse().ok()).unwrap_or_default();
+    let filter = asked.map(|text| {
+        text.parse::<Targets>().unwrap_or_else(|error| {
+            output::say(&format!(
+                "MEMTRACE_LOG={} is no filter ({error}): write debug, or memtrace::collect=debug",
+                crate::report::visible(&text)
+            ));
+            Targets::default()
+        })
+    });
+    let filter = filter.unwrap_or_default();
     let filter = match filter.default_level() {
         Some(_) => filter,
         None => filter.with_default(LevelFilter::WARN),

@@ -2,8 +2,8 @@
 //! and links in which a node keeps logs. The API is not asked.
 
 use super::{CollectError, Collector, ProcessTable, Tick};
-use crate::model::{DurationNs, ProcessRow, Record, Upid, pod_of_cgroup};
-use std::collections::HashMap;
+use crate::model::{BootNs, DurationNs, ProcessRow, Record, Upid, pod_of_cgroup};
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +15,9 @@ const PODS: &str = "pods";
 const CONTAINERS: &str = "containers";
 /// The link of a container is made a moment after its first process.
 const PERIOD: DurationNs = DurationNs(2_000_000_000);
+/// What was not found is looked for again after so long: the container that holds a pod's
+/// namespaces never has a link.
+const AGAIN: DurationNs = DurationNs(10_000_000_000);
 
 /// Names pods.
 #[derive(Debug)]
@@ -24,6 +27,9 @@ pub struct PodCollector {
     pods: HashMap<String, Arc<str>>,
     /// The names of containers by their ids.
     containers: HashMap<String, Arc<str>>,
+    /// Containers of which the last look did not find all.
+    unfound: HashSet<Arc<str>>,
+    next_look: BootNs,
 }
 
 impl PodCollector {
@@ -37,58 +43,71 @@ impl PodCollector {
             logs: logs.to_path_buf(),
             pods: HashMap::new(),
             containers: HashMap::new(),
+            unfound: HashSet::new(),
+            next_look: BootNs(0),
         })
     }
 
     /// Gives processes of a pod its name, where they do not have it yet.
-    fn name_processes(&mut self, table: &mut ProcessTable) {
+    fn name_processes(&mut self, table: &mut ProcessTable, now: BootNs) {
         let rows = table.processes().map(|process| process.row());
         let unnamed: Vec<(Upid, String, Arc<str>)> = rows.filter_map(lacking).collect();
         if unnamed.is_empty() {
             return;
         }
-        let is_known = |(_, uid, id): &(Upid, String, Arc<str>)| {
-            self.pods.contains_key(uid) && self.containers.contains_key(&**id)
-        };
-        if !unnamed.iter().all(is_known) {
+        let is_new = |id: &Arc<str>| now >= self.next_look || !self.unfound.contains(id);
+        let mut unknown = unnamed.iter().filter(|one| !self.knows(one));
+        if unknown.any(|(_, _, id)| is_new(id)) {
             self.look();
+            self.next_look = now + AGAIN;
+            let unknown = unnamed.iter().filter(|one| !self.knows(one));
+            self.unfound = unknown.map(|(_, _, id)| Arc::clone(id)).collect();
         }
         for (upid, uid, id) in unnamed {
-            let (pod, container) = (self.pods.get(&uid), self.containers.get(&*id));
             let Some(row) = table.process(upid).map(|process| process.row()) else {
                 continue;
             };
-            if (&row.pod, &row.container) == (&pod.cloned(), &container.cloned()) {
+            // A name that was known stays where its folder is gone.
+            let pod = row.pod.as_ref().or_else(|| self.pods.get(&uid)).cloned();
+            let container = row.container.as_ref();
+            let container = container.or_else(|| self.containers.get(&*id)).cloned();
+            if (&row.pod, &row.container) == (&pod, &container) {
                 continue;
             }
             if let Some(process) = table.process_mut(upid) {
                 let row = process.row_mut();
-                row.pod = pod.cloned();
-                row.container = container.cloned();
+                (row.pod, row.container) = (pod, container);
             }
         }
     }
 
+    fn knows(&self, (_, uid, id): &(Upid, String, Arc<str>)) -> bool {
+        self.pods.contains_key(uid) && self.containers.contains_key(&**id)
+    }
+
     /// Reads the names that there are.
     fn look(&mut self) {
-        self.pods = names(&self.logs.join(PODS))
-            .filter_map(|name| {
+        // What can't be listed now is as it was.
+        if let Some(names) = names(&self.logs.join(PODS)) {
+            let pods = names.filter_map(|name| {
                 let [namespace, pod, uid] = name.split('_').collect::<Vec<_>>()[..] else {
                     return None;
                 };
                 Some((uid.to_owned(), format!("{namespace}/{pod}").into()))
-            })
-            .collect();
-        self.containers = names(&self.logs.join(CONTAINERS))
-            .filter_map(|name| {
+            });
+            self.pods = pods.collect();
+        }
+        if let Some(names) = names(&self.logs.join(CONTAINERS)) {
+            let containers = names.filter_map(|name| {
                 let of_pod = name.strip_suffix(".log")?;
                 let [_, _, container] = of_pod.split('_').collect::<Vec<_>>()[..] else {
                     return None;
                 };
                 let (container, id) = container.rsplit_once('-')?;
                 Some((id.to_owned(), container.into()))
-            })
-            .collect();
+            });
+            self.containers = containers.collect();
+        }
     }
 }
 
@@ -102,10 +121,10 @@ fn lacking(row: &ProcessRow) -> Option<(Upid, String, Arc<str>)> {
     Some((row.upid, uid, Arc::clone(id)))
 }
 
-/// The names in a folder; none where it can't be listed.
-fn names(folder: &Path) -> impl Iterator<Item = String> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| OsString::into_string(entry.file_name()).ok())
+/// The names in a folder; `None` where it can't be listed.
+fn names(folder: &Path) -> Option<impl Iterator<Item = String> + use<>> {
+    let entries = std::fs::read_dir(folder).ok()?.flatten();
+    Some(entries.filter_map(|entry| OsString::into_string(entry.file_name()).ok()))
 }
 
 impl Collector for PodCollector {
@@ -119,11 +138,11 @@ impl Collector for PodCollector {
 
     fn collect(
         &mut self,
-        _tick: &Tick,
+        tick: &Tick,
         table: &mut ProcessTable,
         _out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        self.name_processes(table);
+        self.name_processes(table, tick.boot);
         Ok(())
     }
 }
@@ -133,7 +152,7 @@ mod tests {
     use super::*;
     use crate::collect::Birth;
     use crate::collect::procfs::set_cgroup;
-    use crate::model::{BootNs, FirstSeenBy, Tgid};
+    use crate::model::{FirstSeenBy, Tgid};
 
     const UID: &str = "8f5b2c1e-0d1e-4f6a-9b7c-2d3e4f5a6b7c";
     const MAIN: &str = "3f2b8c0d9e1a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8f9012345678";
@@ -185,7 +204,11 @@ mod tests {
             })
             .collect();
         let (nothing, pod) = ([None, None], Some("ml/trainer-0".to_owned()));
-        collector.name_processes(&mut table);
+        let mut turns = (0..).map(|turn| BootNs(turn * PERIOD.0));
+        let mut turn = |collector: &mut PodCollector, table: &mut ProcessTable| {
+            collector.name_processes(table, turns.next().expect("a time"));
+        };
+        turn(&mut collector, &mut table);
         assert_eq!(
             named(&table, upids[0]),
             [pod.clone(), None],
@@ -195,7 +218,15 @@ mod tests {
         std::fs::create_dir_all(&containers).expect("a folder");
         let link = containers.join(format!("trainer-0_ml_data-loader-{MAIN}.log"));
         std::os::unix::fs::symlink("/nowhere", link).expect("a link");
-        collector.name_processes(&mut table);
+        turn(&mut collector, &mut table);
+        assert_eq!(
+            named(&table, upids[0]),
+            [pod.clone(), None],
+            "looked for a moment ago"
+        );
+        for _ in 0..AGAIN.0 / PERIOD.0 {
+            turn(&mut collector, &mut table);
+        }
         let expected = [
             some("ml/trainer-0", "data-loader"),
             some("ml/trainer-0", "data-loader"),
@@ -213,7 +244,12 @@ mod tests {
         // Nobody's row is written anew for what is known.
         table.write_changes(false, &mut Vec::new());
         let mut again = Vec::new();
-        collector.name_processes(&mut table);
+        turn(&mut collector, &mut table);
+        // Nor where its folder is gone.
+        std::fs::remove_dir_all(pods.join(format!("ml_trainer-0_{UID}"))).expect("a pod");
+        for _ in 0..AGAIN.0 / PERIOD.0 {
+            turn(&mut collector, &mut table);
+        }
         table.write_changes(false, &mut again);
         assert!(again.is_empty(), "{again:?}");
     }
