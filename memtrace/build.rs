@@ -57,12 +57,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for entry in std::fs::read_dir(SCRIPT)? {
         let path = entry?.path();
         let is_script = path.extension().is_some_and(|ending| ending == "js");
-        let is_carried = |file: &&str| Path::new(file) == path;
-        if is_script
-            && !CARRIED
-                .iter()
-                .any(|(_, files)| files.iter().any(|file| is_carried(&file)))
-        {
+        let mut carried = CARRIED.iter().flat_map(|(_, files)| *files);
+        if is_script && !carried.any(|file| Path::new(file) == path) {
             return Err(format!("build.rs does not carry {}", path.display()).into());
         }
     }
