@@ -134,7 +134,8 @@ fn write_licences(path: &Path) -> Result<()> {
     }
     let mut page = String::from(
         "The programs contain what is named below, under these licences: Rust packages, and uPlot in the \
-         page of a report.\n",
+         page of a report. They also contain Rust's standard library, copyright The Rust Project \
+         Contributors, under the licence Apache-2.0 or MIT; both have their texts below.\n",
     );
     if !unnamed.is_empty() {
         page.push_str(&format!(
