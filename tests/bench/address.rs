@@ -28,8 +28,8 @@ const PLACE: &str = "memory/run=4711/host=node1/rec=20231114T221320Z";
 const SHARE_MAX: f64 = 5.0;
 
 fn one_role(effort: Effort) -> Result<Vec<Measured>> {
-    // A row of amounts that nobody can foretell takes some 17 bytes.
-    let rows = effort.pick(600_000, 62_000_000);
+    // A row of amounts that nobody can foretell takes some 13 bytes.
+    let rows = effort.pick(600_000, 80_000_000);
     let dir = tempfile::tempdir()?;
     let recording = dir.path().join("recording");
     write(&recording, rows).context("failed to write the recording")?;
