@@ -133,7 +133,7 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
 /// Every how many looks one is judged, where a report takes so long: all where they are quick.
 fn step(looks: usize, report: Duration) -> usize {
     let fit = JUDGING.as_nanos() / report.as_nanos().max(1);
-    looks.div_ceil(usize::try_from(fit).unwrap_or(usize::MAX).max(20))
+    looks.div_ceil(usize::try_from(fit).unwrap_or(usize::MAX).max(10))
 }
 
 fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
