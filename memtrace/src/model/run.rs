@@ -81,7 +81,7 @@ impl Framework {
     pub fn pattern(self) -> &'static str {
         match self {
             Self::Ray => {
-                r"^ray::|^\S*/(?:gcs/gcs_server|raylet/raylet)\b|^\S*python\S* (?:-\S+ )*\S*/ray/(?:dashboard|_private|autoscaler)/\S+\.py"
+                r"^ray::|^\S*/(?:gcs/gcs_server|raylet/raylet)\b|^\S*python\S* (?:-\S+ )*\S*/ray/(?:dashboard|_private|autoscaler)/\S+\.py|^\S*python\S* (?:-\S+ )*?-m ray\.util\.client\.server\b"
             }
             Self::Vllm => r"^VLLM::|^VllmWorker|(?:^|/)vllm serve\b|-m vllm\.entrypoints\.",
         }
@@ -209,5 +209,29 @@ impl RunInfo {
     pub fn host_name(&self) -> &str {
         let place = self.place.as_ref();
         place.map_or(&self.hostname, |place| place.host.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ray_start_leaves_behind_is_of_ray() {
+        let pattern = regex::Regex::new(Framework::Ray.pattern()).expect("a pattern");
+        for words in [
+            "ray::Holder",
+            "/lib/ray/core/src/ray/raylet/raylet --raylet_socket_name=/tmp/ray/s/sockets/raylet",
+            "/usr/bin/python3 -u /lib/ray/_private/log_monitor.py --session-dir=/tmp/ray/s",
+            "/venv/bin/python3 -m ray.util.client.server --address=10.0.0.1:6379 --mode=proxy",
+        ] {
+            assert!(pattern.is_match(words), "{words}");
+        }
+        for words in [
+            "vi ray/util/client/server.py",
+            "grep -m ray.util.client.server",
+        ] {
+            assert!(!pattern.is_match(words), "{words}");
+        }
     }
 }
