@@ -42,11 +42,8 @@ impl Venv {
         pip
     }
 
-    /// Makes it where it is not there, and installs packages into it.
-    pub(crate) fn install<T: AsRef<OsStr>>(
-        &self,
-        packages: impl IntoIterator<Item = T>,
-    ) -> Result<()> {
+    /// Makes it where it is not there.
+    pub(crate) fn make(&self) -> Result<()> {
         // Without python3-venv there is a Python in it, and nothing else.
         if !self.program("pip").exists() {
             if debian::can_install() {
@@ -54,6 +51,15 @@ impl Venv {
             }
             sh::run(Command::new("python3").args(["-m", "venv"]).arg(&self.dir))?;
         }
+        Ok(())
+    }
+
+    /// The same, and installs packages into it.
+    pub(crate) fn install<T: AsRef<OsStr>>(
+        &self,
+        packages: impl IntoIterator<Item = T>,
+    ) -> Result<()> {
+        self.make()?;
         sh::run(self.pip_install().args(packages))
     }
 }

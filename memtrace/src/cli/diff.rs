@@ -93,13 +93,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     args.writing
         .write(|out| format.write(&mut told, &style, out))?;
     let has_failed = told.diff.is_newly_failed;
-    Ok(status(told.limit.is_some_and(|(_, excesses)| {
-        has_failed || !excesses.is_empty()
-    })))
+    Ok(status(told.limit.as_ref(), has_failed))
 }
 
-fn status(is_above: bool) -> ExitCode {
-    match is_above {
+/// What `--fail-above` makes of what rose by more, where it was given.
+fn status<E>(limit: Option<&(f64, Vec<E>)>, has_failed: bool) -> ExitCode {
+    match limit.is_some_and(|(_, excesses)| has_failed || !excesses.is_empty()) {
         true => ExitCode::from(EXIT_ABOVE),
         false => ExitCode::SUCCESS,
     }
@@ -229,9 +228,7 @@ fn of_runs(args: &Args, format: &dyn Format, runs: [Named<'_>; 2]) -> anyhow::Re
     args.writing
         .write(|out| format.write(&mut told, &style, out))?;
     let has_failed = told.diff.is_newly_failed || is_less_read;
-    Ok(status(told.limit.is_some_and(|(_, excesses)| {
-        has_failed || !excesses.is_empty()
-    })))
+    Ok(status(told.limit.as_ref(), has_failed))
 }
 
 /// A part in percent, with or without its sign.

@@ -1,9 +1,9 @@
 //! What builds and packs.
 
+use crate::venv::Venv;
 use crate::{debian, sh};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// From the Python index: zig links against an old glibc, cargo-zigbuild calls it, and the rest makes
 /// Python packages.
@@ -16,22 +16,21 @@ const PYTHON_TOOLS: &[&str] = &[
 ];
 /// From the index of crates.
 const CRATES: &[(&str, &str)] = &[("cargo-deb", "3.8.0"), ("cargo-cyclonedx", "0.5.9")];
-const DEBIAN: &[&str] = &["python3-venv", "binutils", "dpkg-dev"];
+const DEBIAN: &[&str] = &["binutils", "dpkg-dev"];
 const DEBIAN_FOR_IMAGES: &[&str] = &["buildah", "mmdebstrap"];
 const DEBIAN_FOR_TRIALS: &[&str] = &["mmdebstrap", "lintian", "systemd"];
 
 /// The programs, where [`Toolchain::install`] puts them.
 pub(super) struct Toolchain {
-    venv: PathBuf,
+    venv: Venv,
     crates: PathBuf,
 }
 
 impl Toolchain {
     pub(super) fn new() -> Self {
-        let dir = sh::target_dir();
         Self {
-            venv: dir.join("dist-tools"),
-            crates: dir.join("tools"),
+            venv: Venv::named("dist-tools"),
+            crates: sh::target_dir().join("tools"),
         }
     }
 
@@ -44,14 +43,7 @@ impl Toolchain {
         if is_tried {
             debian::install(DEBIAN_FOR_TRIALS)?;
         }
-        if !self.python().exists() {
-            sh::run(Command::new("python3").args(["-m", "venv"]).arg(&self.venv))?;
-        }
-        sh::run(
-            Command::new(self.python())
-                .args(["-m", "pip", "install", "--quiet"])
-                .args(PYTHON_TOOLS),
-        )?;
+        self.venv.install(PYTHON_TOOLS)?;
         for (name, version) in CRATES {
             if !self.of_crate(name).is_file() {
                 // They run for seconds: not worth minutes of optimising.
@@ -68,7 +60,7 @@ impl Toolchain {
 
     /// Python with the tools among its modules.
     pub(super) fn python(&self) -> PathBuf {
-        self.venv.join("bin/python3")
+        self.venv.program("python3")
     }
 
     /// A program of the index of crates.
@@ -78,7 +70,7 @@ impl Toolchain {
 
     /// PATH with the programs of the Python index first.
     pub(super) fn path(&self) -> std::ffi::OsString {
-        let mut path = self.venv.join("bin").into_os_string();
+        let mut path = self.venv.dir().join("bin").into_os_string();
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap_or_default());
         path

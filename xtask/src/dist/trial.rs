@@ -2,6 +2,7 @@
 
 use super::{Release, emptied};
 use crate::sh;
+use crate::venv::Venv;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -180,9 +181,9 @@ fn told(name: &str, start: Instant, report: &str) -> Result<()> {
 /// Both packages for Python in an environment of its own, without the network.
 fn wheel(release: &Release) -> Result<()> {
     let dir = emptied(release.dir.join("trial"))?;
-    let venv = dir.join("venv");
-    sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    let (bin, packages) = (venv.join("bin"), release.dir.display());
+    let venv = Venv::at(dir.join("venv"));
+    venv.make()?;
+    let (bin, packages) = (venv.dir().join("bin"), release.dir.display());
     let script = format!(
         "{0}/pip install --quiet --no-index --find-links {packages} 'memtrace-python[recorder]' >&2\n\
          {0}/python3 -c 'import memtrace; memtrace.mark(\"tried\")' >&2\n{1}",
@@ -199,12 +200,9 @@ fn wheel(release: &Release) -> Result<()> {
 /// fetches what it builds with.
 fn source(release: &Release, package: &Path) -> Result<()> {
     let dir = emptied(release.dir.join("trial-source"))?;
-    let venv = dir.join("venv");
-    sh::run(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
-    let bin = venv.join("bin");
-    let mut pip = Command::new(bin.join("pip"));
-    sh::run(pip.args(["install", "--quiet"]).arg(package))?;
-    let script = recording(&bin.join("memtrace").display().to_string(), "python3");
+    let venv = Venv::at(dir.join("venv"));
+    venv.install([package])?;
+    let script = recording(&venv.program("memtrace").display().to_string(), "python3");
     let start = Instant::now();
     let mut command = Command::new("sh");
     let report = sh::capture(command.current_dir(&dir).args(["-e", "-c", &script]))?;

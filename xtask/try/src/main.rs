@@ -26,12 +26,18 @@ fn main() -> ExitCode {
 
 fn command(cargo: OsString, words: &[OsString], asks_sudo: bool) -> Command {
     let mut command = Command::new(cargo);
-    command.args(["run", "--quiet", "--locked", "--profile", "quick"]);
+    command.args(["run", "--locked", "--profile", "quick"]);
     // As cargo says at run time: a checkout can have moved since it was built.
     let here = std::env::var_os("CARGO_MANIFEST_DIR");
     let here = here.unwrap_or_else(|| OsString::from(env!("CARGO_MANIFEST_DIR")));
-    let manifest = PathBuf::from(here).join("../../memtrace/Cargo.toml");
-    command.arg("--manifest-path").arg(manifest);
+    let root = PathBuf::from(here).join("../..");
+    // The first build takes minutes, in which something should be seen to go on.
+    if root.join("target/quick/memtrace").exists() {
+        command.arg("--quiet");
+    }
+    command
+        .arg("--manifest-path")
+        .arg(root.join("memtrace/Cargo.toml"));
     if asks_sudo {
         command.args(["--config", "target.'cfg(unix)'.runner = 'sudo'"]);
     }

@@ -230,9 +230,10 @@ fn most_held(report: &RunReport) -> Option<String> {
         .filter(|_| peak.host_count > 1)
         .map(|(held, line)| format!(", most of it on {} ({})", line.host, bytes(held)));
     let role = peak.roles.first().map(|role| {
-        // Of each process its anonymous memory counts, also what it shares with the one that forked it.
+        // Of each host the most about then, and of each process its anonymous memory, also what it
+        // shares with the one that forked it.
         let how = match role.bytes > peak.bytes {
-            true => ", what forks share counted in each",
+            true => ", the most on each host about then, what forks share counted in each",
             false => "",
         };
         format!(

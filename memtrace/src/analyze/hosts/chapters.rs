@@ -297,7 +297,8 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
     }
     if peak.roles.iter().any(|role| role.bytes > peak.bytes) {
         chapter.say(
-            "ABOUT is the anonymous memory of a role's processes: what forks share counts in each.",
+            "ABOUT is the most anonymous memory of a role's processes on each host about then, which need \
+             not be of one instant: what forks share counts in each.",
         );
     }
     let shared = (peak.shared_bytes.0 > 0).then_some((None, report.host_count, peak.shared_bytes));

@@ -145,7 +145,9 @@ impl Stretches {
         let (mut best, mut least, mut most) = (Vec::new(), Vec::new(), Vec::new());
         for bounds in sums.bounds().collect::<Vec<_>>().chunks(width) {
             let highest = |of: fn(&[i64; 3]) -> i64| bounds.iter().map(of).max().map(Bytes);
-            least.push(highest(|[at_least, ..]| *at_least));
+            // What clocks leave open is not known to be nothing.
+            let known = highest(|[at_least, ..]| *at_least);
+            least.push(known.filter(|bytes| bytes.0 > 0 || sums.unsure_host_count() == 0));
             best.push(highest(|[_, bytes, _]| *bytes));
             most.push(highest(|[.., at_most]| *at_most));
         }

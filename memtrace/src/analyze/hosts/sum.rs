@@ -243,6 +243,10 @@ impl Sums {
         }
     }
 
+    pub(super) fn unsure_host_count(&self) -> usize {
+        self.unsure_host_count
+    }
+
     pub(super) fn bin_count(&self) -> usize {
         self.sums.len()
     }

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
+from .places import RUN_BYTES_MAX
 from .table import arrow
 
 _Item = TypeVar("_Item")
@@ -19,7 +20,6 @@ _Made = TypeVar("_Made")
 # So many files are read at once: most of the time goes into waiting.
 _READERS = 8
 _PATIENCE_SECONDS = 40
-_RUN_BYTES_MAX = 1 << 24
 _FORMS = (
     "write it like s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or "
     "file:///directory; a server that speaks S3 is named by AWS_ENDPOINT_URL"
@@ -98,7 +98,7 @@ class Bucket:
     def run_json(self) -> bytes:
         """The file of such a name."""
         with self.open("run.json") as file:
-            return file.read(_RUN_BYTES_MAX)
+            return file.read(RUN_BYTES_MAX)
 
     def each(self, make: Callable[[_Item], _Made], items: Iterable[_Item]) -> Iterable[_Made]:
         """`make` of each item, in order, for some at a time."""

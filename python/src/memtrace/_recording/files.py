@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .part import ALWAYS, Part, Stretch, within
+from .part import ALWAYS, TIME, Part, Stretch, within
 from .places import Folder
 from .table import Table, arrow
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _PART = re.compile(r"part-(\d{5,})\.parquet\Z")
 _SEGMENT = re.compile(r"(\w+)-(\d{5,})\.arrows\Z")
 _SPOOL = "spool"
-_TIME = "boot_ns"
 # Tables of which only the last row of each key counts.
 _KEYS = {"process": "upid"}
 # Parts become one while somebody reads them.
@@ -86,7 +85,7 @@ def read(
     read becomes a sentence in `problems`."""
     pa = arrow()
     key = _KEYS.get(name)
-    wanted = None if columns is None else {*columns, key or _TIME}
+    wanted = None if columns is None else {*columns, key or TIME}
 
     def read_part(part: Part) -> Any:
         return part.read(wanted, stretch)
@@ -102,11 +101,11 @@ def read(
     if not frames:
         return Table(name, pa.table({}))
     frame = pa.concat_tables(frames, promote_options="default")
-    if stretch != ALWAYS and _TIME not in frame.column_names:
-        raise ValueError(f"rows of {name} have no {_TIME} by which to choose them")
+    if stretch != ALWAYS and TIME not in frame.column_names:
+        raise ValueError(f"rows of {name} have no {TIME} by which to choose them")
     if key is not None:
         frame = _last_of_each(frame, key)
-    elif _TIME in frame.column_names:
+    elif TIME in frame.column_names:
         frame = _in_order(frame)
     if columns is not None:
         frame = frame.select([column for column in columns if column in frame.column_names])
@@ -207,6 +206,6 @@ def _last_of_each(frame: Any, key: str) -> Any:
 
 
 def _in_order(frame: Any) -> Any:
-    times = frame.column(_TIME).to_pylist()
+    times = frame.column(TIME).to_pylist()
     order = sorted(range(len(times)), key=times.__getitem__)
     return frame if order == list(range(len(times))) else frame.take(order)

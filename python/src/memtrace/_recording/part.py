@@ -12,7 +12,7 @@ from . import checksums
 from .table import arrow
 
 _CUT = b"memtrace.cut_boot_ns"
-_TIME = "boot_ns"
+TIME = "boot_ns"
 # The end of a file is read in one go: all of most footers is there.
 _END_BYTES = 1 << 14
 _TAIL_BYTES = 8
@@ -91,9 +91,9 @@ class Part:
 
     def _can_have(self, group: int, stretch: Stretch) -> bool:
         """Whether there can be rows of a stretch, by what the footer says of their times."""
-        if stretch == ALWAYS or _TIME not in self._names:
+        if stretch == ALWAYS or TIME not in self._names:
             return True
-        times = self._metadata.row_group(group).column(self._names.index(_TIME)).statistics
+        times = self._metadata.row_group(group).column(self._names.index(TIME)).statistics
         if times is None or not times.has_min_max:
             return True
         since, until = stretch
@@ -142,14 +142,14 @@ class Part:
 def within(frame: Any, stretch: Stretch) -> Any:
     """The rows of a table that are of a stretch."""
     since, until = stretch
-    if stretch == ALWAYS or _TIME not in frame.column_names:
+    if stretch == ALWAYS or TIME not in frame.column_names:
         return frame
     import pyarrow.compute as compute
 
     if since is not None:
-        frame = frame.filter(compute.greater_equal(frame.column(_TIME), since))
+        frame = frame.filter(compute.greater_equal(frame.column(TIME), since))
     if until is not None:
-        frame = frame.filter(compute.less_equal(frame.column(_TIME), until))
+        frame = frame.filter(compute.less_equal(frame.column(TIME), until))
     return frame
 
 

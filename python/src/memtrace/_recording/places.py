@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
 # More is no run.json of memtrace.
-_RUN_BYTES_MAX = 1 << 24
+RUN_BYTES_MAX = 1 << 24
 _HERE = "file://"
 
 
@@ -76,7 +76,7 @@ class Folder:
         with open(file, "rb") as opened:
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise OSError(f"{path} is no file")
-            return opened.read(_RUN_BYTES_MAX)
+            return opened.read(RUN_BYTES_MAX)
 
     def check(self) -> None:
         """There is always a file system for what is in it."""
