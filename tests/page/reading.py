@@ -66,11 +66,15 @@ def when(page: Page, where: str = "#memory") -> str:
     return page.locator(f"{where} .readout .when").first.inner_text()
 
 
+def in_full(page: Page, name: str, where: str = "#memory") -> str:
+    """What the readout has for a name, in full."""
+    row = page.locator(f"{where} .readout").first.locator("li").filter(has_text=name).first
+    return row.locator(".amount").get_attribute("title") or ""
+
+
 def exact(page: Page, name: str, where: str = "#memory") -> int:
     """The bytes that the readout has for a name, to the byte."""
-    row = page.locator(f"{where} .readout").first.locator("li").filter(has_text=name).first
-    title = row.locator(".amount").get_attribute("title") or ""
-    return int(title.removesuffix(" bytes").replace(",", ""))
+    return int(in_full(page, name, where).removesuffix(" bytes").replace(",", ""))
 
 
 def saved(page: Page, where: str, tmp_path: Path) -> list[str]:

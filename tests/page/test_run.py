@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 from assemble import GOLDEN, write_run
 from conftest import Opener
 from encoding import Json
-from reading import exact, plot, readout, saved, settle
+from reading import exact, in_full, plot, readout, saved, settle
 from test_golden import in_words
 
 NAMES = sorted(file.stem for file in GOLDEN.glob("*.parts"))
@@ -41,7 +41,12 @@ def test_figures_on_the_page_are_those_of_the_json(
     assert not plot(page).is_blank()
     peak = found["peak"]
     assert exact(page, "all hosts") == peak["bytes"]
-    assert exact(page, "no less than") <= peak["bytes"] <= exact(page, "no more than")
+    assert peak["bytes"] <= exact(page, "no more than")
+    # Of one instant it can be unknown where clocks leave it open.
+    if in_full(page, "no less than") == "unknown":
+        assert peak["unsure_host_count"] > 0
+    else:
+        assert exact(page, "no less than") <= peak["bytes"]
     recorded = [line for line in found["hosts"] if line["status"] != "missing"]
     names = page.locator(".panel h3 bdi").all_inner_texts()
     assert names == [line["host"] for line in recorded]
