@@ -48,9 +48,13 @@ fn run(args: &Args) -> io::Result<()> {
         grow(step, bytes / STEPS)?;
         sys::sleep_ns(seconds.cast_signed() * 1_000_000_000 / STEPS as i64);
     }
-    sys::say("{\"grown\":true}\n")?;
+    say_grown()?;
     sys::sleep_ns(hold.cast_signed() * 1_000_000_000);
     Ok(())
+}
+
+fn say_grown() -> io::Result<()> {
+    sys::say(&format!("{{\"grown\":{}}}\n", std::process::id()))
 }
 
 /// A block of malloc, every byte written.
@@ -137,35 +141,43 @@ fn arenas(bytes: usize, seconds: u64, hold: u64) -> io::Result<()> {
     let each = bytes / ARENAS;
     let turn = seconds.cast_signed() * 1_000_000_000 / THREADS as i64;
     let all = THREADS as i64 * turn + hold.cast_signed() * 1_000_000_000;
-    let threads: Vec<_> = (0..THREADS)
-        .map(|thread| {
-            std::thread::spawn(move || {
-                // It has its arena from here on.
-                let first = block(64, 0x5a);
-                sys::sleep_ns(thread as i64 * turn);
-                let mut blocks = Vec::new();
-                let mut left = each;
-                for length in lengths(thread) {
-                    if left < length {
-                        break;
-                    }
-                    blocks.push(block(length, 0x5a));
-                    left -= length;
+    let (has_grown, grown) = std::sync::mpsc::channel();
+    let threads = (0..THREADS).map(|thread| {
+        let has_grown = has_grown.clone();
+        // A larger stack can be a huge page.
+        let small = std::thread::Builder::new().stack_size(256 << 10);
+        small.spawn(move || {
+            // It has its arena from here on.
+            let first = block(64, 0x5a);
+            sys::sleep_ns(thread as i64 * turn);
+            let mut blocks = Vec::new();
+            let mut left = each;
+            for length in lengths(thread) {
+                if left < length {
+                    break;
                 }
-                let kept = block(64, 0x5a);
-                blocks.into_iter().for_each(free);
-                sys::sleep_ns(all - thread as i64 * turn);
-                free(kept);
-                free(first);
-            })
+                blocks.push(block(length, 0x5a));
+                left -= length;
+            }
+            let kept = block(64, 0x5a);
+            blocks.into_iter().for_each(free);
+            drop(has_grown);
+            sys::sleep_ns(all - thread as i64 * turn);
+            free(kept);
+            free(first);
         })
-        .collect();
+    });
+    let threads = threads.collect::<io::Result<Vec<_>>>()?;
+    drop(has_grown);
+    // No thread says anything: they have all grown when the last one holds it no more.
+    let _: Result<(), _> = grown.recv();
+    say_grown()?;
     for thread in threads {
         thread
             .join()
             .map_err(|_| io::Error::other("a thread panicked"))?;
     }
-    sys::say("{\"grown\":true}\n")
+    Ok(())
 }
 
 /// Blocks that malloc maps one by one.

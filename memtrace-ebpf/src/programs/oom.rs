@@ -2,7 +2,7 @@
 
 use crate::kernel::Task;
 use crate::maps::layout;
-use crate::ring::{header, send};
+use crate::ring::{header, send_at_once};
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
@@ -40,6 +40,7 @@ pub fn mark_victim(ctx: BtfTracePointContext) -> i32 {
     } else {
         event.header.tgid = ctx.arg::<i32>(0) as u32;
     }
-    send(event, LossClass::Oom);
+    // Who met the limit can end within moments, and what it has open then is known no more.
+    send_at_once(event, LossClass::Oom);
     0
 }

@@ -11,8 +11,8 @@ const BPF_RB_AVAIL_DATA: u64 = 0;
 const BPF_RB_NO_WAKEUP: u64 = 1;
 const BPF_RB_FORCE_WAKEUP: u64 = 2;
 
-/// The reader comes by on its own at every tick; it is woken only when the ring fills, so
-/// that a burst of events does not cost a switch to it for each.
+/// The reader comes by on its own at every tick; it is woken only when the ring fills, or for
+/// [`send_at_once`], so that a burst of events does not cost a switch to it for each.
 #[inline(always)]
 pub fn wake_flag(fill: u64) -> u64 {
     if fill >= config!(wake_bytes) {
@@ -38,14 +38,27 @@ pub fn is_nearly_full() -> bool {
 /// Sends a fixed-size event. False where the ring is full.
 #[inline(always)]
 pub fn try_send<T: 'static>(event: T) -> bool {
-    let fill = fill();
+    let flag = wake_flag(fill());
+    try_send_with(event, flag)
+}
+
+#[inline(always)]
+fn try_send_with<T: 'static>(event: T, flag: u64) -> bool {
     match EVENTS.reserve::<T>(0) {
         Some(mut entry) => {
             entry.write(event);
-            entry.submit(wake_flag(fill));
+            entry.submit(flag);
             true
         }
         None => false,
+    }
+}
+
+/// Sends a rare event for which the reader is woken at once, or counts it as lost.
+#[inline(always)]
+pub fn send_at_once<T: 'static>(event: T, class: LossClass) {
+    if !try_send_with(event, BPF_RB_FORCE_WAKEUP) {
+        count_loss(class);
     }
 }
 

@@ -1,14 +1,21 @@
 //! Memory that grows inside one process for a known cause, and what the report says of it.
 
 use super::book::Score;
-use crate::recorder::{Recorded, Recorder};
+use crate::recorder::{self, Recorder};
 use crate::workload;
 use anyhow::{Context, Result, bail};
 use memtrace::model::tables::MemRow;
+use memtrace::store::Recording;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Enough for a cause to be told.
+const SMALL: &str = "64M";
+/// So long what a program's memory is may take to be read.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A program that grows for one cause.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +27,10 @@ pub struct Inside {
     program: Program,
     /// Whether no header tells it, or not all of them are read in so short a time.
     is_guessed: bool,
-    /// Further words for the workload.
-    words: &'static [&'static str],
+    /// So much memory, as a workload takes it.
+    bytes: &'static str,
+    /// So many seconds it holds still.
+    hold: u64,
     /// The begin of the name of a library that is loaded first.
     preload: Option<&'static str>,
 }
@@ -40,7 +49,8 @@ const fn of(name: &'static str, cause: &'static str) -> Inside {
         cause,
         program: Program::Workload(name),
         is_guessed: false,
-        words: &[],
+        bytes: "192M",
+        hold: 7,
         preload: None,
     }
 }
@@ -72,7 +82,8 @@ pub const INSIDES: &[Inside] = &[
     of("freed", "retained"),
     // Of small blocks a heap is searched piece by piece: a smaller one, and more time.
     Inside {
-        words: &["--bytes", "96M", "--hold", "15"],
+        bytes: "96M",
+        hold: 15,
         ..of("fragmented", "retained")
     },
     of("arenas", "retained"),
@@ -88,12 +99,13 @@ pub const INSIDES: &[Inside] = &[
 
 /// Objects that a list keeps, over 8 s.
 const PYTHON: &str = "
-import time
+import json, os, sys, time
 kept = []
 for step in range(40):
     kept.append([{'key': place, 'value': str(place) * 3} for place in range(16000)])
     time.sleep(0.2)
-time.sleep(7)
+print(json.dumps({'grown': os.getpid()}), flush=True)
+time.sleep(int(sys.argv[1]))
 ";
 
 /// Directories of libraries that a package can have put one into.
@@ -135,14 +147,17 @@ impl Inside {
             .with_context(|| format!("{wanted} is not installed"))
     }
 
-    fn command(&self) -> Result<Command> {
+    /// Takes so much, and holds still for so many seconds in the end.
+    fn command(&self, bytes: &str, hold: u64) -> Result<Command> {
+        let hold = hold.to_string();
         let command = match self.program {
             Program::Workload(cause) => {
-                workload::command(&[&["inside", "--cause", cause], self.words].concat())?
+                let words = ["--cause", cause, "--bytes", bytes, "--hold", &hold];
+                workload::command(&[&["inside"], &words[..]].concat())?
             }
             Program::Python => {
                 let mut python = Command::new("python3");
-                python.args(["-c", PYTHON]);
+                python.args(["-c", PYTHON, &hold]);
                 python
             }
         };
@@ -193,45 +208,47 @@ impl Told {
 pub fn told_inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Told>> {
     let recorders = insides
         .iter()
-        .map(|inside| Ok((*inside, Recorder::of_command(words, &inside.command()?)?)))
+        .map(|inside| {
+            let command = inside.command(inside.bytes, inside.hold)?;
+            Ok((*inside, Recorder::of_command(words, &command)?))
+        })
         .collect::<Result<Vec<_>>>()?;
     recorders
         .into_iter()
-        .map(|(inside, recorder)| told(inside, &recorder.wait()?))
+        .map(|(inside, recorder)| told(inside, &recorder.wait()?.path()))
         .collect()
 }
 
-fn told(inside: Inside, recorded: &Recorded) -> Result<Told> {
-    let report = recorded.report(&[])?;
+/// Of a recording, which may go on.
+fn told(inside: Inside, place: &Path) -> Result<Told> {
+    let report = recorder::report(place, &[])?;
     let layouts = report["layouts"].as_array().context("no layouts")?;
     let most = layouts.first();
     let cause = most.and_then(|layout| layout["cause"].as_str());
-    let text = recorded.report_text(&["--section", "layout"])?;
+    let text = recorder::report_text(place, &["--section", "layout"])?;
     Ok(Told {
         inside,
         cause: cause.map(str::to_owned),
         confidence: most
             .and_then(|layout| layout["confidence"].as_str())
             .map(str::to_owned),
-        off_by: most.map_or(Ok(1.0), |layout| off_by(layout, recorded))?,
+        off_by: most.map_or(Ok(1.0), |layout| off_by(layout, &Recording::open(place)?))?,
         sentence: text.lines().nth(1).unwrap_or_default().trim().to_owned(),
     })
 }
 
 /// By how much the anonymous parts differ from the rows of `mem` around the reading, as a part of
 /// those.
-fn off_by(layout: &Value, recorded: &Recorded) -> Result<f64> {
+fn off_by(layout: &Value, recording: &Recording) -> Result<f64> {
     let number = |value: &Value| value.as_i64().context("no number");
     let (upid, at) = (number(&layout["upid"])?, number(&layout["at"]["boot_ns"])?);
     let from = at - number(&layout["span_ns"])?;
     let told = number(&layout["anon_bytes"])? as f64;
     let mut amounts: Vec<(i64, f64)> = Vec::new();
-    recorded
-        .recording
-        .scan(&["rss_anon_bytes"], |row: MemRow| {
-            let anon = row.rss_anon_bytes.filter(|_| row.upid.0 == upid);
-            amounts.extend(anon.map(|anon| (row.boot_ns.0, anon.0 as f64)));
-        })?;
+    recording.scan(&["rss_anon_bytes"], |row: MemRow| {
+        let anon = row.rss_anon_bytes.filter(|_| row.upid.0 == upid);
+        amounts.extend(anon.map(|anon| (row.boot_ns.0, anon.0 as f64)));
+    })?;
     // What held when it began, and what came until it ended: a row tells where it moved to.
     let before = amounts.iter().rposition(|(when, _)| *when <= from);
     let after = amounts.partition_point(|(when, _)| *when <= at);
@@ -248,12 +265,38 @@ fn off_by(layout: &Value, recorded: &Recorded) -> Result<f64> {
     Ok((least - told).max(told - most).max(0.0) / most)
 }
 
-/// Whether the report is right of these.
+/// Whether the report is right of these, of a small amount and in the time that reading it takes: an
+/// emulated machine is slow.
 ///
 /// # Errors
 /// When a run itself fails.
 pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
-    let told = told_inside(words, insides)?;
+    let start = |inside: &Inside| {
+        let command = inside.command(SMALL, 2 * PATIENCE.as_secs())?;
+        Ok((*inside, Recorder::of_command(words, &command)?))
+    };
+    let mut runs = insides.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let grown = runs
+        .iter_mut()
+        .map(|(_, recorder)| {
+            let line = serde_json::from_str(&recorder.line()?)?;
+            Ok(i32::try_from(workload::number(&line, "grown")?)?)
+        })
+        .collect::<Result<Vec<i32>>>()?;
+    let start = Instant::now();
+    for (inside, recorder) in &runs {
+        while start.elapsed() < PATIENCE && !told(*inside, &recorder.path())?.is_right() {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    }
+    for pid in grown {
+        // SAFETY: the workload holds still for longer than this waits, so the id is its own.
+        unsafe { libc::kill(pid, libc::SIGTERM) };
+    }
+    let told = runs
+        .into_iter()
+        .map(|(inside, recorder)| told(inside, &recorder.wait()?.path()));
+    let told = told.collect::<Result<Vec<_>>>()?;
     let mut causes = Score::new("the cause is right");
     let mut sums = Score::new("the parts add up to anonymous memory within 1 %");
     for told in &told {

@@ -166,18 +166,21 @@ pub(super) fn growers(
     is_concerned: impl Fn(&Process) -> bool,
 ) -> Vec<Grower> {
     let mut now = Held::of(at_kill, processes, &is_concerned);
-    // The kernel tells of the victim what it had at this very instant.
-    if let Some((victim, own)) = victim.and_then(|victim| Some((victim, now.own.get_mut(&victim)?)))
-        && let (Some(anon), Some(shared)) =
-            (kill.victim_rss_anon_bytes, kill.victim_rss_shmem_bytes)
-    {
+    // The kernel tells of the victim what it had at this very instant. On a CPU of its own it can
+    // be gone before that is told.
+    if let (Some(victim), Some(anon), Some(shared)) = (
+        victim,
+        kill.victim_rss_anon_bytes,
+        kill.victim_rss_shmem_bytes,
+    ) {
         let inherited = processes[victim].inherited(anon, at_kill.boot_ns);
         let inherited = inherited.map_or(0, |bytes| bytes.0);
-        *own = Own {
+        let own = Own {
             alone: anon.0 - inherited,
             inherited,
             shared: shared.0,
         };
+        now.own.insert(victim, own);
         now.account(at_kill.anon);
     }
     let copied_part = now.copied_part.unwrap_or(0.0);

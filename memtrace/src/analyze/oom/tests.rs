@@ -50,6 +50,25 @@ fn the_culprit_is_who_grew_and_not_who_was_killed_or_held_most() {
 }
 
 #[test]
+fn a_victim_that_ended_before_its_kill_is_told_is_among_those_who_held_memory() {
+    let mut run = run(120.0);
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    run.edit(3, |process| process.exit_boot_ns = Some(boot(99.999)));
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let held = |name: &str| {
+        let mut holders = found.holders.iter();
+        holders.find_map(|holder| {
+            let [member] = holder.who.members.as_slice() else {
+                return None;
+            };
+            (&*analysis.processes[*member].name == name).then_some(holder.bytes.0 >> 20)
+        })
+    };
+    assert_eq!([held("serve"), held("victim")], [Some(2_000), Some(500)]);
+}
+
+#[test]
 fn the_shortest_window_with_growth_that_matters_is_told() {
     let mut run = run(1_000.0);
     run.mem(2, 860.0, [1_300.0, 10.0, 0.0]);

@@ -1,18 +1,20 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
 use super::layout::LayoutWorker;
+use super::objects::Objects;
+use super::open_files::OpenFiles;
 use super::rows::Reading;
 use super::subject::Subject;
-use super::worker::{Delivery, Found, LeftOut, Sender, Worker, WorkerOrders};
+use super::worker::{Delivery, Found, LeftOut, SCAN_PART, Sender, Worker, WorkerOrders};
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, CollectError, Collector, Process, ProcessTable, Tick};
 use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -56,6 +58,8 @@ pub struct SmapsCollector {
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
     last_turn: BootNs,
+    objects: Arc<Mutex<Objects>>,
+    open_files: OpenFiles,
 }
 
 impl SmapsCollector {
@@ -80,6 +84,7 @@ impl SmapsCollector {
         };
         let (own, other) = (Arc::clone(&orders), Arc::clone(&orders));
         let layout = LayoutWorker::new(other, sender.clone(), root.clone(), page_size);
+        let open_files = OpenFiles::new(&root, share * SCAN_PART);
         let worker = Worker::new(own, sender, root, page_size);
         let mut collector = Self {
             orders,
@@ -91,6 +96,8 @@ impl SmapsCollector {
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
             last_turn: BootNs(0),
+            objects: worker.objects(),
+            open_files,
         };
         // Where the second one can't be started, the first one ends with what is dropped.
         let first = start("memtrace-smaps", move || worker.run(share))?;
@@ -280,10 +287,6 @@ impl Collector for SmapsCollector {
         self.take_found(table, out);
         self.tell_refusals(tick, out);
         self.tell_left_out(tick, out);
-        let killed_for = table.take_killed_for().into_iter();
-        let killed_for =
-            killed_for.filter_map(|upid| Some(self.subject(table, table.process(upid)?)));
-        lock(&self.orders.killed_for).extend(killed_for);
         // Of many processes a list takes its time, and the thread looks at them rarely. The next
         // turn can come twice as late as this one did.
         let since = tick.boot - std::mem::replace(&mut self.last_turn, tick.boot);
@@ -292,6 +295,14 @@ impl Collector for SmapsCollector {
             self.tell_who_is_there(table);
         }
         Ok(())
+    }
+
+    fn look_at_once(&mut self, table: &mut ProcessTable) {
+        let killed_for = table.take_killed_for().into_iter();
+        let subjects =
+            killed_for.filter_map(|upid| Some(self.subject(table, table.process(upid)?)));
+        let subjects: Vec<Subject> = subjects.collect();
+        self.open_files.look_at_once(&subjects, &self.objects);
     }
 
     fn finish(

@@ -78,6 +78,26 @@ pub(super) fn reading(subject: Subject) -> Reading {
     }
 }
 
+/// A procfs in which a process has a file of a tmpfs open, beside other things; and that file.
+pub(super) fn opener(tgid: u32) -> (tempfile::TempDir, fs::File) {
+    let proc = tempfile::tempdir().unwrap();
+    let dir = proc.path().join(format!("{tgid}/fd"));
+    fs::create_dir_all(&dir).unwrap();
+    let memfd = rustix::fs::memfd_create("grows", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let mut file = fs::File::from(memfd);
+    std::io::Write::write_all(&mut file, &vec![1; 2 * MIB]).unwrap();
+    let own = std::os::fd::AsRawFd::as_raw_fd(&file);
+    let opened = [
+        ("3", format!("/proc/self/fd/{own}")),
+        ("4", "/etc/passwd".to_owned()),
+        ("5", "pipe:[17]".to_owned()),
+    ];
+    for (number, target) in opened {
+        std::os::unix::fs::symlink(target, dir.join(number)).unwrap();
+    }
+    (proc, file)
+}
+
 pub(super) fn subject(tgid: u32) -> Subject {
     Subject {
         upid: Upid(1),

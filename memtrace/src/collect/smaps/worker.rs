@@ -33,7 +33,7 @@ const SCAN_NS: i64 = 500_000_000;
 /// Between two looks at what nobody maps, and whether one at what was copied is due.
 const GLANCE_NS: i64 = 100_000_000;
 /// Looks take no more than this part of what may be spent.
-const SCAN_PART: f64 = 0.1;
+pub(super) const SCAN_PART: f64 = 0.1;
 /// What is less than this part of all that is not known can wait: a crowd of small
 /// processes is read at a fraction of the pace.
 const SMALL_PART: i64 = 100;
@@ -110,8 +110,6 @@ fn moment() -> (BootNs, ClockOffset) {
 #[derive(Debug, Default)]
 pub(super) struct WorkerOrders {
     pub(super) subjects: Mutex<Arc<Vec<Subject>>>,
-    /// For whom somebody was killed: what they have open is looked at before all else.
-    pub(super) killed_for: Mutex<Vec<Subject>>,
     /// When the thread looks at them next, on the boot clock.
     pub(super) next_scan_ns: AtomicI64,
     /// Those that held much at the last look, and how much.
@@ -218,6 +216,11 @@ impl Worker {
         }
     }
 
+    /// What it knows of shared objects.
+    pub(super) fn objects(&self) -> Arc<Mutex<Objects>> {
+        Arc::clone(&self.objects)
+    }
+
     /// Reads until the order to stop comes.
     pub(super) fn run(mut self, share: f64) {
         let orders = Arc::clone(&self.orders);
@@ -225,8 +228,6 @@ impl Worker {
         let teller = self.teller.clone();
         let mut descriptors = Descriptors::new(&self.root, share * SCAN_PART);
         let glance = move || {
-            let killed_for = std::mem::take(&mut *lock(&teller.orders.killed_for));
-            descriptors.look_at_once(&killed_for, &objects);
             descriptors.look(&teller.orders.subjects(), &objects);
             let (now, clock) = moment();
             let mut rows = Vec::new();

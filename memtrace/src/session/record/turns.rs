@@ -145,6 +145,9 @@ impl Session {
     /// Peaks go out with every flush, not with every batch, for they rise often: so no more
     /// of them is lost with the recorder than of anything else.
     pub(super) fn hand_over(&mut self, are_peaks_due: bool) {
+        for turn in &mut self.turns {
+            turn.collector.look_at_once(&mut self.table);
+        }
         self.movement.note(&self.batch);
         self.movement.begin_batch();
         self.table.write_changes(are_peaks_due, &mut self.batch);
