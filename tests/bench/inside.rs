@@ -41,7 +41,10 @@ fn causes(effort: Effort) -> Result<Vec<Measured>> {
             let own: Vec<&Told> = own.collect();
             let right = own.iter().filter(|told| told.is_right()).count();
             let wrong = own.iter().find(|told| !told.is_right());
-            let said = wrong.or(own.first()).map_or("", |told| &told.sentence);
+            let said = wrong
+                .or(own.first())
+                .and_then(|told| told.sentence.as_deref());
+            let said = said.unwrap_or_default();
             let what = format!("runs of {}: called {}", inside.name, inside.cause);
             Measured::share("inside", &what, right, own.len(), 1.0).with_note(said.to_owned())
         })

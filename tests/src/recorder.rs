@@ -54,7 +54,16 @@ impl Recorded {
     /// # Errors
     /// When the report fails, with what it said.
     pub fn report_text(&self, words: &[&str]) -> Result<String> {
-        report_text(&self.path(), words)
+        let output = Command::new(program::memtrace()?)
+            .arg("report")
+            .arg(self.path())
+            .args(words)
+            .env("COLUMNS", "10000")
+            .output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8(output.stdout)?)
     }
 
     /// The same as JSON.
@@ -62,7 +71,8 @@ impl Recorded {
     /// # Errors
     /// As for the text.
     pub fn report(&self, words: &[&str]) -> Result<serde_json::Value> {
-        report(&self.path(), words)
+        let text = self.report_text(&[&["--format", "json"], words].concat())?;
+        Ok(serde_json::from_str(&text)?)
     }
 
     /// What memtrace has said.
@@ -72,33 +82,6 @@ impl Recorded {
     pub fn words(&self) -> Result<String> {
         Ok(std::fs::read_to_string(words_file(&self.dir))?)
     }
-}
-
-/// A report of a recording, which may go on, as text on lines that are never too short, with these
-/// words beside.
-///
-/// # Errors
-/// When the report fails, with what it said.
-pub fn report_text(place: &Path, words: &[&str]) -> Result<String> {
-    let output = Command::new(program::memtrace()?)
-        .arg("report")
-        .arg(place)
-        .args(words)
-        .env("COLUMNS", "10000")
-        .output()?;
-    if !output.status.success() {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-/// The same as JSON.
-///
-/// # Errors
-/// As for the text.
-pub fn report(place: &Path, words: &[&str]) -> Result<serde_json::Value> {
-    let text = report_text(place, &[&["--format", "json"], words].concat())?;
-    Ok(serde_json::from_str(&text)?)
 }
 
 /// The recording is below a directory of the test's, since the recorder makes its own.

@@ -5,6 +5,7 @@ use crate::cgroup::MemoryGroup;
 use crate::recorder::{Recorded, Recorder};
 use crate::workload::Running;
 use anyhow::{Context, Result, bail};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -30,6 +31,7 @@ struct Look {
 }
 
 /// What the report says was held then.
+#[derive(Clone, Copy)]
 struct Told {
     at_least: i64,
     bytes: i64,
@@ -67,18 +69,20 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
     let start = recorded.report(&["--at", "peak"])?["recording"]["start"]["boot_ns"]
         .as_i64()
         .context("no start")?;
-    let tell = |look: &Look| {
-        let told = |boot_ns: i64| told(&recorded, boot_ns - start);
-        let (begun, done) = (told(look.boot_ns)?, told(look.until_ns)?);
-        anyhow::Ok(Told {
-            at_least: begun.at_least.min(done.at_least),
-            bytes: begun.bytes,
-            at_most: begun.at_most.max(done.at_most),
-        })
+    let mut already = HashMap::new();
+    let mut tell = |place: usize| {
+        if let Some(known) = already.get(&place) {
+            return Ok(*known);
+        }
+        let told = told_around(&recorded, &looks[place], start)?;
+        already.insert(place, told);
+        anyhow::Ok(told)
     };
+    if looks.is_empty() {
+        bail!("nobody looked at the group");
+    }
     let begun = Instant::now();
-    let first = looks.first().context("nobody looked at the group")?;
-    tell(first)?;
+    tell(0)?;
     let step = step(looks.len(), begun.elapsed());
     // Of the first and the last it is not known how what is charged moves.
     for (place, look) in looks.iter().enumerate().skip(1).step_by(step) {
@@ -93,11 +97,11 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
             true => place..place + 1,
             false => place - 1..place + 2,
         };
-        let of = tell(look)?;
+        let of = tell(place)?;
         let (mut at_least, mut at_most) = (of.at_least, of.at_most);
         let (mut low, mut high) = (look.bytes, look.bytes);
         for other in range.filter(|other| *other != place) {
-            let (told, bytes) = (tell(&looks[other])?, looks[other].bytes);
+            let (told, bytes) = (tell(other)?, looks[other].bytes);
             at_least = at_least.min(told.at_least);
             at_most = at_most.max(told.at_most);
             (low, high) = (low.min(bytes), high.max(bytes));
@@ -150,6 +154,25 @@ fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
         sleep(PACE.saturating_sub(begin.elapsed()));
     }
     Ok(looks)
+}
+
+/// What the report says of all the time that a look took.
+fn told_around(recorded: &Recorded, look: &Look, start: i64) -> Result<Told> {
+    let [begun, done] = [look.boot_ns, look.until_ns].map(|boot_ns| boot_ns - start);
+    let (begun, done) = std::thread::scope(|scope| {
+        let begun = scope.spawn(|| told(recorded, begun));
+        let done = told(recorded, done);
+        (begun.join(), done)
+    });
+    let (Ok(begun), done) = (begun, done?) else {
+        bail!("a report was not waited for");
+    };
+    let begun = begun?;
+    Ok(Told {
+        at_least: begun.at_least.min(done.at_least),
+        bytes: begun.bytes,
+        at_most: begun.at_most.max(done.at_most),
+    })
 }
 
 fn told(recorded: &Recorded, offset_ns: i64) -> Result<Told> {

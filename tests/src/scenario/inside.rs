@@ -1,10 +1,12 @@
 //! Memory that grows inside one process for a known cause, and what the report says of it.
 
 use super::book::Score;
-use crate::recorder::{self, Recorder};
+use crate::recorder::{Recorded, Recorder};
 use crate::workload;
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::MemRow;
+use memtrace::host::clock;
+use memtrace::model::tables::{LayoutPart, LayoutRow, MemRow};
+use memtrace::model::{BootNs, Bytes};
 use memtrace::store::Recording;
 use serde_json::Value;
 use std::ffi::OsString;
@@ -184,8 +186,8 @@ pub struct Told {
     pub confidence: Option<String>,
     /// By how much the parts and the kernel's count of the same moment differ, as a part of it.
     pub off_by: f64,
-    /// The sentence of the report.
-    pub sentence: String,
+    /// The sentence of the report, where it was asked for.
+    pub sentence: Option<String>,
 }
 
 impl Told {
@@ -215,25 +217,30 @@ pub fn told_inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Told>> {
         .collect::<Result<Vec<_>>>()?;
     recorders
         .into_iter()
-        .map(|(inside, recorder)| told(inside, &recorder.wait()?.path()))
+        .map(|(inside, recorder)| {
+            let recorded = recorder.wait()?;
+            let text = recorded.report_text(&["--section", "layout"])?;
+            Ok(Told {
+                sentence: text.lines().nth(1).map(|line| line.trim().to_owned()),
+                ..told(inside, &recorded)?
+            })
+        })
         .collect()
 }
 
-/// Of a recording, which may go on.
-fn told(inside: Inside, place: &Path) -> Result<Told> {
-    let report = recorder::report(place, &[])?;
+fn told(inside: Inside, recorded: &Recorded) -> Result<Told> {
+    let report = recorded.report(&[])?;
     let layouts = report["layouts"].as_array().context("no layouts")?;
     let most = layouts.first();
     let cause = most.and_then(|layout| layout["cause"].as_str());
-    let text = recorder::report_text(place, &["--section", "layout"])?;
     Ok(Told {
         inside,
         cause: cause.map(str::to_owned),
         confidence: most
             .and_then(|layout| layout["confidence"].as_str())
             .map(str::to_owned),
-        off_by: most.map_or(Ok(1.0), |layout| off_by(layout, &Recording::open(place)?))?,
-        sentence: text.lines().nth(1).unwrap_or_default().trim().to_owned(),
+        off_by: most.map_or(Ok(1.0), |layout| off_by(layout, &recorded.recording))?,
+        sentence: None,
     })
 }
 
@@ -265,6 +272,25 @@ fn off_by(layout: &Value, recording: &Recording) -> Result<f64> {
     Ok((least - told).max(told - most).max(0.0) / most)
 }
 
+/// Whether a reading was begun since then, and heaps that matter were searched since.
+fn is_read(place: &Path, since: BootNs) -> Result<bool> {
+    const HEAPS: [LayoutPart; 2] = [LayoutPart::BrkHeap, LayoutPart::GlibcArenas];
+    const MATTERS: Bytes = Bytes(16 << 20);
+    let rows: Vec<LayoutRow> = Recording::open(place)?.rows()?;
+    let readings = rows.chunk_by(|one, next| one.boot_ns == next.boot_ns);
+    Ok(readings.into_iter().any(|reading| {
+        reading.iter().all(|row| {
+            let is_heap = row.part.is_some_and(|part| HEAPS.contains(&part));
+            let is_searched = || {
+                row.searched_age_ns
+                    .is_some_and(|age| row.boot_ns - since >= age)
+            };
+            row.boot_ns - since >= row.span_ns
+                && (!is_heap || row.rss_bytes < MATTERS || is_searched())
+        })
+    }))
+}
+
 /// Whether the report is right of these, of a small amount and in the time that reading it takes: an
 /// emulated machine is slow.
 ///
@@ -283,10 +309,11 @@ pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
             Ok(i32::try_from(workload::number(&line, "grown")?)?)
         })
         .collect::<Result<Vec<i32>>>()?;
+    let since = clock::boot();
     let start = Instant::now();
-    for (inside, recorder) in &runs {
-        while start.elapsed() < PATIENCE && !told(*inside, &recorder.path())?.is_right() {
-            std::thread::sleep(Duration::from_secs(1));
+    for (_, recorder) in &runs {
+        while start.elapsed() < PATIENCE && !is_read(&recorder.path(), since)? {
+            std::thread::sleep(Duration::from_millis(500));
         }
     }
     for pid in grown {
@@ -295,7 +322,7 @@ pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
     }
     let told = runs
         .into_iter()
-        .map(|(inside, recorder)| told(inside, &recorder.wait()?.path()));
+        .map(|(inside, recorder)| told(inside, &recorder.wait()?));
     let told = told.collect::<Result<Vec<_>>>()?;
     let mut causes = Score::new("the cause is right");
     let mut sums = Score::new("the parts add up to anonymous memory within 1 %");
