@@ -17,7 +17,7 @@ mod wheel;
 
 use crate::sh;
 use anyhow::{Context, Result};
-use programs::Programs;
+use programs::{HOST, OTHERS, Programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use toolchain::Toolchain;
@@ -28,6 +28,10 @@ pub(crate) struct Args {
     /// The container image too.
     #[arg(long)]
     image: bool,
+    /// The tarballs for other machines and C libraries too: their standard library is built from its
+    /// sources.
+    #[arg(long)]
+    all: bool,
     /// First install what is missing: Debian packages (as root), the rest into target/dist-tools.
     #[arg(long)]
     install_tools: bool,
@@ -54,16 +58,24 @@ struct Release {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let toolchain = Toolchain::new();
     if args.install_tools {
-        toolchain.install(args.image, args.is_tried)?;
+        toolchain.install(args)?;
     }
     let release = Release::of_checkout()?;
-    let programs = if args.no_build {
-        Programs::built_before()?
-    } else {
-        Programs::build(&toolchain, &release)?
+    let programs = |target| {
+        let programs = if args.no_build {
+            Programs::built_before(target)
+        } else {
+            Programs::build(target, &toolchain, &release)
+        }?;
+        programs.check()?;
+        Ok::<_, anyhow::Error>(programs)
     };
-    programs.check()?;
-    let made = pack(&programs, &toolchain, &release, args.image)?;
+    let here = programs(&HOST)?;
+    let mut made = pack(&here, &toolchain, &release, args.image)?;
+    for target in OTHERS.iter().filter(|_| args.all) {
+        let staged = stage::stage(&programs(target)?, &here, &toolchain, &release)?;
+        made.push(tarball::pack(&staged, target, &release)?);
+    }
     sums::write(&release.dir, &made)?;
     sums::show(&made)?;
     if args.is_tried {
@@ -78,9 +90,9 @@ fn pack(
     release: &Release,
     has_image: bool,
 ) -> Result<Vec<PathBuf>> {
-    let staged = stage::stage(programs, toolchain, release)?;
+    let staged = stage::stage(programs, programs, toolchain, release)?;
     let mut made = vec![
-        tarball::pack(&staged, release)?,
+        tarball::pack(&staged, programs.target(), release)?,
         wheel::pack(&staged, toolchain, release)?,
         wheel::pack_source(toolchain, release)?,
         wheel::pack_python(toolchain, release)?,

@@ -1,7 +1,7 @@
 //! What is inside: the licences of all that the programs are made of, and a list of it (CycloneDX).
 
 use super::Release;
-use super::programs::{PROGRAMS, TARGET};
+use super::programs::{PROGRAMS, Target};
 use super::toolchain::Toolchain;
 use crate::sh;
 use anyhow::{Context, Result};
@@ -48,8 +48,13 @@ struct Kind {
 }
 
 /// Writes both beside the other texts.
-pub(super) fn write(doc: &Path, toolchain: &Toolchain, release: &Release) -> Result<()> {
-    write_licences(&doc.join("THIRD-PARTY-LICENSES"))?;
+pub(super) fn write(
+    doc: &Path,
+    target: &Target,
+    toolchain: &Toolchain,
+    release: &Release,
+) -> Result<()> {
+    write_licences(&doc.join("THIRD-PARTY-LICENSES"), target)?;
     for program in PROGRAMS {
         let name = format!("{program}.cdx");
         sh::run(
@@ -62,7 +67,7 @@ pub(super) fn write(doc: &Path, toolchain: &Toolchain, release: &Release) -> Res
                     "1.5",
                     "--no-build-deps",
                 ])
-                .args(["--target", TARGET.triple, "--override-filename", &name])
+                .args(["--target", target.triple, "--override-filename", &name])
                 .arg("--manifest-path")
                 .arg(sh::root().join(program).join("Cargo.toml"))
                 .env("SOURCE_DATE_EPOCH", &release.epoch),
@@ -103,12 +108,12 @@ fn without_this_machine(text: &str) -> Result<String> {
 }
 
 /// The texts of all licences, each once, under the crates that it belongs to.
-fn write_licences(path: &Path) -> Result<()> {
+fn write_licences(path: &Path, target: &Target) -> Result<()> {
     let metadata = sh::capture(
         sh::cargo()
             .current_dir(sh::root())
             .args(["metadata", "--locked", "--format-version", "1"])
-            .args(["--filter-platform", TARGET.triple]),
+            .args(["--filter-platform", target.triple]),
     )?;
     let metadata: Metadata = serde_json::from_str(&metadata)?;
     let linked = linked(&metadata);

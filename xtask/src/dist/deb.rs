@@ -1,7 +1,7 @@
 //! The Debian package.
 
 use super::Release;
-use super::programs::TARGET;
+use super::programs::HOST;
 use super::toolchain::Toolchain;
 use crate::sh;
 use anyhow::{Result, bail};
@@ -25,7 +25,7 @@ pub(super) fn pack(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> 
                 "--no-build",
                 "--no-strip",
                 "--target",
-                TARGET.triple,
+                HOST.triple,
             ])
             .args(["--profile", "dist", "--output"])
             .arg(&made)

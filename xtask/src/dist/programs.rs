@@ -2,9 +2,10 @@
 
 use super::Release;
 use super::toolchain::Toolchain;
+use crate::compiler::Compiler;
 use crate::sh;
 use anyhow::{Context, Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What every package carries.
@@ -13,34 +14,71 @@ pub(super) const PROGRAMS: &[&str] = &["memtrace", "memtrace-remote"];
 const GLIBC: &str = "2.17";
 const PROFILE: &str = "dist";
 
+/// How programs find the C library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Linkage {
+    /// glibc, as the machine has it.
+    Glibc,
+    /// musl, in the program itself, which then loads no other library.
+    StaticMusl,
+}
+
 /// What programs are built for.
+#[derive(Debug)]
 pub(super) struct Target {
     /// As Rust calls it.
     pub(super) triple: &'static str,
     /// As its packages are called.
     pub(super) name: &'static str,
-    /// As Python calls the system.
-    pub(super) wheel_platform: &'static str,
+    /// How its programs find the C library.
+    pub(super) linkage: Linkage,
 }
 
-/// What packages are made for. Not for musl: NVML is loaded when a recording starts, which a static
-/// program can't.
-pub(super) const TARGET: Target = Target {
+/// What every package is made for, and what packages are made on.
+pub(super) static HOST: Target = Target {
     triple: "x86_64-unknown-linux-gnu",
     name: "linux-x86_64",
-    wheel_platform: "manylinux2014_x86_64",
+    linkage: Linkage::Glibc,
 };
+
+/// What there is a tarball for besides. The standard library of these is built from its sources.
+pub(super) static OTHERS: &[Target] = &[
+    // NVML is loaded when a recording starts, which a static program can't.
+    Target {
+        triple: "x86_64-unknown-linux-musl",
+        name: "linux-x86_64-static-without-nvidia",
+        linkage: Linkage::StaticMusl,
+    },
+    Target {
+        triple: "aarch64-unknown-linux-gnu",
+        name: "linux-aarch64",
+        linkage: Linkage::Glibc,
+    },
+];
 
 /// Programs that were built.
 pub(super) struct Programs {
+    target: &'static Target,
     dir: PathBuf,
 }
 
 impl Programs {
     /// Builds them.
-    pub(super) fn build(toolchain: &Toolchain, release: &Release) -> Result<Self> {
-        let mut cargo = sh::cargo();
+    pub(super) fn build(
+        target: &'static Target,
+        toolchain: &Toolchain,
+        release: &Release,
+    ) -> Result<Self> {
+        let (mut cargo, library) = if target.triple == HOST.triple {
+            (sh::cargo(), Vec::new())
+        } else {
+            let compiler = Compiler::find(None, None)?;
+            (compiler.cargo(), compiler.library_sources)
+        };
         cargo.arg("zigbuild");
+        if target.triple != HOST.triple {
+            cargo.arg("-Zbuild-std=std,panic_unwind");
+        }
         for program in PROGRAMS {
             cargo.args(["--package", program, "--bin", program]);
         }
@@ -48,25 +86,30 @@ impl Programs {
             cargo
                 .current_dir(sh::root())
                 .args(["--locked", "--profile", PROFILE, "--target"])
-                .arg(format!("{}.{GLIBC}", TARGET.triple))
+                .arg(target.of_zigbuild())
                 .env("PATH", toolchain.path())
                 .env("MEMTRACE_COMMIT", &release.commit)
                 .env("SOURCE_DATE_EPOCH", &release.epoch)
-                .env("RUSTFLAGS", flags()?),
+                .env("RUSTFLAGS", target.flags(&library)?),
         )?;
-        Self::built_before()
+        Self::built_before(target)
     }
 
     /// Those that an earlier call built.
-    pub(super) fn built_before() -> Result<Self> {
-        let dir = sh::target_dir().join(TARGET.triple).join(PROFILE);
+    pub(super) fn built_before(target: &'static Target) -> Result<Self> {
+        let dir = sh::target_dir().join(target.triple).join(PROFILE);
         for program in PROGRAMS {
             let file = dir.join(program);
             if !file.is_file() {
                 bail!("{} is not built: leave --no-build out", file.display());
             }
         }
-        Ok(Self { dir })
+        Ok(Self { target, dir })
+    }
+
+    /// What they are for.
+    pub(super) fn target(&self) -> &'static Target {
+        self.target
     }
 
     /// Where a program is.
@@ -78,28 +121,68 @@ impl Programs {
     pub(super) fn check(&self) -> Result<()> {
         for program in PROGRAMS {
             let file = self.path(program);
-            let symbols = sh::capture(Command::new("objdump").arg("-T").arg(&file))?;
-            if let Some(newer) = newer_than(&symbols, version_of(GLIBC)?) {
-                bail!("{} needs more than glibc {GLIBC}: {newer}", file.display());
+            let shown = file.display();
+            match self.target.linkage {
+                Linkage::Glibc => {
+                    let symbols = readelf(&["--wide", "--dyn-syms"], &file)?;
+                    if let Some(newer) = newer_than(&symbols, version_of(GLIBC)?) {
+                        bail!("{shown} needs more than glibc {GLIBC}: {newer}");
+                    }
+                }
+                Linkage::StaticMusl => {
+                    let segments = readelf(&["--wide", "--segments"], &file)?;
+                    if asks_for_a_loader(&segments) {
+                        bail!("{shown} is not static: it names a loader");
+                    }
+                }
             }
         }
         Ok(())
     }
 }
 
-/// Paths of this machine have no place in what is given to people, and would make every build another.
-fn flags() -> Result<String> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
-    let home = home.context("neither CARGO_HOME nor HOME is set")?;
-    let (root, target) = (sh::root(), sh::target_dir());
-    let mapped = [
-        (&home, "/cargo"),
-        (&root, "/memtrace"),
-        (&target, "/target"),
-    ];
-    let flags = mapped.map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()));
-    Ok(flags.join(" "))
+impl Target {
+    /// As cargo-zigbuild takes it, with the version of glibc.
+    fn of_zigbuild(&self) -> String {
+        match self.linkage {
+            Linkage::Glibc => format!("{}.{GLIBC}", self.triple),
+            Linkage::StaticMusl => self.triple.to_owned(),
+        }
+    }
+
+    /// Paths of this machine have no place in what is given to people, and would make every build
+    /// another; `library` are those of the standard library's sources.
+    fn flags(&self, library: &[PathBuf]) -> Result<String> {
+        let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+        let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
+        let home = home.context("neither CARGO_HOME nor HOME is set")?;
+        let (root, target) = (sh::root(), sh::target_dir());
+        let mapped = [
+            (&home, "/cargo"),
+            (&root, "/memtrace"),
+            (&target, "/target"),
+        ];
+        let library = library.iter().map(|path| (path, "/library"));
+        let mut flags: Vec<String> = mapped
+            .into_iter()
+            .chain(library)
+            .map(|(path, name)| format!("--remap-path-prefix={}={name}", path.display()))
+            .collect();
+        if self.linkage == Linkage::StaticMusl {
+            // zig has musl; a compiler of a distribution has none for Rust to link.
+            flags.push("-Clink-self-contained=no".to_owned());
+            flags.push("-Ctarget-feature=+crt-static".to_owned());
+        }
+        Ok(flags.join(" "))
+    }
+}
+
+fn readelf(options: &[&str], file: &Path) -> Result<String> {
+    sh::capture(Command::new("readelf").args(options).arg(file))
+}
+
+fn asks_for_a_loader(segments: &str) -> bool {
+    segments.contains("INTERP")
 }
 
 /// The first line with a symbol of a later glibc.
@@ -124,11 +207,42 @@ mod tests {
 
     #[test]
     fn a_symbol_of_a_later_glibc_is_found_and_older_ones_are_not() {
-        let old = "0 DF *UND* 0 (GLIBC_2.2.5) read\n0 DF *UND* 0 (GLIBC_2.17) clock_gettime\n";
-        let private = "0 DF *UND* 0 (GLIBC_PRIVATE) __libc_dlopen";
+        let old = "1: 0 0 FUNC GLOBAL DEFAULT UND read@GLIBC_2.2.5 (2)\n\
+                   2: 0 0 FUNC GLOBAL DEFAULT UND clock_gettime@GLIBC_2.17 (3)\n";
+        let private = "3: 0 0 FUNC GLOBAL DEFAULT UND __libc_dlopen@GLIBC_PRIVATE (4)";
         assert_eq!(newer_than(old, (2, 17)), None);
         assert_eq!(newer_than(private, (2, 17)), Some(private));
-        let new = format!("{old}0 DF *UND* 0 (GLIBC_2.34) pthread_create");
-        assert!(newer_than(&new, (2, 17)).is_some_and(|line| line.ends_with("pthread_create")));
+        let new = format!("{old}4: 0 0 FUNC GLOBAL DEFAULT UND pthread_create@GLIBC_2.34 (5)");
+        assert!(newer_than(&new, (2, 17)).is_some_and(|line| line.contains("pthread_create")));
+    }
+
+    #[test]
+    fn a_program_that_names_a_loader_is_not_static() {
+        let of_glibc = "INTERP 0x318 0x318 0x318 0x1c 0x1c R 0x1\n\
+                        [Requesting program interpreter: /lib64/ld-linux-x86-64.so.2]\n";
+        assert!(asks_for_a_loader(of_glibc));
+        assert!(!asks_for_a_loader(
+            "LOAD 0x0 0x400000 0x400000 0x1 0x1 R 0x1000\n"
+        ));
+    }
+
+    #[test]
+    fn only_a_static_program_is_linked_by_itself_and_only_glibc_has_a_version() {
+        let [musl, arm] = OTHERS else {
+            panic!("two others: {OTHERS:?}");
+        };
+        assert_eq!(HOST.of_zigbuild(), "x86_64-unknown-linux-gnu.2.17");
+        assert_eq!(arm.of_zigbuild(), "aarch64-unknown-linux-gnu.2.17");
+        assert_eq!(musl.of_zigbuild(), "x86_64-unknown-linux-musl");
+        let is_static = |target: &Target| target.flags(&[]).unwrap().contains("+crt-static");
+        assert_eq!([&HOST, musl, arm].map(is_static), [false, true, false]);
+    }
+
+    #[test]
+    fn sources_of_the_standard_library_lose_their_place_too() {
+        let flags = OTHERS[0]
+            .flags(&[PathBuf::from("/usr/src/library")])
+            .unwrap();
+        assert!(flags.contains("--remap-path-prefix=/usr/src/library=/library"));
     }
 }

@@ -1,6 +1,6 @@
 //! The files that every package carries, as they lie below /usr.
 
-use super::programs::{PROGRAMS, Programs, TARGET};
+use super::programs::{PROGRAMS, Programs};
 use super::toolchain::Toolchain;
 use super::{Release, bill, emptied, write};
 use crate::sh;
@@ -18,13 +18,15 @@ const COMPLETIONS: &[(&str, &str)] = &[
     ("fish", "share/fish/vendor_completions.d/memtrace.fish"),
 ];
 
-/// Puts them into a directory of their own, and gives that.
+/// Puts them into a directory of their own, and gives that. `here` are programs that run on this machine:
+/// they write the manual and the completions, which are the same for every machine.
 pub(super) fn stage(
     programs: &Programs,
+    here: &Programs,
     toolchain: &Toolchain,
     release: &Release,
 ) -> Result<PathBuf> {
-    let dir = emptied(release.dir.join("stage").join(TARGET.name))?;
+    let dir = emptied(release.dir.join("stage").join(programs.target().name))?;
     let bin = dir.join("bin");
     std::fs::create_dir_all(&bin)?;
     for program in PROGRAMS {
@@ -32,8 +34,8 @@ pub(super) fn stage(
         std::fs::copy(&from, &to)
             .with_context(|| format!("failed to copy {} to {}", from.display(), to.display()))?;
     }
-    let memtrace = programs.path("memtrace");
-    write_manual(programs, &dir.join("share/man/man1"), release)?;
+    let memtrace = here.path("memtrace");
+    write_manual(here, &dir.join("share/man/man1"), release)?;
     for (shell, path) in COMPLETIONS {
         let script = sh::capture(Command::new(&memtrace).args(["completions", shell]))?;
         write(&dir.join(path), script)?;
@@ -49,16 +51,16 @@ pub(super) fn stage(
         &release.dir.join("debian-changelog"),
         debian_changelog(release)?,
     )?;
-    bill::write(&doc, toolchain, release)?;
+    bill::write(&doc, programs.target(), toolchain, release)?;
     Ok(dir)
 }
 
 /// The pages of memtrace, and those of the commands that memtrace-remote does for it.
-fn write_manual(programs: &Programs, man: &Path, release: &Release) -> Result<()> {
-    sh::run(Command::new(programs.path("memtrace")).arg("man").arg(man))?;
+fn write_manual(here: &Programs, man: &Path, release: &Release) -> Result<()> {
+    sh::run(Command::new(here.path("memtrace")).arg("man").arg(man))?;
     let pages = emptied(release.dir.join("manual"))?;
     sh::run(
-        Command::new(programs.path("memtrace-remote"))
+        Command::new(here.path("memtrace-remote"))
             .arg("man")
             .arg(&pages),
     )?;

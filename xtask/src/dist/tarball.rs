@@ -1,15 +1,20 @@
 //! A tarball to unpack anywhere.
 
 use super::Release;
-use super::programs::TARGET;
+use super::programs::Target;
 use crate::sh;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What a target's tarball is called, and the directory in it.
+pub(super) fn name(target: &Target, release: &Release) -> String {
+    format!("memtrace-{}-{}", release.version, target.name)
+}
+
 /// Packs a staged tree below a directory that is named as the file is.
-pub(super) fn pack(staged: &Path, release: &Release) -> Result<PathBuf> {
-    let name = format!("memtrace-{}-{}", release.version, TARGET.name);
+pub(super) fn pack(staged: &Path, target: &Target, release: &Release) -> Result<PathBuf> {
+    let name = name(target, release);
     let tar = release.dir.join(format!("{name}.tar"));
     sh::run(
         archive(&tar, staged, release)

@@ -18,7 +18,11 @@ const PYTHON_TOOLS: &[&str] = &[
 const CRATES: &[(&str, &str)] = &[("cargo-deb", "3.8.0"), ("cargo-cyclonedx", "0.5.9")];
 const DEBIAN: &[&str] = &["binutils", "dpkg-dev"];
 const DEBIAN_FOR_IMAGES: &[&str] = &["buildah", "mmdebstrap"];
+/// A compiler with the sources of the standard library.
+const DEBIAN_FOR_OTHERS: &[&str] = &["rustc-web", "rust-web-src"];
 const DEBIAN_FOR_TRIALS: &[&str] = &["mmdebstrap", "lintian", "systemd"];
+const DEBIAN_FOR_TRIALS_OF_OTHERS: &[&str] =
+    &["busybox-static", "qemu-user-static", "libc6-arm64-cross"];
 
 /// The programs, where [`Toolchain::install`] puts them.
 pub(super) struct Toolchain {
@@ -35,13 +39,16 @@ impl Toolchain {
     }
 
     /// Installs what is missing.
-    pub(super) fn install(&self, has_image: bool, is_tried: bool) -> Result<()> {
-        debian::install(DEBIAN)?;
-        if has_image {
-            debian::install(DEBIAN_FOR_IMAGES)?;
-        }
-        if is_tried {
-            debian::install(DEBIAN_FOR_TRIALS)?;
+    pub(super) fn install(&self, wanted: &super::Args) -> Result<()> {
+        let lists = [
+            (true, DEBIAN),
+            (wanted.image, DEBIAN_FOR_IMAGES),
+            (wanted.all, DEBIAN_FOR_OTHERS),
+            (wanted.is_tried, DEBIAN_FOR_TRIALS),
+            (wanted.is_tried && wanted.all, DEBIAN_FOR_TRIALS_OF_OTHERS),
+        ];
+        for (_, packages) in lists.iter().filter(|(is_needed, _)| *is_needed) {
+            debian::install(packages)?;
         }
         self.venv.install(PYTHON_TOOLS)?;
         for (name, version) in CRATES {

@@ -1,6 +1,6 @@
 //! Python packages: one with the command, one for Python programs, which stays pure.
 
-use super::programs::TARGET;
+use super::programs::HOST;
 use super::toolchain::Toolchain;
 use super::{Release, emptied, stage, write};
 use crate::sh;
@@ -12,18 +12,20 @@ use std::process::Command;
 const NAME: &str = "memtrace_recorder";
 /// Any Python: there is only a program in it.
 const TAG: &str = "py3-none";
+/// As Python calls what the programs run on.
+const PLATFORM: &str = "manylinux2014_x86_64";
 
 /// Packs the programs that are built: maturin would compile them once more.
 pub(super) fn pack(staged: &Path, toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
     let version = &release.version;
-    let dir = emptied(release.dir.join("wheel").join(TARGET.name))?;
+    let dir = emptied(release.dir.join("wheel").join(HOST.name))?;
     let info = dir.join(format!("{NAME}-{version}.dist-info"));
     let scripts = dir.join(format!("{NAME}-{version}.data/scripts"));
     std::fs::create_dir_all(&scripts)?;
     for program in super::programs::PROGRAMS {
         std::fs::copy(staged.join("bin").join(program), scripts.join(program))?;
     }
-    let platform = TARGET.wheel_platform;
+    let platform = PLATFORM;
     let wheel = format!(
         "Wheel-Version: 1.0\nGenerator: memtrace xtask\nRoot-Is-Purelib: false\nTag: {TAG}-{platform}\n"
     );
