@@ -15,7 +15,7 @@ use super::process::Process;
 use super::roles::{KindFigures, RoleFinding};
 use super::sections::Report;
 use crate::model::keys::keys;
-use crate::model::{Bytes, DurationNs, Kind, PerKind};
+use crate::model::{Bytes, DurationNs, Kind, Order, PerKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -224,7 +224,7 @@ impl Diff {
             let difference = role.kind(Kind::Rss).peak.difference();
             difference.map_or(0, |bytes| bytes.0.saturating_abs())
         };
-        roles.sort_by_key(|role| std::cmp::Reverse(moved(role)));
+        roles.order_by_key(|role| std::cmp::Reverse(moved(role)));
         Self {
             is_newly_failed: before.has_command_failed() != Some(true)
                 && after.has_command_failed() == Some(true),
@@ -294,7 +294,7 @@ fn error<'a>(members: impl Iterator<Item = &'a Process>, at_once: usize) -> Byte
             _ => None,
         })
         .collect();
-    errors.sort_unstable_by_key(|error| std::cmp::Reverse(*error));
+    errors.order_by_key(|error| std::cmp::Reverse(*error));
     errors.into_iter().take(at_once).sum()
 }
 
@@ -341,7 +341,7 @@ fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
             stage
         })
         .collect();
-    stages.sort_by(|a, b| {
+    stages.order_by(|a, b| {
         let by_rise = b.difference().total_cmp(&a.difference());
         b.has_risen.cmp(&a.has_risen).then(by_rise)
     });

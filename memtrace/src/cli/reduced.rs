@@ -6,7 +6,7 @@ use super::progress::Progress;
 use super::recorded::{Rows, address_of};
 use super::remote::reader;
 use crate::analyze::{self, HostPart, Place, Unread};
-use crate::model::{BootNs, RunInfo};
+use crate::model::{BootNs, Order, RunInfo};
 use crate::report::visible;
 use crate::store::{Placed, Recording, Root};
 use anyhow::{anyhow, bail};
@@ -92,7 +92,7 @@ pub(super) fn reduced(root: &Root, chosen: &Chosen<'_>, shown: &str) -> anyhow::
     let mut outcomes = outcomes
         .into_inner()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    outcomes.sort_by_key(|(number, _)| *number);
+    outcomes.order_by_key(|(number, _)| *number);
     let mut parts = Vec::new();
     for (number, outcome) in outcomes {
         match outcome {

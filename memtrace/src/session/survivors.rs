@@ -7,7 +7,7 @@ use super::signals::{Request, Signals};
 use crate::collect::Targets;
 use crate::collect::leftovers::{LeftRunning, SharedMemory, survivors};
 use crate::host::clock;
-use crate::model::{BootNs, DurationNs, Fate, Record, Target, Upid};
+use crate::model::{BootNs, DurationNs, Fate, Order, Record, Target, Upid};
 use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -73,7 +73,7 @@ impl Watch {
                 name: survivor.name,
             })
             .collect();
-        outlived.sort_by_key(|process| process.row.upid);
+        outlived.order_by_key(|process| process.row.upid);
         Leftovers { outlived, objects }
     }
 }

@@ -8,7 +8,7 @@ use super::dir::Dir;
 use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, is_of_recording, names_in, temporary};
 use super::run_file::{LockedRunFile, RUN_FILE, open_dir, read};
-use crate::model::{Bytes, PlaceName, WallNs};
+use crate::model::{Bytes, Order, PlaceName, WallNs};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ pub fn kept(dir: &Path) -> Result<Vec<Kept>, StoreError> {
             go_down(&below, &["host=", "rec="], &mut found);
         }
     }
-    found.sort_by(|a, b| (a.written, &a.dir).cmp(&(b.written, &b.dir)));
+    found.order_by(|a, b| (a.written, &a.dir).cmp(&(b.written, &b.dir)));
     Ok(found)
 }
 

@@ -7,7 +7,7 @@ use super::folder::Folder;
 use super::recording::Recording;
 use super::remote::RemoteReader;
 use super::run_file::RUN_FILE;
-use crate::model::PlaceName;
+use crate::model::{Order, PlaceName};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -145,7 +145,7 @@ impl Root {
                 Err(error) => refused.push(error),
             }
         }
-        runs.sort_unstable_by(|a, b| (&b.1, &b.0).cmp(&(&a.1, &a.0)));
+        runs.order_by(|a, b| (&b.1, &b.0).cmp(&(&a.1, &a.0)));
         Ok((runs, refused))
     }
 

@@ -5,7 +5,7 @@ use super::columns::{Column, Lines, PHASES, PROCESSES, ProcessLine, ROLES, TREE}
 use super::order::Key;
 use super::view::View;
 use crate::analyze::{Amounts, Frame, Live, PhaseLine, RoleNow};
-use crate::model::Bytes;
+use crate::model::{Bytes, Order};
 use crate::report::{Line, Tone, lines, visible};
 
 /// Branches are drawn so deep; what is below stands at that depth.
@@ -278,7 +278,7 @@ fn tree(
         let mut shown: Vec<usize> = shown
             .filter(|place| is_shown.get(*place) == Some(&true) && rank[*place] != usize::MAX)
             .collect();
-        shown.sort_by_key(|place| std::cmp::Reverse(rank[*place]));
+        shown.order_by_key(|place| std::cmp::Reverse(rank[*place]));
         shown
     };
     let mut open: Vec<(usize, usize)> = below(live.tree().roots())

@@ -4,7 +4,7 @@
 //! clocks too.
 
 use super::summary::TraceSummary;
-use crate::model::{DurationNs, WallNs};
+use crate::model::{DurationNs, Order, WallNs};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,7 +87,7 @@ pub(super) fn windows(traces: &[TraceSummary]) -> Vec<Window> {
 
 impl Window {
     fn of(traces: &[TraceSummary], mut group: Vec<usize>) -> Option<Self> {
-        group.sort_by_key(|&place| (traces[place].rank.is_none(), traces[place].rank, place));
+        group.order_by_key(|&place| (traces[place].rank.is_none(), traces[place].rank, place));
         let begins = group
             .iter()
             .filter_map(|&place| traces[place].begin_wall_ns);

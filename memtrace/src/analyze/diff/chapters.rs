@@ -7,7 +7,7 @@ use crate::report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
 
 use crate::analyze::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
 use crate::model::tables::Severity;
-use crate::model::{Bytes, Kind, Label};
+use crate::model::{Bytes, Kind, Label, Order};
 use crate::report::words::{bytes, bytes_or_unknown, change, percent};
 use std::collections::BTreeSet;
 use std::iter::once;
@@ -305,7 +305,7 @@ fn on_gpus(told: &DiffReport, top: usize) -> Option<Chapter> {
     if roles.is_empty() {
         return None;
     }
-    roles.sort_by_key(|role| {
+    roles.order_by_key(|role| {
         let moved = role.gpu_peak.difference();
         std::cmp::Reverse(moved.map(|bytes| bytes.0.abs()))
     });
@@ -361,7 +361,7 @@ fn kinds(told: &DiffReport, top: usize) -> Option<Chapter> {
     if lines.is_empty() {
         return None;
     }
-    lines.sort_by_key(|(role, kind)| std::cmp::Reverse(moved(&role.kind(*kind).peak)));
+    lines.order_by_key(|(role, kind)| std::cmp::Reverse(moved(&role.kind(*kind).peak)));
     let mut section = Chapter::new("By role and kind");
     let shown = lines.iter().take(top);
     section.table(table(shown.map(|(role, kind)| (*role, Some(*kind)))));

@@ -3,7 +3,7 @@
 use super::Change;
 use crate::analyze::{Analysis, Cause, Layout};
 use crate::model::tables::LayoutPart;
-use crate::model::{Bytes, Label};
+use crate::model::{Bytes, Label, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub(super) fn changes(before: &Analysis, after: &Analysis) -> Vec<LayoutChange> 
         parts.filter_map(|part| change(role, part, old, new))
     });
     let mut changes: Vec<LayoutChange> = changes.collect();
-    changes.sort_by_key(|change| {
+    changes.order_by_key(|change| {
         std::cmp::Reverse(change.rss.difference().map(|bytes| bytes.0.abs()))
     });
     changes

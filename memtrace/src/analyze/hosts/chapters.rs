@@ -4,7 +4,7 @@ use super::answer::{self, RunTopic};
 use super::run::{
     ChainLink, HostLine, HostStatus, JobPhase, JobRole, Outlier, RankLine, RunReport, WallTime,
 };
-use crate::model::{Bytes, DurationNs, Label};
+use crate::model::{Bytes, DurationNs, Label, Order};
 use crate::report::words::{self, bytes, count, counted, duration};
 use crate::report::{Block, Cell, Chapter, Table, TableOf, Tone};
 
@@ -492,7 +492,7 @@ pub(super) fn clocks_table(report: &RunReport, top: usize) -> Table {
         length => Cell::Took(length),
     };
     let mut lines: Vec<_> = report.clocks.iter().collect();
-    lines.sort_by_key(|line| (line.error_ns.is_some(), std::cmp::Reverse(line.error_ns)));
+    lines.order_by_key(|line| (line.error_ns.is_some(), std::cmp::Reverse(line.error_ns)));
     lines.truncate(top);
     let has_corrected = lines.iter().any(|line| line.is_corrected);
     TableOf::of(lines)

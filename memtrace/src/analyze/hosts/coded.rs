@@ -2,6 +2,7 @@
 //! of a host is some tens of KiB in memory and in JSON.
 
 use crate::analyze::bins::{Bin, Binned};
+use crate::model::Order;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -136,7 +137,7 @@ impl HeldCurve {
         let mut parts: Vec<(&Vec<i64>, Option<String>)> = roles.collect();
         let highest = |amounts: &[i64]| amounts.iter().copied().max().unwrap_or(0);
         parts.retain(|(amounts, _)| highest(amounts) > 0);
-        parts.sort_by(|a, b| (highest(b.0), &a.1).cmp(&(highest(a.0), &b.1)));
+        parts.order_by(|a, b| (highest(b.0), &a.1).cmp(&(highest(a.0), &b.1)));
         parts.truncate(ROLES_MAX);
         if highest(&binned.shared) > 0 {
             parts.push((&binned.shared, None));

@@ -5,7 +5,7 @@
 use super::sum::{Course, Sums};
 use crate::analyze::bins::SECOND_NS;
 use crate::analyze::curves::{CurveSeries, Gaps};
-use crate::model::{Bytes, DurationNs, WallNs};
+use crate::model::{Bytes, DurationNs, Order, WallNs};
 use serde::Serialize;
 
 /// So many stretches of time have figures.
@@ -96,7 +96,7 @@ impl RunCurves {
                 false => rest.push(most),
             }
         }
-        hosts.sort_by_cached_key(|curve| drawn.iter().position(|host| *host == curve.host));
+        hosts.order_by_key(|curve| drawn.iter().position(|host| *host == curve.host));
         let length = width * width_s * SECOND_NS;
         let begins = (0..=stretches.count).map(|place| length * i64::try_from(place).unwrap_or(0));
         let end = begins.clone().max()?;

@@ -3,7 +3,7 @@
 use super::clocks::KnownClock;
 use super::part::HostPart;
 use super::run::{ChainLink, WallTime};
-use crate::model::{DurationNs, WallNs};
+use crate::model::{DurationNs, Order, WallNs};
 
 /// So many are told.
 const ENDS_MAX: usize = 64;
@@ -68,9 +68,7 @@ pub(super) fn chain(hosts: &[EndsOf<'_>]) -> (Vec<ChainLink>, usize) {
             links.push((Some(silence.since), of.clock, link));
         }
     }
-    links.sort_by_cached_key(|(_, _, link)| {
-        (link.at.is_none(), link.at, link.host.clone(), link.pid)
-    });
+    links.order_by_key(|(_, _, link)| (link.at.is_none(), link.at, link.host.clone(), link.pid));
     let first = links
         .first()
         .and_then(|(wall, clock, _)| Some(((*wall)?, *clock)));

@@ -5,7 +5,7 @@ use super::coded::Coded;
 use super::part::{PartMarks, PartPhase, StepBounds};
 use crate::analyze::phases::{Slope, numbered, stage};
 use crate::model::tables::{PhaseEnd, PhaseForm, PhaseRow};
-use crate::model::{DurationNs, Upid, WallNs};
+use crate::model::{DurationNs, Order, Upid, WallNs};
 use std::collections::{BTreeMap, HashMap};
 
 /// So many phases of a host are told, by process and name.
@@ -119,7 +119,7 @@ impl PhaseSums {
     /// The phases that took longest, and how many there are.
     pub(super) fn phases(&self) -> (Vec<PartPhase>, usize) {
         let mut phases: Vec<&PartPhase> = self.groups.values().map(|group| &group.told).collect();
-        phases.sort_by(|a, b| {
+        phases.order_by(|a, b| {
             let key = |one: &PartPhase| (std::cmp::Reverse(one.total_ns), one.pid);
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
         });
@@ -134,7 +134,7 @@ impl PhaseSums {
     pub(super) fn marks(&self) -> Vec<PartMarks> {
         let mut names: Vec<(&String, &BTreeMap<i64, WallNs>)> = self.begins.iter().collect();
         names.retain(|(_, steps)| steps.len() >= STEPS_MIN);
-        names.sort_by_key(|(name, steps)| (std::cmp::Reverse(steps.len()), *name));
+        names.order_by_key(|(name, steps)| (std::cmp::Reverse(steps.len()), *name));
         names.truncate(NAMES_MAX);
         let marks = names.into_iter().map(|(name, steps)| {
             // Hosts with other numbers of steps have those in common that stay longest.

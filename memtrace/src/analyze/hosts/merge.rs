@@ -13,7 +13,7 @@ use super::run::{
     HostLine, JobPeak, JobPhase, JobRole, RankLine, RoleShare, RunProblem, RunReport, WallTime,
 };
 use super::sum::{self, Course, Highest, Sums};
-use crate::model::{Bytes, DurationNs, RunState, WallNs};
+use crate::model::{Bytes, DurationNs, Order, RunState, WallNs};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ fn merged(
     has_curves: bool,
 ) -> RunReport {
     let mut parts: Vec<HostPart> = parts.into_iter().collect();
-    parts.sort_by(|a, b| a.place.cmp(&b.place));
+    parts.order_by(|a, b| a.place.cmp(&b.place));
     let mut problems: Vec<RunProblem> = unread
         .into_iter()
         .map(|one| RunProblem {
@@ -233,7 +233,7 @@ impl<'a> Merged<'a> {
             })
         });
         let mut roles: Vec<RoleShare> = roles.collect();
-        roles.sort_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
+        roles.order_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
         let peaks = self.hosts.iter().filter_map(Host::peak);
         let is_polled = self
             .parts
@@ -267,7 +267,7 @@ impl<'a> Merged<'a> {
         let mut lines: Vec<HostLine> = lines
             .chain(missing.map(|host| missing_line(host)))
             .collect();
-        lines.sort_by(|a, b| {
+        lines.order_by(|a, b| {
             let order = |line: &HostLine| {
                 let left = line.limit_bytes.zip(line.headroom_bytes);
                 // The part that is left, in millionths.
@@ -298,7 +298,7 @@ impl<'a> Merged<'a> {
             let mut held: Vec<(i64, &str)> = (hosts.iter())
                 .filter_map(|(host, on)| Some((on.peak?.0, *host)))
                 .collect();
-            held.sort_by_key(|(bytes, host)| (*bytes, Reverse(*host)));
+            held.order_by_key(|(bytes, host)| (*bytes, Reverse(*host)));
             let amounts: Vec<i64> = held.iter().map(|(bytes, _)| *bytes).collect();
             let (lowest, highest) = (held.first(), held.last());
             let slopes = || {
@@ -323,7 +323,7 @@ impl<'a> Merged<'a> {
         });
         let mut roles: Vec<JobRole> = roles.collect();
         let order = |role: &JobRole| (role.at_job_peak_bytes, role.highest_bytes);
-        roles.sort_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.name.cmp(&b.name)));
+        roles.order_by(|a, b| order(b).cmp(&order(a)).then_with(|| a.name.cmp(&b.name)));
         roles.truncate(ROLES_MAX);
         roles
     }
@@ -343,7 +343,7 @@ impl<'a> Merged<'a> {
             })
         });
         let mut ranks: Vec<RankLine> = ranks.collect();
-        ranks.sort_by_cached_key(|line| {
+        ranks.order_by_key(|line| {
             (
                 line.role.clone(),
                 rank_order(&line.rank),
@@ -392,7 +392,7 @@ impl<'a> Merged<'a> {
             let count = i64::try_from(phase.count).unwrap_or(i64::MAX);
             Reverse(phase.median_mean_ns.0.saturating_mul(count))
         };
-        phases.sort_by(|a, b| total(a).cmp(&total(b)).then_with(|| a.name.cmp(&b.name)));
+        phases.order_by(|a, b| total(a).cmp(&total(b)).then_with(|| a.name.cmp(&b.name)));
         phases.truncate(PHASES_MAX);
         phases
     }

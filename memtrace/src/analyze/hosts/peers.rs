@@ -3,7 +3,7 @@
 
 use super::part::{HostPart, PartRank, PartRole};
 use super::run::{Measure, Outlier};
-use crate::model::Tgid;
+use crate::model::{Order, Tgid};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ pub(super) fn outliers(parts: &[HostPart]) -> Vec<Outlier> {
     }
     let difference = |one: &Outlier| one.bytes.saturating_sub(one.median_bytes);
     // A process says more than all of a role on its host.
-    found.sort_by_cached_key(|one| {
+    found.order_by_key(|one| {
         let more = difference(one);
         let order = (
             one.measure,

@@ -13,7 +13,7 @@ use crate::analyze::sections::growth::time_to_fill;
 use crate::analyze::shutdown::is_killed_at_shutdown;
 use crate::analyze::{Analysis, Composition, Ending, Loss, Process, RowSource};
 use crate::model::tables::{Finding, Severity};
-use crate::model::{Instant, Kind, Role, RunInfo, WallNs};
+use crate::model::{Instant, Kind, Order, Role, RunInfo, WallNs};
 use std::cmp::Reverse;
 
 /// So many entries the lists have.
@@ -232,7 +232,7 @@ fn roles(analysis: &Analysis) -> Vec<PartRole> {
         }
     });
     let mut roles: Vec<PartRole> = roles.collect();
-    roles.sort_by(|a, b| (b.peak_bytes, &a.name).cmp(&(a.peak_bytes, &b.name)));
+    roles.order_by(|a, b| (b.peak_bytes, &a.name).cmp(&(a.peak_bytes, &b.name)));
     roles.truncate(ROLES_MAX);
     roles
 }
@@ -288,10 +288,10 @@ fn ranks(analysis: &Analysis, phases: &PhaseSums) -> (Vec<PartRank>, usize) {
     });
     let mut ranked: Vec<(usize, &Process)> = ranked.collect();
     let count = ranked.len();
-    ranked.sort_by_key(|(place, process)| (Reverse(process.peak.rss_bytes), *place));
+    ranked.order_by_key(|(place, process)| (Reverse(process.peak.rss_bytes), *place));
     ranked.truncate(RANKS_MAX);
     let mut ranks: Vec<PartRank> = ranked.into_iter().filter_map(rank).collect();
-    ranks.sort_by_cached_key(|one| (one.role.clone(), rank_order(&one.rank), one.pid));
+    ranks.order_by_key(|one| (one.role.clone(), rank_order(&one.rank), one.pid));
     (ranks, count)
 }
 
@@ -354,7 +354,7 @@ fn ends(analysis: &Analysis) -> (Vec<PartEnd>, usize) {
             how: process.ending.shown(),
         }
     }));
-    ends.sort_by_key(|end| (end.wall_ns.is_none(), end.wall_ns, end.pid));
+    ends.order_by_key(|end| (end.wall_ns.is_none(), end.wall_ns, end.pid));
     let count = ends.len();
     ends.truncate(ENDS_MAX);
     (ends, count)

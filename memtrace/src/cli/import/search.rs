@@ -1,6 +1,6 @@
 //! Files that may be a load generator's, by when they were written and where they are.
 
-use crate::model::WallNs;
+use crate::model::{Order, WallNs};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{DirEntry, Metadata};
 use std::io;
@@ -78,7 +78,7 @@ impl Search {
             if entries.iter().any(|entry| entry.file_name() == "run.json") {
                 continue;
             }
-            entries.sort_by_key(DirEntry::file_name);
+            entries.order_by_key(DirEntry::file_name);
             for entry in entries {
                 let Some(left) = self.names_left.checked_sub(1) else {
                     self.is_cut = true;

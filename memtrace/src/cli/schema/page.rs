@@ -3,6 +3,7 @@
 
 use super::report_schema;
 use crate::analyze::{SECTIONS, SectionInfo};
+use crate::model::Order;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +48,7 @@ pub(super) fn markdown() -> String {
         }
     }
     out.push_str("\n## Shared types\n\nWhat stands in several places, the most common first.\n");
-    shared.sort_by_key(|name| Reverse(places[name]));
+    shared.order_by_key(|name| Reverse(places[name]));
     for name in shared {
         page.describe(&mut out, name);
     }
@@ -179,7 +180,7 @@ impl<'a> Page<'a> {
                     .all(|(key, of)| own.contains(&(key.as_str(), of)))
             })
             .collect();
-        types.sort_by_key(|(_, keys)| Reverse(keys.len()));
+        types.order_by_key(|(_, keys)| Reverse(keys.len()));
         let mut rows = Vec::new();
         let mut told = BTreeSet::new();
         for (key, value) in &own {
@@ -246,7 +247,7 @@ fn keys(schema: &Value) -> impl Iterator<Item = (&str, &Value)> + Clone {
     let required: Vec<&str> = required.filter_map(Value::as_str).collect();
     let all = schema["properties"].as_object().into_iter().flatten();
     let mut all: Vec<(&str, &Value)> = all.map(|(key, of)| (key.as_str(), of)).collect();
-    all.sort_by_key(|(key, _)| {
+    all.order_by_key(|(key, _)| {
         required
             .iter()
             .position(|one| one == key)

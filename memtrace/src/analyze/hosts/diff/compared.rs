@@ -4,7 +4,7 @@ use super::{Bounded, Fastest, HostChange, JobRoleChange, RankStageChange, RunDif
 use crate::analyze::diff::Change;
 use crate::analyze::hosts::peers::median;
 use crate::analyze::hosts::run::{HostLine, HostStatus, JobRole, Observed, RankLine, RunReport};
-use crate::model::{Bytes, DurationNs};
+use crate::model::{Bytes, DurationNs, Order};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -150,7 +150,7 @@ fn roles(before: &RunReport, after: &RunReport) -> Vec<JobRoleChange> {
         }
     });
     let mut roles: Vec<JobRoleChange> = roles.collect();
-    roles.sort_by_key(|role| Reverse(moved(&role.highest.change)));
+    roles.order_by_key(|role| Reverse(moved(&role.highest.change)));
     roles
 }
 
@@ -204,7 +204,7 @@ fn stages(before: &RunReport, after: &RunReport) -> Vec<RankStageChange> {
             change
         })
         .collect();
-    stages.sort_by_key(|stage| (Reverse(stage.has_risen), Reverse(stage.difference())));
+    stages.order_by_key(|stage| (Reverse(stage.has_risen), Reverse(stage.difference())));
     stages
 }
 
@@ -266,7 +266,7 @@ fn hosts(before: &RunReport, after: &RunReport) -> Vec<HostChange> {
         }
     });
     let mut hosts: Vec<HostChange> = hosts.collect();
-    hosts.sort_by_key(|host| Reverse(moved(&host.peak.change)));
+    hosts.order_by_key(|host| Reverse(moved(&host.peak.change)));
     hosts
 }
 
