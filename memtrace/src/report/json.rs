@@ -7,7 +7,6 @@ mod safe;
 use super::{Format, Style, Written};
 use safe::Safe;
 use serde::Serialize;
-use serde_json::ser::{CompactFormatter, Formatter, PrettyFormatter};
 use std::io::{self, Write};
 
 /// One versioned JSON object.
@@ -35,16 +34,15 @@ impl Format for Json {
 
 /// Writes an object for people and programs.
 pub(crate) fn write_object(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    write_as::<PrettyFormatter<'_>>(view, out)
+    write_as(view, Safe::pretty(), out)
 }
 
 /// Writes an object as one line.
 pub(crate) fn write_line(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    write_as::<CompactFormatter>(view, out)
+    write_as(view, Safe::compact(), out)
 }
 
-fn write_as<F: Formatter + Default>(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    let formatter = Safe::<F>::default();
+fn write_as(view: &impl Serialize, formatter: Safe, out: &mut dyn Write) -> io::Result<()> {
     let mut serializer = serde_json::Serializer::with_formatter(&mut *out, formatter);
     view.serialize(&mut serializer).map_err(io::Error::from)?;
     writeln!(out)

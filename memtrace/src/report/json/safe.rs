@@ -2,12 +2,29 @@
 //! the C0 controls, and a report is as likely to be looked at as to be parsed.
 
 use crate::report::visible::is_hidden;
-use serde_json::ser::{CharEscape, Formatter};
+use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
 use std::io::{self, Write};
 
-/// Another formatter with those escapes.
-#[derive(Debug, Default)]
-pub(super) struct Safe<F>(F);
+/// JSON with those escapes, on lines of their own or on one: it is asked which, since each formatter of
+/// its own is code of its own for every type that is written.
+#[derive(Debug)]
+pub(super) struct Safe {
+    pretty: Option<PrettyFormatter<'static>>,
+}
+
+impl Safe {
+    /// Each value on a line.
+    pub(super) fn pretty() -> Self {
+        Self {
+            pretty: Some(PrettyFormatter::new()),
+        }
+    }
+
+    /// All on one line.
+    pub(super) fn compact() -> Self {
+        Self { pretty: None }
+    }
+}
 
 macro_rules! as_it_does {
     ($($method:ident($($argument:ident: $type:ty),*);)+) => {
@@ -16,12 +33,15 @@ macro_rules! as_it_does {
             writer: &mut W,
             $($argument: $type),*
         ) -> io::Result<()> {
-            self.0.$method(writer, $($argument),*)
+            match &mut self.pretty {
+                Some(pretty) => pretty.$method(writer, $($argument),*),
+                None => CompactFormatter.$method(writer, $($argument),*),
+            }
         })+
     };
 }
 
-impl<F: Formatter> Formatter for Safe<F> {
+impl Formatter for Safe {
     as_it_does! {
         begin_array();
         end_array();
@@ -69,8 +89,7 @@ mod tests {
     fn what_a_terminal_would_act_on_is_escaped_and_reads_back_the_same() {
         let text = "c1\u{9b}31m rtl\u{202e} esc\x1b[0m tag\u{e0041} 训练 \"quoted\"";
         let mut out = Vec::new();
-        let formatter = Safe::<serde_json::ser::PrettyFormatter>::default();
-        let mut serializer = serde_json::Serializer::with_formatter(&mut out, formatter);
+        let mut serializer = serde_json::Serializer::with_formatter(&mut out, Safe::pretty());
         text.serialize(&mut serializer).unwrap();
         let written = String::from_utf8(out).unwrap();
         assert!(!written.contains(is_hidden), "{written}");
