@@ -1,7 +1,7 @@
 //! What is inside: the licences of all that the programs are made of, and a list of it (CycloneDX).
 
 use super::Release;
-use super::programs::{PROGRAMS, Target};
+use super::programs::{Linkage, PROGRAMS, Target};
 use super::toolchain::Toolchain;
 use crate::sh;
 use anyhow::{Context, Result};
@@ -54,7 +54,7 @@ pub(super) fn write(
     toolchain: &Toolchain,
     release: &Release,
 ) -> Result<()> {
-    write_licences(&doc.join("THIRD-PARTY-LICENSES"), target)?;
+    write_licences(&doc.join("THIRD-PARTY-LICENSES"), target, toolchain)?;
     for program in PROGRAMS {
         let name = format!("{program}.cdx");
         sh::run(
@@ -108,7 +108,7 @@ fn without_this_machine(text: &str) -> Result<String> {
 }
 
 /// The texts of all licences, each once, under the crates that it belongs to.
-fn write_licences(path: &Path, target: &Target) -> Result<()> {
+fn write_licences(path: &Path, target: &Target, toolchain: &Toolchain) -> Result<()> {
     let metadata = sh::capture(
         sh::cargo()
             .current_dir(sh::root())
@@ -138,8 +138,8 @@ fn write_licences(path: &Path, target: &Target) -> Result<()> {
         }
     }
     let mut page = String::from(
-        "The programs contain what is named below, under these licences: Rust packages, and uPlot in the \
-         page of a report. They also contain Rust's standard library, copyright The Rust Project \
+        "The programs contain what is named below, under these licences: Rust packages, uPlot in the \
+         page of a report, and of the compiler what every program has of it. They also contain Rust's standard library, copyright The Rust Project \
          Contributors, under the licence Apache-2.0 or MIT; both have their texts below.\n",
     );
     if !unnamed.is_empty() {
@@ -148,13 +148,12 @@ fn write_licences(path: &Path, target: &Target) -> Result<()> {
             unnamed.join("\n")
         ));
     }
-    let uplot = sh::root().join("memtrace/src/page/vendor/LICENSE");
-    let text = std::fs::read_to_string(&uplot)
-        .with_context(|| format!("failed to read {}", uplot.display()))?;
-    texts
-        .entry(text)
-        .or_default()
-        .push("uPlot (MIT)".to_owned());
+    for (path, name) in no_crates(target, toolchain)? {
+        let text = std::fs::read_to_string(&path)
+            .with_context(|| format!("failed to read {}", path.display()))?;
+        let text = text.trim().to_owned();
+        texts.entry(text).or_default().push(name.to_owned());
+    }
     for (text, packages) in texts {
         page.push_str(&format!(
             "\n{}\n{}\n\n{text}\n",
@@ -163,6 +162,27 @@ fn write_licences(path: &Path, target: &Target) -> Result<()> {
         ));
     }
     super::write(path, page)
+}
+
+/// What they contain besides crates, by the place of its licence: zig links its own where the system's
+/// libgcc would be, and its musl where there is no glibc.
+fn no_crates(target: &Target, toolchain: &Toolchain) -> Result<Vec<(PathBuf, &'static str)>> {
+    let zig = toolchain.zig()?;
+    let mut found = vec![
+        (
+            sh::root().join("memtrace/src/page/vendor/LICENSE"),
+            "uPlot (MIT)",
+        ),
+        (
+            zig.join("lib/libunwind/LICENSE.TXT"),
+            "libunwind of LLVM (Apache-2.0 WITH LLVM-exception)",
+        ),
+        (zig.join("LICENSE"), "compiler_rt of zig (MIT)"),
+    ];
+    if target.linkage == Linkage::StaticMusl {
+        found.push((zig.join("lib/libc/musl/COPYRIGHT"), "musl (MIT)"));
+    }
+    Ok(found)
 }
 
 /// All that the programs are made of at run time, by their names in cargo's graph.

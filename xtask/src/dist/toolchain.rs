@@ -4,6 +4,7 @@ use crate::venv::Venv;
 use crate::{debian, sh};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// From the Python index: zig links against an old glibc, cargo-zigbuild calls it, and the rest makes
 /// Python packages.
@@ -68,6 +69,13 @@ impl Toolchain {
     /// Python with the tools among its modules.
     pub(super) fn python(&self) -> PathBuf {
         self.venv.program("python3")
+    }
+
+    /// Where zig is, with what it links into programs.
+    pub(super) fn zig(&self) -> Result<PathBuf> {
+        let code = "import os, ziglang; print(os.path.dirname(ziglang.__file__))";
+        let dir = sh::capture(Command::new(self.python()).args(["-c", code]))?;
+        Ok(PathBuf::from(dir.trim()))
     }
 
     /// A program of the index of crates.
