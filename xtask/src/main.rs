@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod book;
 mod compiler;
 mod debian;
 mod deny;
@@ -49,6 +50,8 @@ enum Task {
     Lab(lab::Args),
     /// Make the packages that are given to people: tarballs, wheels, a Debian package, an image.
     Dist(dist::Args),
+    /// Make a site of docs/, and look its links up.
+    Book(book::Args),
     /// Check licences and origins of dependencies.
     Deny(deny::Args),
     /// Type-check memtrace for macOS.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Task::Schema(args) => schema::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Lab(args) => lab::run(&args),
+        Task::Book(args) => book::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Deny(args) => deny::run(&args),
         Task::Macos(args) => macos::run(&args),
