@@ -71,7 +71,7 @@ fn what_the_command_writes_passes_as_it_is_and_its_lines_are_marks() -> Result<(
     );
     assert_eq!(rows[0].span, rows[1].span);
     let length = (rows[1].boot_ns - rows[0].boot_ns).0;
-    // The first line may be read a little later than the second after it was written.
+    // A mark has the time at which its line was read: the first can have waited longer than the second.
     assert!(length >= 200_000_000, "{length}");
     let attributes = rows[1].attributes.as_deref().context("attributes")?;
     assert!(attributes.contains("\"gib\":1.25"), "{attributes}");

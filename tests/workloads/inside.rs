@@ -54,7 +54,7 @@ fn run(args: &Args) -> io::Result<()> {
 }
 
 fn say_grown() -> io::Result<()> {
-    sys::say(&format!("{{\"grown\":{}}}\n", std::process::id()))
+    sys::say(&format!("{{\"grown\":{}}}", std::process::id()))
 }
 
 /// A block of malloc, every byte written.

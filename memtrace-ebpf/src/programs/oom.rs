@@ -40,7 +40,7 @@ pub fn mark_victim(ctx: BtfTracePointContext) -> i32 {
     } else {
         event.header.tgid = ctx.arg::<i32>(0) as u32;
     }
-    // Who met the limit can end within moments, and what it has open then is known no more.
+    // Who met the limit can end within moments, and then what it had open can no longer be read.
     send_at_once(event, LossClass::Oom);
     0
 }

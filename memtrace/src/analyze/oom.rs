@@ -173,10 +173,13 @@ impl PostMortem {
     }
 }
 
-/// Reads `oom`.
+/// Reads `oom`: first the kills that are examined first, since the kernel tells of those of everybody on
+/// the machine, and a neighbour can die again and again.
 pub(super) fn read<S: RowSource>(source: &S) -> Result<Vec<OomRow>, S::Error> {
     let mut rows: Vec<OomRow> = Vec::new();
     source.scan(&[], |row| rows.push(row))?;
+    let is_ours = |row: &OomRow| row.victim_upid.is_some() || row.trigger_upid.is_some();
+    rows.order_by_key(|row| !is_ours(row));
     Ok(rows)
 }
 
@@ -227,7 +230,9 @@ pub(super) fn explain<S: RowSource>(
             row,
         }
     });
-    Ok(findings.collect())
+    let mut findings: Vec<OomFinding> = findings.collect();
+    findings.order_by_key(|finding| finding.at.boot_ns);
+    Ok(findings)
 }
 
 /// What was read around one kill.

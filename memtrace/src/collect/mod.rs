@@ -160,9 +160,9 @@ pub trait Collector {
         Ok(())
     }
 
-    /// Looks at what will soon be gone, before its own turn: at those for whose memory somebody was
-    /// just killed.
-    fn look_at_once(&mut self, _table: &mut ProcessTable) {}
+    /// Has those looked at for whose memory somebody was just killed: they can soon be gone. It must
+    /// not wait for that.
+    fn look_at_killed_for(&mut self, _table: &mut ProcessTable) {}
 
     /// Whether more is known than one drain took.
     fn is_behind(&self) -> bool {

@@ -69,6 +69,9 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
     let start = recorded.report(&["--at", "peak"])?["recording"]["start"]["boot_ns"]
         .as_i64()
         .context("no start")?;
+    if looks.is_empty() {
+        bail!("nobody looked at the group");
+    }
     let mut already = HashMap::new();
     let mut tell = |place: usize| {
         if let Some(known) = already.get(&place) {
@@ -78,9 +81,6 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
         already.insert(place, told);
         anyhow::Ok(told)
     };
-    if looks.is_empty() {
-        bail!("nobody looked at the group");
-    }
     let begun = Instant::now();
     tell(0)?;
     let step = step(looks.len(), begun.elapsed());
@@ -156,7 +156,7 @@ fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
     Ok(looks)
 }
 
-/// What the report says of all the time that a look took.
+/// What the report says of the begin and of the end of a look.
 fn told_around(recorded: &Recorded, look: &Look, start: i64) -> Result<Told> {
     let [begun, done] = [look.boot_ns, look.until_ns].map(|boot_ns| boot_ns - start);
     let (begun, done) = std::thread::scope(|scope| {
@@ -165,7 +165,7 @@ fn told_around(recorded: &Recorded, look: &Look, start: i64) -> Result<Told> {
         (begun.join(), done)
     });
     let (Ok(begun), done) = (begun, done?) else {
-        bail!("a report was not waited for");
+        bail!("a report panicked");
     };
     let begun = begun?;
     Ok(Told {

@@ -272,6 +272,17 @@ fn off_by(layout: &Value, recording: &Recording) -> Result<f64> {
     Ok((least - told).max(told - most).max(0.0) / most)
 }
 
+/// A program that holds still: it is ended when the value goes.
+struct Grown(i32);
+
+impl Drop for Grown {
+    fn drop(&mut self) {
+        // SAFETY: it holds still for twice as long as anybody waits, so the id is mostly its own; one
+        // that ended long ago gets no signal.
+        unsafe { libc::kill(self.0, libc::SIGTERM) };
+    }
+}
+
 /// Whether a reading was begun since then, and heaps that matter were searched since.
 fn is_read(place: &Path, since: BootNs) -> Result<bool> {
     const HEAPS: [LayoutPart; 2] = [LayoutPart::BrkHeap, LayoutPart::GlibcArenas];
@@ -291,35 +302,35 @@ fn is_read(place: &Path, since: BootNs) -> Result<bool> {
     }))
 }
 
-/// Whether the report is right of these, of a small amount and in the time that reading it takes: an
-/// emulated machine is slow.
+/// Whether the report is right of these, of small amounts; programs hold still until they were read,
+/// which takes its time in an emulated machine.
 ///
 /// # Errors
 /// When a run itself fails.
 pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
-    let start = |inside: &Inside| {
+    let begin = |inside: &Inside| {
         let command = inside.command(SMALL, 2 * PATIENCE.as_secs())?;
         Ok((*inside, Recorder::of_command(words, &command)?))
     };
-    let mut runs = insides.iter().map(start).collect::<Result<Vec<_>>>()?;
+    let mut runs = insides.iter().map(begin).collect::<Result<Vec<_>>>()?;
     let grown = runs
         .iter_mut()
         .map(|(_, recorder)| {
             let line = serde_json::from_str(&recorder.line()?)?;
-            Ok(i32::try_from(workload::number(&line, "grown")?)?)
+            Ok(Grown(i32::try_from(workload::number(&line, "grown")?)?))
         })
-        .collect::<Result<Vec<i32>>>()?;
+        .collect::<Result<Vec<Grown>>>()?;
     let since = clock::boot();
     let start = Instant::now();
-    for (_, recorder) in &runs {
-        while start.elapsed() < PATIENCE && !is_read(&recorder.path(), since)? {
+    let mut read = Score::new("what it grew to is read in time");
+    for (inside, recorder) in &runs {
+        let is_read = || is_read(&recorder.path(), since);
+        while start.elapsed() < PATIENCE && !is_read()? {
             std::thread::sleep(Duration::from_millis(500));
         }
+        read.case(is_read()?, || inside.name.to_owned());
     }
-    for pid in grown {
-        // SAFETY: the workload holds still for longer than this waits, so the id is its own.
-        unsafe { libc::kill(pid, libc::SIGTERM) };
-    }
+    drop(grown);
     let told = runs
         .into_iter()
         .map(|(inside, recorder)| told(inside, &recorder.wait()?));
@@ -330,7 +341,7 @@ pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
         causes.case(told.is_right(), || format!("{told:?}"));
         sums.case(told.off_by <= 0.01, || format!("{told:?}"));
     }
-    Ok(vec![causes, sums])
+    Ok(vec![read, causes, sums])
 }
 
 /// Threads that free all they allocated, with as many arenas as they like and with two: what the diff

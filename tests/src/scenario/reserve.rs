@@ -4,10 +4,14 @@ use super::book::{Book, Score, bytes, no_loss, series};
 use crate::recorder::record;
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
+use memtrace::model::tables::SelfCostRow;
 
 /// Until then mapped address space must show: the full sweep comes once a second, at an
 /// interval of the tick, on a machine that others use.
 const SHOWS_WITHIN_NS: i64 = 2_000_000_000;
+/// A recorder that slows down to stay within its budget, and tells so, comes by no sooner than after
+/// so many of its intervals.
+const INTERVALS: i64 = 2;
 
 /// A mapping of 1 GiB that nobody touches.
 ///
@@ -26,7 +30,10 @@ pub fn reserve(words: &[&str]) -> Result<Vec<Score>> {
         .iter()
         .find(|row| bytes(row.vm_size_bytes).is_some_and(|size| size >= reserved))
         .map(|row| row.boot_ns.0 - mapped_ns);
-    let is_in_time = shown.is_some_and(|after| after <= SHOWS_WITHIN_NS);
+    let costs: Vec<SelfCostRow> = recorded.recording.rows()?;
+    let slowest = costs.iter().map(|row| row.interval_ns.0).max();
+    let within = SHOWS_WITHIN_NS.max(slowest.unwrap_or(0) * INTERVALS);
+    let is_in_time = shown.is_some_and(|after| after <= within);
     let score = Score::of("mapped and untouched memory shows", is_in_time, || {
         format!("{reserved} bytes of address space shown after {shown:?} ns")
     });

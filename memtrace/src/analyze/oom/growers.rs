@@ -100,16 +100,12 @@ struct Held {
 }
 
 impl Held {
-    fn of(
-        state: &State<'_>,
-        processes: &[Process],
-        is_concerned: impl Fn(&Process) -> bool,
-    ) -> Self {
+    fn of(state: &State<'_>, processes: &[Process], is_concerned: impl Fn(usize) -> bool) -> Self {
         let holders = state.composition.holders.iter();
         let own = holders.filter_map(|holder| {
             let process = &processes[holder.process];
             let own = Own::of(process, &holder.amounts, state.boot_ns);
-            let own = own.filter(|_| is_concerned(process))?;
+            let own = own.filter(|_| is_concerned(holder.process))?;
             Some((holder.process, own))
         });
         let mut held = Self {
@@ -165,9 +161,11 @@ pub(super) fn growers(
     whole: Option<Bytes>,
     is_concerned: impl Fn(&Process) -> bool,
 ) -> Vec<Grower> {
-    let mut now = Held::of(at_kill, processes, &is_concerned);
-    // The kernel tells of the victim what it had at this very instant. On a CPU of its own it can
-    // be gone before that is told.
+    // Whom the kernel chose lived under the limit, whatever was known of its group.
+    let is_concerned = |place: usize| Some(place) == victim || is_concerned(&processes[place]);
+    let mut now = Held::of(at_kill, processes, is_concerned);
+    // The kernel tells of the victim what it had at this very instant. It sends the signal before it
+    // tells of the kill, so the victim's end can come first.
     if let (Some(victim), Some(anon), Some(shared)) = (
         victim,
         kill.victim_rss_anon_bytes,
@@ -186,7 +184,7 @@ pub(super) fn growers(
     let copied_part = now.copied_part.unwrap_or(0.0);
     let before: Vec<(BootNs, Held)> = earlier
         .iter()
-        .map(|state| (state.boot_ns, Held::of(state, processes, &is_concerned)))
+        .map(|state| (state.boot_ns, Held::of(state, processes, is_concerned)))
         .collect();
     let mut alike: HashMap<(&str, bool), Vec<One>> = HashMap::new();
     for (&place, own) in &now.own {

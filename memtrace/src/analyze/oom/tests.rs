@@ -2,7 +2,7 @@
 
 use crate::analyze::golden::{RUNS, Script, boot, upid, wall};
 use crate::analyze::{Analysis, HeldKind, OomFinding};
-use crate::model::tables::{MappingKind, OrphanedShmRow, ShmObjectRow};
+use crate::model::tables::{MappingKind, OomRow, OrphanedShmRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Tgid};
 
 const POD: &str = "/pod";
@@ -66,6 +66,42 @@ fn a_victim_that_ended_before_its_kill_is_told_is_among_those_who_held_memory() 
         })
     };
     assert_eq!([held("serve"), held("victim")], [Some(2_000), Some(500)]);
+}
+
+#[test]
+fn a_victim_of_which_another_group_was_known_grew_by_nothing_where_it_held_its_memory_throughout() {
+    let mut run = run(120.0);
+    run.edit(3, |process| process.cgroup = Some("/elsewhere".into()));
+    run.mem(2, 95.0, [400.0, 10.0, 0.0]);
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    assert_eq!(culprit(&run.analyzed(None)), Some((2, 300, 10.0)));
+}
+
+#[test]
+fn a_kill_is_examined_though_a_neighbour_is_killed_again_and_again() {
+    let mut run = run(120.0);
+    for second in 1..40 {
+        run.put(OomRow {
+            trigger_tgid: Some(Tgid(9_000)),
+            constraint: Some("CONSTRAINT_MEMCG".to_owned()),
+            memcg: Some("/neighbour".to_owned()),
+            ..OomRow::of_victim(
+                wall(f64::from(second)),
+                boot(f64::from(second)),
+                Tgid(9_000),
+            )
+        });
+    }
+    run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    let analysis = run.analyzed(None);
+    let own: Vec<bool> = analysis
+        .ooms
+        .iter()
+        .map(|kill| kill.post_mortem.is_some())
+        .collect();
+    assert_eq!(own.len(), 40);
+    assert!(own[39] && own[14] && !own[15], "{own:?}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
 use super::layout::LayoutWorker;
-use super::objects::Objects;
 use super::open_files::OpenFiles;
 use super::rows::Reading;
 use super::subject::Subject;
@@ -12,9 +11,9 @@ use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PERIOD: DurationNs = DurationNs(500_000_000);
 /// A reading is some dozen rows, and they are taken twice a second.
 const FOUND_MAX: usize = 64;
+/// So many are waited for at once to be looked at after kills.
+const KILLED_FOR_MAX: usize = 16;
 /// It parses lines of text.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -58,8 +59,9 @@ pub struct SmapsCollector {
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
     last_turn: BootNs,
-    objects: Arc<Mutex<Objects>>,
-    open_files: OpenFiles,
+    /// For whom somebody was killed: a thread of its own looks what they have open, which takes its
+    /// time on a file system that does not answer. `None` once that is over.
+    killed_for: Option<SyncSender<Subject>>,
 }
 
 impl SmapsCollector {
@@ -84,6 +86,7 @@ impl SmapsCollector {
         };
         let (own, other) = (Arc::clone(&orders), Arc::clone(&orders));
         let layout = LayoutWorker::new(other, sender.clone(), root.clone(), page_size);
+        let (killed_for, told) = sync_channel(KILLED_FOR_MAX);
         let open_files = OpenFiles::new(&root, share * SCAN_PART);
         let worker = Worker::new(own, sender, root, page_size);
         let mut collector = Self {
@@ -96,14 +99,19 @@ impl SmapsCollector {
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
             last_turn: BootNs(0),
-            objects: worker.objects(),
-            open_files,
+            killed_for: Some(killed_for),
         };
-        // Where the second one can't be started, the first one ends with what is dropped.
+        let objects = worker.objects();
+        // Where one of them can't be started, those before it end with what is dropped.
         let first = start("memtrace-smaps", move || worker.run(share))?;
         collector.threads.push(first);
         let second = start("memtrace-layout", move || layout.run(layout_share))?;
         collector.threads.push(second);
+        let stop = Arc::clone(&collector.orders);
+        let third = start("memtrace-opened", move || {
+            open_files.look_at_each(&told, &objects, &stop.stop);
+        })?;
+        collector.threads.push(third);
         Ok(collector)
     }
 
@@ -227,6 +235,7 @@ impl SmapsCollector {
     /// Ends the threads. Gives what they told meanwhile.
     fn stop(&mut self) -> Vec<Delivery> {
         self.orders.stop.set();
+        self.killed_for = None;
         let mut last = Vec::new();
         let threads = std::mem::take(&mut self.threads);
         if threads.is_empty() {
@@ -297,12 +306,15 @@ impl Collector for SmapsCollector {
         Ok(())
     }
 
-    fn look_at_once(&mut self, table: &mut ProcessTable) {
-        let killed_for = table.take_killed_for().into_iter();
-        let subjects =
-            killed_for.filter_map(|upid| Some(self.subject(table, table.process(upid)?)));
-        let subjects: Vec<Subject> = subjects.collect();
-        self.open_files.look_at_once(&subjects, &self.objects);
+    fn look_at_killed_for(&mut self, table: &mut ProcessTable) {
+        for upid in table.take_killed_for() {
+            if let Some(process) = table.process(upid)
+                && let Some(tell) = &self.killed_for
+            {
+                // Where so many wait already, this is a loop of kills.
+                let _ = tell.try_send(self.subject(table, process));
+            }
+        }
     }
 
     fn finish(

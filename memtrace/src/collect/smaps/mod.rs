@@ -7,8 +7,9 @@
 //! hold the lock for a short time only: `text` (of smaps) where the process is small, `pagemap`
 //! in pieces where it is large. `mappings` and `totals` are what both have in common.
 //! What readings show of shared objects and of files is followed by `objects` and `files`;
-//! `descriptors` looks who has shared memory open and does not map it, with `open_files`, which looks
-//! at a single process, too; `other_mappers` who maps it outside of the recording. `layout` has a thread and a budget of its own.
+//! `open_files` looks what one process has open of shared memory: `descriptors` chooses whom, and
+//! `collector` asks for those for whom somebody was killed. `other_mappers` looks who maps it outside
+//! of the recording. `layout` has a thread and a budget of its own.
 
 mod backings;
 mod budget;

@@ -1,4 +1,4 @@
-//! What a process has open of shared memory, looked up within a budget.
+//! What a process has open of shared memory, and a budget for looking.
 
 use super::backings::Backings;
 use super::budget::Budget;
@@ -6,14 +6,15 @@ use super::key::Open;
 use super::mappings::{Backing, Device};
 use super::objects::Objects;
 use super::subject::Subject;
-use crate::collect::stop::lock;
+use crate::collect::stop::{Stop, lock};
 use crate::host::clock;
 use crate::model::{BootNs, DurationNs};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::sync::mpsc::Receiver;
 
-/// A look that can't wait goes on for no longer than this.
+/// A look at one process that can soon be gone takes no longer than this.
 const AT_ONCE_NS: i64 = 50_000_000;
 /// What may be spent is saved up for so long: enough for some hundred processes at once.
 const SAVED_NS: f64 = 30e9;
@@ -53,19 +54,23 @@ impl OpenFiles {
         }
     }
 
-    /// Looks at these now, since they can soon be gone.
-    pub(super) fn look_at_once(&mut self, subjects: &[Subject], objects: &Mutex<Objects>) {
-        let now = clock::boot();
-        if subjects.is_empty() || !self.may_look(now) {
-            return;
+    /// Looks at everybody who is told of, each as soon as the budget allows, until nobody tells any more
+    /// or the order to stop comes.
+    pub(super) fn look_at_each(
+        mut self,
+        told: &Receiver<Subject>,
+        objects: &Mutex<Objects>,
+        stop: &Stop,
+    ) {
+        for subject in told {
+            if stop.rest(self.next - clock::boot()).is_err() {
+                return;
+            }
+            let before = clock::thread_cpu();
+            let open = self.of(&subject, clock::boot() + DurationNs(AT_ONCE_NS));
+            lock(objects).note_open(&subject, &open);
+            self.spend(before);
         }
-        let before = clock::thread_cpu();
-        lock(objects).list(now);
-        for subject in subjects {
-            let open = self.of(subject, now + DurationNs(AT_ONCE_NS));
-            lock(objects).note_open(subject, &open);
-        }
-        self.spend(before);
     }
 
     /// What a process has open of shared memory, as far as it is known until then.
@@ -108,6 +113,7 @@ mod tests {
     use super::super::tests::{opener, subject};
     use super::*;
     use crate::model::Upid;
+    use std::sync::mpsc::channel;
 
     #[test]
     fn a_file_of_a_tmpfs_that_is_only_written_to_is_seen_open() {
@@ -116,19 +122,36 @@ mod tests {
         let open = files.of(&subject(7), BootNs(i64::MAX));
         let ways: Vec<_> = open.values().collect();
         assert_eq!(ways, [&proc.path().join("7/fd/3")]);
-        let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
-        files.look_at_once(&[subject(7)], &objects);
-        assert_eq!(lock(&objects).first_openers(), [Some(Upid(1))]);
     }
 
     #[test]
-    fn nobody_is_looked_at_while_the_budget_is_spent() {
+    fn who_is_told_of_is_looked_at_also_after_the_budget_was_spent() {
         let (proc, _file) = opener(7);
-        let mut files = OpenFiles::new(proc.path(), 1e-9);
+        let mut files = OpenFiles::new(proc.path(), 1.0);
         let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
-        files.look_at_once(&[subject(8)], &objects);
-        assert!(!files.may_look(clock::boot()));
-        files.look_at_once(&[subject(7)], &objects);
+        let (tell, told) = channel();
+        tell.send(subject(8)).unwrap();
+        tell.send(subject(7)).unwrap();
+        drop(tell);
+        let rest = DurationNs(20_000_000);
+        let begin = clock::boot();
+        files.next = begin + rest;
+        files.look_at_each(&told, &objects, &Stop::default());
+        assert_eq!(lock(&objects).first_openers(), [Some(Upid(1))]);
+        assert!(clock::boot() - begin >= rest);
+    }
+
+    #[test]
+    fn nobody_is_waited_for_at_the_end() {
+        let (proc, _file) = opener(7);
+        let mut files = OpenFiles::new(proc.path(), 1.0);
+        let objects = Mutex::new(Objects::new(proc.path(), proc.path()));
+        let (tell, told) = channel();
+        tell.send(subject(7)).unwrap();
+        files.next = BootNs(i64::MAX);
+        let stop = Stop::default();
+        stop.set();
+        files.look_at_each(&told, &objects, &stop);
         assert_eq!(lock(&objects).first_openers(), []);
     }
 }

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex};
 const SCAN_NS: i64 = 500_000_000;
 /// Between two looks at what nobody maps, and whether one at what was copied is due.
 const GLANCE_NS: i64 = 100_000_000;
-/// Looks take no more than this part of what may be spent.
+/// Each kind of look takes no more than this part of what may be spent.
 pub(super) const SCAN_PART: f64 = 0.1;
 /// What is less than this part of all that is not known can wait: a crowd of small
 /// processes is read at a fraction of the pace.

@@ -100,6 +100,7 @@ impl Session {
             self.batch
                 .push(tick.diag(severity, DiagKind::BackOff, "budget", None, detail));
         }
+        self.look_at_killed_for();
         self.tell_cut_names(&tick);
         let is_flush_due = now >= self.next_flush;
         self.hand_over(is_keyframe || is_flush_due);
@@ -139,15 +140,19 @@ impl Session {
                 .collector
                 .drain(&tick, &mut self.table, &mut self.batch);
         }
+        self.look_at_killed_for();
         self.hand_over(false);
+    }
+
+    fn look_at_killed_for(&mut self) {
+        for turn in &mut self.turns {
+            turn.collector.look_at_killed_for(&mut self.table);
+        }
     }
 
     /// Peaks go out with every flush, not with every batch, for they rise often: so no more
     /// of them is lost with the recorder than of anything else.
     pub(super) fn hand_over(&mut self, are_peaks_due: bool) {
-        for turn in &mut self.turns {
-            turn.collector.look_at_once(&mut self.table);
-        }
         self.movement.note(&self.batch);
         self.movement.begin_batch();
         self.table.write_changes(are_peaks_due, &mut self.batch);
