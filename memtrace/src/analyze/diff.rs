@@ -294,7 +294,7 @@ fn error<'a>(members: impl Iterator<Item = &'a Process>, at_once: usize) -> Byte
             _ => None,
         })
         .collect();
-    errors.order_by_key(|error| std::cmp::Reverse(*error));
+    errors.sort_unstable_by_key(|error| std::cmp::Reverse(*error));
     errors.into_iter().take(at_once).sum()
 }
 

@@ -55,10 +55,11 @@ pub struct OomFinding {
     /// Whether it concerns others only: neither victim nor trigger is recorded, and so is the cgroup
     /// whose limit was hit. A machine out of memory concerns everyone.
     pub is_elsewhere: bool,
-    /// Who held the memory, with the 20 largest holders; `None` beyond the first 16 kills.
+    /// Who held the memory, with the 20 largest holders; `None` beyond 16 kills, of which those
+    /// with a recorded victim or trigger are the first.
     #[serde(rename = "held")]
     pub holders: Option<Composition>,
-    /// What led to it; `None` beyond the first 16 kills.
+    /// What led to it; `None` where `held` is.
     pub post_mortem: Option<PostMortem>,
 }
 
@@ -173,8 +174,8 @@ impl PostMortem {
     }
 }
 
-/// Reads `oom`: first the kills that are examined first, since the kernel tells of those of everybody on
-/// the machine, and a neighbour can die again and again.
+/// Reads `oom`, those with a recorded victim or trigger first: the kernel tells of every kill on the
+/// machine, a neighbour can die again and again, and only the first ones are examined.
 pub(super) fn read<S: RowSource>(source: &S) -> Result<Vec<OomRow>, S::Error> {
     let mut rows: Vec<OomRow> = Vec::new();
     source.scan(&[], |row| rows.push(row))?;

@@ -1,6 +1,6 @@
 //! Time by name: how often each name was there, and for how long.
 
-use crate::model::{DurationNs, Order};
+use crate::model::DurationNs;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -85,7 +85,7 @@ impl Names {
     pub(super) fn told(self, top: usize, own: Option<&[i64]>) -> NameTotals {
         let mut order: Vec<(Box<str>, u32)> = self.places.into_iter().collect();
         let total = |place: u32| self.totals[place as usize];
-        order.order_by(|(a, of_a), (b, of_b)| {
+        order.sort_unstable_by(|(a, of_a), (b, of_b)| {
             let key = |place: u32| Reverse(total(place).ns);
             key(*of_a).cmp(&key(*of_b)).then(a.cmp(b))
         });

@@ -8,7 +8,7 @@ use crate::model::tables::{
     CachedFileRow, CgroupMemRow, CowRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow,
     MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
 };
-use crate::model::{BootNs, DurationNs, Order, Row, Upid};
+use crate::model::{BootNs, DurationNs, Row, Upid};
 use std::any::Any;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -77,7 +77,7 @@ impl<R: Timed> Rows<R> {
         // The common case: all came in order.
         let order = |row: &R| (row.at(), row.upid());
         if !self.rows.is_sorted_by_key(order) {
-            self.rows.order_by_key(order);
+            self.rows.sort_by_key(order);
         }
     }
 
