@@ -228,7 +228,7 @@ pub struct Attribution {
     /// said when they were counted, added up, so that copy-on-write pages count in every sharer,
     /// and no more than the lines above leave of the group's; on the node the
     /// kernel's sum less the lines above, where not all processes were recorded; unknown when
-    /// the lines above are more than that sum.
+    /// the lines above are more than the kernel's sum.
     pub other_processes_bytes: Option<Bytes>,
     /// How many those are; `None` for the node, and when they were not counted.
     pub other_process_count: Option<i64>,
@@ -332,20 +332,25 @@ impl Attribution {
     }
 
     /// Moves out of the ledger what is more than the kernel's sums for the scope: what others pay
-    /// for. What is more by so little that it may have moved between two readings stays.
+    /// for.
     fn set_apart(&mut self) {
-        let slack = self.current_bytes.map_or(0, |current| current.0 / 100);
-        let is_beyond = |rest: Option<Bytes>| rest.is_some_and(|rest| rest.0 < -slack);
-        if is_beyond(self.other_shared_bytes) {
+        if self.is_too_much(self.other_shared_bytes) {
             let all = sum(&self.objects, SharedObject::in_memory);
             self.other_shared_bytes = self.other_shared_bytes.map(|rest| rest + all);
             self.elsewhere.objects = std::mem::take(&mut self.objects);
         }
-        if is_beyond(self.other_files_bytes) {
+        if self.is_too_much(self.other_files_bytes) {
             let all = sum(&self.files, |file| file.cached_bytes);
             self.other_files_bytes = self.other_files_bytes.map(|rest| rest + all);
             self.elsewhere.files = std::mem::take(&mut self.files);
         }
+    }
+
+    /// Whether the lines are more than the kernel's sum, of which this is left, by more than may
+    /// have moved between two readings.
+    fn is_too_much(&self, left: Option<Bytes>) -> bool {
+        let slack = self.current_bytes.map_or(0, |current| current.0 / 100);
+        left.is_some_and(|left| left.0 < -slack)
     }
 
     /// Adds up what is attributed so far: the lines of processes, objects and files.
@@ -370,10 +375,10 @@ impl Attribution {
         if let Some((anon, others)) = anon.zip(self.other_processes_bytes) {
             let own = self.recorder_bytes.unwrap_or_default();
             let left = anon - self.anonymous_bytes.unwrap_or_default() - own;
-            // Else some of the others were charged elsewhere, and what is left is not known.
-            if left.0 >= 0 {
-                self.other_processes_bytes = Some(others.min(left));
-            }
+            // Else some of the lines above are charged elsewhere, and what the others are charged
+            // for here is not known.
+            let most = (!self.is_too_much(Some(left))).then(|| left.max(Bytes(0)));
+            self.other_processes_bytes = most.map(|most| others.min(most));
         }
         let kernel = sum(&self.kernel, |line| Some(line.bytes));
         self.kernel_bytes = (!self.kernel.is_empty()).then_some(kernel);

@@ -170,35 +170,22 @@ fn a_ledger_is_of_the_time_of_its_reading_sum_and_lines() {
 
 #[test]
 fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others() {
-    let run = |others: f64| {
+    let run = |anon: f64, others: f64| {
         let mut run = alone();
-        run.cgroup(10.0, PATH, [1.625, 1.5, 0.0], None);
+        run.cgroup(10.0, PATH, [anon + 0.125, anon, 0.0], None);
         if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
             (row.other_process_count, row.other_anon_bytes) = (Some(13), Some(gib(others)));
         }
-        of_group(run, "+10s")
+        let ledger = of_group(run, "+10s");
+        (ledger.other_processes_bytes, ledger.residual_bytes)
     };
-    let ledger = run(0.25);
-    assert_eq!(ledger.other_processes_bytes, Some(gib(0.25)));
-    assert_eq!(ledger.residual_bytes, Some(gib(0.25)));
-    let ledger = run(4.0);
-    assert_eq!(
-        ledger.other_processes_bytes,
-        Some(gib(0.5)),
-        "they held it 10 s ago"
-    );
-    assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
-    let mut moved_in = alone();
-    moved_in.cgroup(10.0, PATH, [0.625, 0.5, 0.0], None);
-    if let Some(Record::CgroupMem(row)) = moved_in.rows.0.last_mut() {
-        (row.other_process_count, row.other_anon_bytes) = (Some(13), Some(gib(0.25)));
-    }
-    let ledger = of_group(moved_in, "+10s");
-    assert_eq!(
-        ledger.other_processes_bytes,
-        Some(gib(0.25)),
-        "charged elsewhere"
-    );
+    assert_eq!(run(1.5, 0.25), (Some(gib(0.25)), Some(gib(0.25))));
+    let left = (Some(gib(0.5)), Some(Bytes(0)));
+    assert_eq!(run(1.5, 4.0), left, "they held it 10 s ago");
+    let nothing_left = (Some(Bytes(0)), Some(gib(-0.0078125)));
+    assert_eq!(run(0.9921875, 4.0), nothing_left, "it moved meanwhile");
+    let moved_in = (None, Some(gib(-0.5)));
+    assert_eq!(run(0.5, 0.25), moved_in, "charged elsewhere");
 }
 
 #[test]

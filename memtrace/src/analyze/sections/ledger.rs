@@ -180,14 +180,18 @@ impl Lines {
         let line = |line: &AnonLine| (line.who.in_words(), line.basis.shown());
         let name = ("anonymous", attribution.unknown_process_count);
         self.group(name, &attribution.anon, |line| line.bytes, line);
-        // That there are none is worth no line.
         let others = attribution.other_processes_bytes;
-        if let Some(others) = others.filter(|_| attribution.other_process_count != Some(0)) {
-            let (what, known) = match attribution.other_process_count {
-                Some(count) => (format!("{} not recorded", processes(count)), "at most"),
-                None => ("processes not recorded".to_owned(), KERNELS_SUM),
-            };
-            self.push(what, "", Some(others), known);
+        let line = match attribution.other_process_count {
+            // That there are none is worth no line.
+            Some(0) => None,
+            Some(count) => {
+                let known = others.map_or("", |_| "at most");
+                Some((format!("{} not recorded", processes(count)), known))
+            }
+            None => others.map(|_| ("processes not recorded".to_owned(), KERNELS_SUM)),
+        };
+        if let Some((what, known)) = line {
+            self.push(what, "", others, known);
         }
         if attribution.recorder_bytes.is_some() {
             self.push(

@@ -1,7 +1,7 @@
 //! The session's side: tells the thread who is there, and takes what it found.
 
+use super::descriptors::{Descriptors, Whose};
 use super::layout::LayoutWorker;
-use super::open_files::OpenFiles;
 use super::rows::Reading;
 use super::subject::Subject;
 use super::worker::{Delivery, Found, LeftOut, SCAN_PART, Sender, Worker, WorkerOrders};
@@ -25,7 +25,7 @@ const PERIOD: DurationNs = DurationNs(500_000_000);
 /// A reading is some dozen rows, and they are taken twice a second.
 const FOUND_MAX: usize = 64;
 /// So many are waited for at once to be looked at after kills.
-const KILLED_FOR_MAX: usize = 16;
+const WHOSE_MAX: usize = 16;
 /// It parses lines of text.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -59,9 +59,8 @@ pub struct SmapsCollector {
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
     last_turn: BootNs,
-    /// For whom somebody was killed: a thread of its own looks what they have open, which takes its
-    /// time on a file system that does not answer. `None` once that is over.
-    killed_for: Option<SyncSender<Subject>>,
+    /// Whose descriptors are to be looked at. `None` once that is over.
+    whose: Option<SyncSender<Whose>>,
 }
 
 impl SmapsCollector {
@@ -86,9 +85,10 @@ impl SmapsCollector {
         };
         let (own, other) = (Arc::clone(&orders), Arc::clone(&orders));
         let layout = LayoutWorker::new(other, sender.clone(), root.clone(), page_size);
-        let (killed_for, told) = sync_channel(KILLED_FOR_MAX);
-        let open_files = OpenFiles::new(&root, share * SCAN_PART);
-        let worker = Worker::new(own, sender, root, page_size);
+        let (whose, told) = sync_channel(WHOSE_MAX);
+        let worker = Worker::new(own, sender, root.clone(), page_size);
+        let (own, objects) = (Arc::clone(&orders), worker.objects());
+        let descriptors = Descriptors::new(own, objects, &root, share * SCAN_PART);
         let mut collector = Self {
             orders,
             found,
@@ -99,18 +99,14 @@ impl SmapsCollector {
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
             last_turn: BootNs(0),
-            killed_for: Some(killed_for),
+            whose: Some(whose),
         };
-        let objects = worker.objects();
         // Where one of them can't be started, those before it end with what is dropped.
         let first = start("memtrace-smaps", move || worker.run(share))?;
         collector.threads.push(first);
         let second = start("memtrace-layout", move || layout.run(layout_share))?;
         collector.threads.push(second);
-        let stop = Arc::clone(&collector.orders);
-        let third = start("memtrace-opened", move || {
-            open_files.look_at_each(&told, &objects, &stop.stop);
-        })?;
+        let third = start("memtrace-opened", move || descriptors.run(&told))?;
         collector.threads.push(third);
         Ok(collector)
     }
@@ -225,17 +221,31 @@ impl SmapsCollector {
         }
     }
 
-    fn tell_who_is_there(&self, table: &ProcessTable) {
+    fn subjects(&self, table: &ProcessTable) -> Vec<Subject> {
         let processes = table.processes();
         let subjects = processes.map(|process| self.subject(table, process));
-        let subjects = Arc::new(subjects.collect());
+        subjects.collect()
+    }
+
+    fn tell_who_is_there(&self, table: &ProcessTable) {
+        let subjects = Arc::new(self.subjects(table));
         *lock(&self.orders.subjects) = subjects;
+    }
+
+    /// Answers who asked for everybody.
+    fn tell_all(&self, table: &ProcessTable) {
+        if self.orders.wants_all.swap(false, Ordering::Relaxed)
+            && let Some(whose) = &self.whose
+        {
+            // Where it is full, those who are looked at meanwhile matter more.
+            let _ = whose.try_send(Whose::All(self.subjects(table)));
+        }
     }
 
     /// Ends the threads. Gives what they told meanwhile.
     fn stop(&mut self) -> Vec<Delivery> {
         self.orders.stop.set();
-        self.killed_for = None;
+        self.whose = None;
         let mut last = Vec::new();
         let threads = std::mem::take(&mut self.threads);
         if threads.is_empty() {
@@ -303,16 +313,17 @@ impl Collector for SmapsCollector {
         if until.0 >= self.orders.next_scan_ns.load(Ordering::Relaxed) {
             self.tell_who_is_there(table);
         }
+        self.tell_all(table);
         Ok(())
     }
 
     fn look_at_killed_for(&mut self, table: &mut ProcessTable) {
         for upid in table.take_killed_for() {
             if let Some(process) = table.process(upid)
-                && let Some(tell) = &self.killed_for
+                && let Some(whose) = &self.whose
             {
                 // Where so many wait already, this is a loop of kills.
-                let _ = tell.try_send(self.subject(table, process));
+                let _ = whose.try_send(Whose::One(self.subject(table, process)));
             }
         }
     }

@@ -7,9 +7,9 @@
 //! hold the lock for a short time only: `text` (of smaps) where the process is small, `pagemap`
 //! in pieces where it is large. `mappings` and `totals` are what both have in common.
 //! What readings show of shared objects and of files is followed by `objects` and `files`;
-//! `open_files` looks what one process has open of shared memory: `descriptors` chooses whom, and
-//! `collector` asks for those for whom somebody was killed. `other_mappers` looks who maps it outside
-//! of the recording. `layout` has a thread and a budget of its own.
+//! `descriptors` looks who has shared memory open (`open_files`), in a thread of its own, for a file
+//! system can fail to answer. `other_mappers` looks who maps it outside of the recording. `layout`
+//! has a thread and a budget of its own, too.
 
 mod backings;
 mod budget;

@@ -3,7 +3,6 @@
 use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};
 use super::cow::Cow;
-use super::descriptors::Descriptors;
 use super::facts::{Status, statm};
 use super::files::Files;
 use super::layout::{self, LayoutReading};
@@ -24,7 +23,7 @@ use crate::model::{BootNs, Bytes, ClockOffset, DurationNs, Order, PssSource, Rec
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
@@ -114,6 +113,8 @@ pub(super) struct WorkerOrders {
     pub(super) next_scan_ns: AtomicI64,
     /// Those that held much at the last look, and how much.
     pub(super) large: Mutex<Arc<Vec<(Subject, Bytes)>>>,
+    /// Everybody is to be looked at for what they have open.
+    pub(super) wants_all: AtomicBool,
     pub(super) stop: Stop,
 }
 
@@ -226,9 +227,7 @@ impl Worker {
         let orders = Arc::clone(&self.orders);
         let (objects, cow) = (Arc::clone(&self.objects), Arc::clone(&self.cow));
         let teller = self.teller.clone();
-        let mut descriptors = Descriptors::new(&self.root, share * SCAN_PART);
         let glance = move || {
-            descriptors.look(&teller.orders.subjects(), &objects);
             let (now, clock) = moment();
             let mut rows = Vec::new();
             lock(&objects).glance(now, clock, &mut rows);
