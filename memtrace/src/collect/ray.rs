@@ -1,7 +1,8 @@
-//! Drivers of Ray clusters: they are no descendants of a raylet that `ray start` left behind,
-//! and nothing in their names tells. A driver keeps its log open in the session's directory,
-//! whose place is in the raylet's arguments.
+//! Drivers and client servers of Ray clusters: they are no descendants of a raylet that `ray start`
+//! left behind, and nothing in their names tells which cluster they are of. Each keeps its log open
+//! in the session's directory, whose place is in the raylet's arguments.
 
+use super::smaps::processes;
 use super::{CollectError, Collector, ProcessTable, Tick};
 use crate::host::clock;
 use crate::model::{DurationNs, Record, Role, Tgid};
@@ -13,8 +14,11 @@ use std::time::{Duration, SystemTime};
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// Timestamps of a directory are this coarse at worst.
 const GRAIN: Duration = Duration::from_secs(2);
+/// Who writes to a log that names no process is looked for so often: it comes after its log.
+const LOOKS: u8 = 3;
 
-/// Finds drivers, and has those of a recorded cluster recorded where that was asked for.
+/// Finds drivers and client servers, and has those of a recorded cluster recorded where that was
+/// asked for.
 #[derive(Debug)]
 pub struct RayDrivers {
     root: PathBuf,
@@ -27,6 +31,8 @@ pub struct RayDrivers {
 struct Session {
     read_at: Option<SystemTime>,
     looked_at: HashSet<String>,
+    /// Logs of client servers that are still to be found, and how many looks are left.
+    unnamed: HashMap<String, u8>,
 }
 
 impl RayDrivers {
@@ -85,6 +91,13 @@ impl Collector for RayDrivers {
                     table.request_adoption(tgid);
                 }
             }
+            if self.has_to_invite {
+                for tgid in session.writers(&self.root, logs) {
+                    if table.upid(tgid).is_none() {
+                        table.request_adoption(tgid);
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -104,10 +117,49 @@ impl Session {
         self.read_at = Some(SystemTime::now());
         let entries = std::fs::read_dir(logs).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        names
-            .filter_map(|name| Some((driver_of(&name)?, name)))
-            .filter(|(_, name)| self.looked_at.insert(name.clone()))
-            .collect()
+        let mut drivers = Vec::new();
+        for name in names {
+            let driver = driver_of(&name);
+            let is_of_server = is_of_client_server(&name);
+            if (driver.is_none() && !is_of_server) || !self.looked_at.insert(name.clone()) {
+                continue;
+            }
+            match driver {
+                Some(driver) => drivers.push((driver, name)),
+                None => {
+                    self.unnamed.insert(name, LOOKS);
+                }
+            }
+        }
+        drivers
+    }
+
+    /// Processes whose output goes to the log of a client server that was not found yet.
+    fn writers(&mut self, root: &Path, logs: &Path) -> Vec<Tgid> {
+        if self.unnamed.is_empty() {
+            return Vec::new();
+        }
+        let real = logs.canonicalize();
+        let mut found = Vec::new();
+        for tgid in processes(root) {
+            // It names its log without waiting for a lock, as its command line would.
+            let Ok(output) = std::fs::read_link(root.join(format!("{tgid}/fd/1"))) else {
+                continue;
+            };
+            let name = output.file_name().and_then(|name| name.to_str());
+            if let Some(name) = name
+                && output.parent() == real.as_deref().ok()
+                && let Some(looks) = self.unnamed.get_mut(name)
+            {
+                *looks = 1;
+                found.push(tgid);
+            }
+        }
+        self.unnamed.retain(|_, looks| {
+            *looks -= 1;
+            *looks > 0
+        });
+        found
     }
 }
 
@@ -125,6 +177,13 @@ fn driver_of(name: &str) -> Option<Tgid> {
     let (front, pid) = stem.rsplit_once('_')?;
     let is_driver = front.contains("-core-driver-");
     is_driver.then(|| pid.parse().ok().map(Tgid)).flatten()
+}
+
+/// `ray_client_server.out` of the one that clients meet, `ray_client_server_23000.out` of each that
+/// it starts for one of them.
+fn is_of_client_server(name: &str) -> bool {
+    let suffix = name.strip_prefix("ray_client_server");
+    suffix.is_some_and(|suffix| suffix.ends_with(".out"))
 }
 
 /// Whether a process holds a file open: the number in a name can be another's by now. Where
@@ -172,6 +231,40 @@ mod tests {
         for (name, driver) in cases {
             assert_eq!(driver_of(name), driver, "{name}");
         }
+    }
+
+    #[test]
+    fn a_client_server_is_who_writes_to_its_log() {
+        let (proc, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let log = logs.path().join("ray_client_server.out");
+        std::fs::write(&log, "").unwrap();
+        std::fs::write(logs.path().join("ray_client_server.err"), "").unwrap();
+        let output = |pid: u32, file: &Path| {
+            let dir = proc.path().join(format!("{pid}/fd"));
+            std::fs::create_dir_all(&dir).unwrap();
+            std::os::unix::fs::symlink(file, dir.join("1")).unwrap();
+        };
+        output(7, &logs.path().join("raylet.out"));
+        output(8, Path::new("/tmp/ray_client_server.out"));
+        let mut session = Session::default();
+        assert_eq!(session.new_logs(logs.path()), []);
+        assert_eq!(session.writers(proc.path(), logs.path()), []);
+        output(9, &log);
+        assert_eq!(session.writers(proc.path(), logs.path()), [Tgid(9)]);
+        assert_eq!(session.writers(proc.path(), logs.path()), [], "found once");
+    }
+
+    #[test]
+    fn a_log_that_nobody_writes_to_is_given_up() {
+        let (proc, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(logs.path().join("ray_client_server.out"), "").unwrap();
+        let mut session = Session::default();
+        session.new_logs(logs.path());
+        for _ in 0..LOOKS {
+            assert!(!session.unnamed.is_empty());
+            session.writers(proc.path(), logs.path());
+        }
+        assert!(session.unnamed.is_empty());
     }
 
     #[test]
