@@ -43,11 +43,12 @@ pub(super) struct Known<'a> {
     pub(super) is_everyone_recorded: bool,
 }
 
-/// The ledgers of one instant, of each cgroup and of the node, and the part of each process.
-pub(super) type Attributed = (Vec<Attribution>, Vec<Share>);
+/// The ledgers of one instant, of each cgroup and of the node, and the part of each process, where
+/// anything is known about sharing.
+pub(super) type Attributed = (Vec<Attribution>, Option<Vec<Share>>);
 
-/// Reads what is known about sharing, and draws up the ledgers of every instant. Nothing for a
-/// recording that does not know what is shared.
+/// Reads what is known about sharing, and draws up the ledgers of every instant. None where no
+/// process tells what kind its memory is of.
 pub(super) fn read<S: RowSource>(
     source: &S,
     known: Known<'_>,
@@ -55,7 +56,8 @@ pub(super) fn read<S: RowSource>(
     uses: &[Uses],
 ) -> Result<Vec<Attributed>, S::Error> {
     let instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
-    let readings = readings_near::read(source, &instants)?.unwrap_or_default();
+    let readings = readings_near::read(source, &instants)?;
+    let are_known = readings.iter().any(|readings| !readings.is_empty());
     let processes = known.processes.iter();
     let cgroup_of: HashMap<Upid, &str> = processes
         .filter_map(|process| Some((process.upid, process.cgroup.as_deref()?)))
@@ -72,11 +74,20 @@ pub(super) fn read<S: RowSource>(
             readings,
             ratios: ratios(known.processes, known.forks, readings),
         };
+        let shares = are_known.then(|| attributor.shares());
+        let mut holders = state.held.iter();
+        if !are_known && holders.all(|(_, amounts)| amounts.anon().is_none()) {
+            return (Vec::new(), shares);
+        }
         let cgroups = uses.cgroups.iter();
         let cgroups = cgroups.map(|group| attributor.read_at(group.age_ns).cgroup(group));
         let node = uses.node.as_ref();
         let node = node.map(|node| attributor.read_at(node.age_ns).node(node));
-        (cgroups.chain(node).collect(), attributor.shares())
+        // Where it is not known what is in use, there is nothing to draw up.
+        let ledgers = cgroups
+            .chain(node)
+            .filter(|ledger| ledger.current_bytes.is_some());
+        (ledgers.collect(), shares)
     });
     Ok(attributed.collect())
 }

@@ -145,7 +145,7 @@ impl Composition {
             node: known.uses.node,
             recorder: known.uses.recorder,
             attributions: attributions.unwrap_or_default(),
-            shares,
+            shares: shares.flatten(),
             gpus: known.gpus,
         }
     }

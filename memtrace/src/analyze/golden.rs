@@ -26,3 +26,16 @@ pub(crate) use script::{Script, boot, gib, upid, wall};
 pub(crate) use slept::{vllm_on_gpus, vllm_on_gpus_later};
 pub(crate) use stream::Stream;
 pub(crate) use team::{ray_with_vllm, ray_with_vllm_later};
+
+/// Asserts that a page of docs/ shows the beginning of a report, up to a line that begins with `until`.
+pub(crate) fn assert_shown(page: &str, report: &str, until: &str) {
+    let end = report
+        .find(&format!("\n{until}"))
+        .expect("a line after what is shown");
+    let indented = report[..end].trim_end().lines().map(|line| match line {
+        "" => String::new(),
+        line => format!("    {line}"),
+    });
+    let shown = indented.collect::<Vec<_>>().join("\n");
+    assert!(page.contains(&shown), "the page does not show:\n{shown}");
+}

@@ -53,15 +53,20 @@ impl<K: Eq + Hash, R> Kept<K, R> {
     }
 }
 
-/// Reads the three tables once. `None` for a recording that has nothing in them.
+impl ReadingsNear {
+    /// Whether nothing was read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pss.is_empty() && self.objects.is_empty() && self.files.is_empty()
+    }
+}
+
+/// Reads the three tables once.
 pub(super) fn read<S: RowSource>(
     source: &S,
     instants: &[BootNs],
-) -> Result<Option<Vec<ReadingsNear>>, S::Error> {
-    let mut is_empty = true;
+) -> Result<Vec<ReadingsNear>, S::Error> {
     let mut pss: Vec<Kept<Upid, PssRow>> = instants.iter().map(|&at| Kept::new(at)).collect();
     source.scan(&[], |row: PssRow| {
-        is_empty = false;
         for kept in &mut pss {
             kept.take(row.upid, row.boot_ns, row);
         }
@@ -71,7 +76,6 @@ pub(super) fn read<S: RowSource>(
     let mut told: Vec<Kept<ObjectKey, ShmObjectRow>> =
         instants.iter().map(|&at| Kept::new(at)).collect();
     source.scan(&[], |row: ShmObjectRow| {
-        is_empty = false;
         let key = || (row.device.clone(), row.inode);
         for kept in &mut objects {
             kept.take(key(), row.boot_ns, row.clone());
@@ -85,15 +89,11 @@ pub(super) fn read<S: RowSource>(
     let mut files: Vec<Kept<ObjectKey, CachedFileRow>> =
         instants.iter().map(|&at| Kept::new(at)).collect();
     source.scan(&[], |row: CachedFileRow| {
-        is_empty = false;
         for kept in &mut files {
             let key = (row.device.clone(), row.inode);
             kept.take(key, row.boot_ns, row.clone());
         }
     })?;
-    if is_empty {
-        return Ok(None);
-    }
     let objects = objects.into_iter().zip(told);
     let all = pss.into_iter().zip(objects).zip(files);
     let standings = all.map(|((pss, (objects, told)), files)| {
@@ -105,7 +105,7 @@ pub(super) fn read<S: RowSource>(
             files: files.into_rows().map(|(_, row)| row).collect(),
         }
     });
-    Ok(Some(standings.collect()))
+    Ok(standings.collect())
 }
 
 /// Gives objects that are mapped, and that nobody could be asked about, the amounts of the

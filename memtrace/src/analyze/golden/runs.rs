@@ -104,9 +104,9 @@ pub(crate) fn trainer_with_vllm() -> Script {
             process.cgroup = Some(format!("{job}/step_0").into())
         });
     }
-    run.cgroup(83.0, "/slurm/job_4711/step_0", [13.2, 12.2, 0.375], None);
-    run.cgroup(83.0, job, [14.1, 12.4, 0.375], Some(gib(64.0)));
-    run.node(83.0, gib(402.0));
+    run.cgroup(83.4, "/slurm/job_4711/step_0", [13.2, 12.2, 0.375], None);
+    run.cgroup(83.4, job, [14.1, 12.4, 0.375], Some(gib(64.0)));
+    run.node(83.4, gib(402.0));
     run.exit(22845, 858.0, 0);
     run.kill(22878, 858.6, 9);
     run.kill(22924, 858.7, 9);

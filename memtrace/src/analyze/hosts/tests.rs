@@ -2,7 +2,7 @@
 
 use super::run::{HostStatus, Measure};
 use super::*;
-use crate::analyze::golden::{Clock, JOBS, Member, Script, job, reduced};
+use crate::analyze::golden::{Clock, JOBS, Member, Script, assert_shown, job, reduced};
 use crate::model::tables::MarkKind;
 use crate::model::{Bytes, Record, RunState, Tgid, WallNs};
 use crate::report::{FORMATS, Style};
@@ -553,14 +553,6 @@ fn the_page_on_many_hosts_shows_what_the_report_says() {
     let place = format!("run={}/host={}/rec={}", next.run, next.host, next.rec);
     report.next_path = Some(format!("/shared/memory/{place}"));
     let text = written(&report, "text", &Style::default());
-    let until = text
-        .find("\nRoles: ")
-        .expect("the chapter after what is shown");
-    let indented = text[..until].trim_end().lines().map(|line| match line {
-        "" => String::new(),
-        line => format!("    {line}"),
-    });
-    let shown = indented.collect::<Vec<_>>().join("\n");
     let page = include_str!("../../../../docs/hosts.md");
-    assert!(page.contains(&shown), "not in docs/hosts.md:\n{shown}");
+    assert_shown(page, &text, "Roles: ");
 }

@@ -5,7 +5,7 @@ mod json;
 
 use super::*;
 use crate::analyze::golden::{
-    RUNS, Script, boot, gib, left_behind, ray_with_vllm, ray_with_vllm_later, upid,
+    RUNS, Script, assert_shown, boot, gib, left_behind, ray_with_vllm, ray_with_vllm_later, upid,
 };
 use crate::analyze::{DiffReport, Ending, Loss, Options};
 use crate::model::tables::{DiagKind, LayoutPart, LayoutRow, Severity};
@@ -855,6 +855,18 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
     let alone = written(FORMATS[0], &reported, &style);
     assert!(alone.contains("/dev/shm/uncertain"), "{alone}");
     assert!(alone.contains("Not every process"), "{alone}");
+}
+
+#[test]
+fn the_page_on_reports_shows_what_a_report_says() {
+    let runs = RUNS
+        .iter()
+        .filter(|(name, ..)| *name == "trainer_with_vllm");
+    for (_, script, at) in runs {
+        let text = written(FORMATS[0], &script().reported(*at, None), &Style::default());
+        let page = include_str!("../../../../docs/report.md");
+        assert_shown(page, &text, "Processes by their own peak");
+    }
 }
 
 #[test]
