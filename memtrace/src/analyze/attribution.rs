@@ -238,7 +238,8 @@ pub struct Attribution {
     /// kernel frees an address space after the end is told, and what is not freed yet is in use
     /// and in the residual.
     pub ending: Vec<EndingLine>,
-    /// Shared objects; `None` where there are some, and nothing is known of any.
+    /// Shared objects, as far as they were looked at; `None` where there are some, and nothing is
+    /// known of any.
     pub shared_bytes: Option<Bytes>,
     /// The same by object, each once, the largest first.
     #[serde(rename = "shared")]
@@ -250,7 +251,7 @@ pub struct Attribution {
     /// Shared memory of no such object, by the kernel's sum; a little below zero when the
     /// objects were read at another time.
     pub other_shared_bytes: Option<Bytes>,
-    /// Page cache of files that recorded processes use.
+    /// Page cache of files that recorded processes use, as far as they were looked at.
     pub files_bytes: Bytes,
     /// The same by file, the largest first.
     pub files: Vec<CachedFile>,

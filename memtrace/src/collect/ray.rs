@@ -77,7 +77,9 @@ impl Collector for RayDrivers {
     ) -> Result<(), CollectError> {
         self.find_sessions(table);
         for (logs, session) in &mut self.sessions {
-            for (tgid, log) in session.new_logs(logs) {
+            let drivers = session.new_logs(logs);
+            let mut found = session.writers(&self.root, logs);
+            for (tgid, log) in drivers {
                 if !has_open(&self.root, tgid, &logs.join(log)) {
                     continue;
                 }
@@ -87,15 +89,11 @@ impl Collector for RayDrivers {
                     rank: None,
                 };
                 table.declare_role(tgid, clock::boot(), driver);
+                found.push(tgid);
+            }
+            for tgid in found {
                 if self.has_to_invite && table.upid(tgid).is_none() {
                     table.request_adoption(tgid);
-                }
-            }
-            if self.has_to_invite {
-                for tgid in session.writers(&self.root, logs) {
-                    if table.upid(tgid).is_none() {
-                        table.request_adoption(tgid);
-                    }
                 }
             }
         }

@@ -207,7 +207,9 @@ impl Lines {
         let amount = |one: &SharedObject| one.in_memory().unwrap_or(Bytes(0));
         let unknown_count = attribution.unknown_object_count;
         let name = ("shared memory, once", unknown_count);
-        if !attribution.elsewhere.objects.is_empty() {
+        // Where others pay for them, or none is known, there is but the kernel's sum.
+        let is_none_known = attribution.objects.is_empty() && unknown_count == 0;
+        if is_none_known || !attribution.elsewhere.objects.is_empty() {
             self.push(
                 "shared memory",
                 "",
@@ -234,8 +236,8 @@ impl Lines {
     fn files(&mut self, attribution: &Attribution) {
         let amount = |file: &CachedFile| file.cached_bytes.unwrap_or(Bytes(0));
         let name = ("page cache, files in use", 0);
-        // Where others pay for them there is but the kernel's sum.
-        if !attribution.elsewhere.files.is_empty() {
+        // Here too.
+        if attribution.files.is_empty() || !attribution.elsewhere.files.is_empty() {
             self.push("page cache", "", attribution.other_files_bytes, KERNELS_SUM);
             return;
         }

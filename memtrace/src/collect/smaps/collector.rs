@@ -221,25 +221,11 @@ impl SmapsCollector {
         }
     }
 
-    fn subjects(&self, table: &ProcessTable) -> Vec<Subject> {
+    fn tell_who_is_there(&self, table: &ProcessTable) {
         let processes = table.processes();
         let subjects = processes.map(|process| self.subject(table, process));
-        subjects.collect()
-    }
-
-    fn tell_who_is_there(&self, table: &ProcessTable) {
-        let subjects = Arc::new(self.subjects(table));
+        let subjects = Arc::new(subjects.collect());
         *lock(&self.orders.subjects) = subjects;
-    }
-
-    /// Answers who asked for everybody.
-    fn tell_all(&self, table: &ProcessTable) {
-        if self.orders.wants_all.swap(false, Ordering::Relaxed)
-            && let Some(whose) = &self.whose
-        {
-            // Where it is full, those who are looked at meanwhile matter more.
-            let _ = whose.try_send(Whose::All(self.subjects(table)));
-        }
     }
 
     /// Ends the threads. Gives what they told meanwhile.
@@ -310,10 +296,17 @@ impl Collector for SmapsCollector {
         // turn can come twice as late as this one did.
         let since = tick.boot - std::mem::replace(&mut self.last_turn, tick.boot);
         let until = tick.boot + DurationNs(2 * since.0.max(PERIOD.0));
-        if until.0 >= self.orders.next_scan_ns.load(Ordering::Relaxed) {
+        let wants_all = self.orders.wants_all.swap(false, Ordering::Relaxed);
+        if wants_all || until.0 >= self.orders.next_scan_ns.load(Ordering::Relaxed) {
             self.tell_who_is_there(table);
         }
-        self.tell_all(table);
+        if wants_all
+            && let Some(whose) = &self.whose
+            && whose.try_send(Whose::All).is_err()
+        {
+            // Those for whom somebody was killed come first.
+            self.orders.wants_all.store(true, Ordering::Relaxed);
+        }
         Ok(())
     }
 

@@ -26,6 +26,8 @@ const MOVED_BYTES: u64 = 16 << 20;
 const MOVED_PART: u64 = 32;
 /// Time between two looks at whether it has moved.
 const PERIOD: DurationNs = DurationNs(100_000_000);
+/// A look at one process that can soon be gone takes no longer than this: the next one can be, too.
+const AT_ONCE: DurationNs = DurationNs(50_000_000);
 /// What may be spent is saved up for so long: enough for some hundred processes at once.
 const SAVED_NS: f64 = 30e9;
 
@@ -34,8 +36,8 @@ const SAVED_NS: f64 = 30e9;
 pub(super) enum Whose {
     /// One for whom somebody was killed: it can be gone soon.
     One(Subject),
-    /// Everybody, as it was asked for.
-    All(Vec<Subject>),
+    /// Everybody, as it was asked for: who that is has just been told.
+    All,
 }
 
 /// What the thread looks at.
@@ -83,10 +85,11 @@ impl Descriptors {
                     if self.orders.stop.rest(self.at_once.rest()).is_err() {
                         return;
                     }
+                    let until = clock::boot() + AT_ONCE;
                     self.at_once
-                        .spend(|| look(&mut self.files, &subject, &self.objects));
+                        .spend(|| look(&mut self.files, &subject, until, &self.objects));
                 }
-                Ok(Whose::All(subjects)) => self.waiting = subjects,
+                Ok(Whose::All) => self.waiting = self.orders.subjects().to_vec(),
                 Err(RecvTimeoutError::Timeout) => self.go_on(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -99,8 +102,9 @@ impl Descriptors {
             return;
         }
         if let Some(subject) = self.waiting.pop() {
+            let until = BootNs(i64::MAX);
             self.in_turn
-                .spend(|| look(&mut self.files, &subject, &self.objects));
+                .spend(|| look(&mut self.files, &subject, until, &self.objects));
         } else if self.has_moved(shared_bytes()) {
             self.in_turn
                 .spend(|| lock(&self.objects).list(clock::boot()));
@@ -123,8 +127,8 @@ impl Descriptors {
     }
 }
 
-fn look(files: &mut OpenFiles, subject: &Subject, objects: &Mutex<Objects>) {
-    let open = files.of(subject);
+fn look(files: &mut OpenFiles, subject: &Subject, until: BootNs, objects: &Mutex<Objects>) {
+    let open = files.of(subject, until);
     lock(objects).note_open(subject, &open);
 }
 
@@ -184,6 +188,15 @@ mod tests {
         (Descriptors::new(Arc::default(), objects, root, 1.0), opener)
     }
 
+    /// For these somebody was killed, and nobody else comes.
+    fn told(pids: &[u32]) -> Receiver<Whose> {
+        let (tell, told) = channel();
+        for pid in pids {
+            tell.send(Whose::One(subject(*pid))).unwrap();
+        }
+        told
+    }
+
     fn first_openers(descriptors: &Descriptors) -> Vec<Option<Upid>> {
         lock(&descriptors.objects).first_openers()
     }
@@ -221,14 +234,10 @@ mod tests {
     fn who_is_told_of_is_looked_at_also_after_the_allowance_was_spent() {
         let (mut descriptors, _opener) = watch();
         let objects = Arc::clone(&descriptors.objects);
-        let (tell, told) = channel();
-        tell.send(Whose::One(subject(8))).unwrap();
-        tell.send(Whose::One(subject(7))).unwrap();
-        drop(tell);
         let rest = DurationNs(20_000_000);
         let begin = clock::boot();
         descriptors.at_once.next = begin + rest;
-        descriptors.run(&told);
+        descriptors.run(&told(&[8, 7]));
         assert_eq!(lock(&objects).first_openers(), [Some(Upid(1))]);
         assert!(clock::boot() - begin >= rest);
     }
@@ -237,11 +246,9 @@ mod tests {
     fn nobody_is_waited_for_at_the_end() {
         let (mut descriptors, _opener) = watch();
         let objects = Arc::clone(&descriptors.objects);
-        let (tell, told) = channel();
-        tell.send(Whose::One(subject(7))).unwrap();
         descriptors.at_once.next = BootNs(i64::MAX);
         descriptors.orders.stop.set();
-        descriptors.run(&told);
+        descriptors.run(&told(&[7]));
         assert_eq!(lock(&objects).first_openers(), []);
     }
 }

@@ -5,12 +5,9 @@ use super::key::Open;
 use super::mappings::{Backing, Device};
 use super::subject::Subject;
 use crate::host::clock;
-use crate::model::{BootNs, DurationNs};
+use crate::model::BootNs;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::path::{Path, PathBuf};
-
-/// A look at one process takes no longer than this: another one can soon be gone.
-const LOOK_NS: i64 = 50_000_000;
 
 /// Looks at what processes have open.
 #[derive(Debug)]
@@ -28,13 +25,8 @@ impl OpenFiles {
         }
     }
 
-    /// What a process has open of shared memory, as far as it can be known in a short time.
-    pub(super) fn of(&mut self, subject: &Subject) -> Open {
-        let until = clock::boot() + DurationNs(LOOK_NS);
-        self.until(subject, until)
-    }
-
-    fn until(&mut self, subject: &Subject, until: BootNs) -> Open {
+    /// What a process has open of shared memory, as far as it is known until then.
+    pub(super) fn of(&mut self, subject: &Subject, until: BootNs) -> Open {
         let mut open = Open::new();
         let dir = self.root.join(format!("{}/fd", subject.tgid));
         for descriptor in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -77,9 +69,9 @@ mod tests {
     fn a_file_of_a_tmpfs_that_is_only_written_to_is_seen_open() {
         let (proc, _file) = opener(7);
         let mut files = OpenFiles::new(proc.path());
-        let open = files.until(&subject(7), BootNs(i64::MAX));
+        let open = files.of(&subject(7), BootNs(i64::MAX));
         let ways: Vec<_> = open.values().collect();
         assert_eq!(ways, [&proc.path().join("7/fd/3")]);
-        assert!(files.until(&subject(7), BootNs(0)).is_empty());
+        assert!(files.of(&subject(7), BootNs(0)).is_empty());
     }
 }

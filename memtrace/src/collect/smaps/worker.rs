@@ -119,7 +119,7 @@ pub(super) struct WorkerOrders {
 }
 
 impl WorkerOrders {
-    fn subjects(&self) -> Arc<Vec<Subject>> {
+    pub(super) fn subjects(&self) -> Arc<Vec<Subject>> {
         Arc::clone(&lock(&self.subjects))
     }
 }
