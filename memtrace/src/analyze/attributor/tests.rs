@@ -189,6 +189,19 @@ fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others(
 }
 
 #[test]
+fn without_close_readings_a_ledger_has_what_each_holds_at_most() {
+    let mut run = Script::command(&["x"], 20.0);
+    run.process(500, None, 0.0, "x");
+    run.edit(500, |row| row.cgroup = Some(PATH.into()));
+    run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
+    run.cgroup(9.0, PATH, [1.125, 1.0, 0.0], None);
+    let ledger = of_group(run, "+9s");
+    assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)));
+    let known: Vec<Basis> = ledger.anon.iter().map(|line| line.basis).collect();
+    assert_eq!(known, [Basis::UpperBound]);
+}
+
+#[test]
 fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
     let ended = |at: f64| {
         let mut run = alone();
