@@ -264,13 +264,10 @@ fn whoever_has_found_the_parts_of_a_table_reads_all_of_them_when_they_have_becom
     let (_parent, dir) = new_dir();
     let writer = of_processes(&dir, 20);
     let begin = Instant::now();
-    let is_part = |name: &String| name.ends_with(".parquet");
-    let parts = || {
-        files_below(&dir.join(ProcessRow::TABLE.name))
-            .iter()
-            .filter(|name| is_part(name))
-            .count()
-    };
+    // The folder of the table may not be there yet.
+    let folder = format!("{}/", ProcessRow::TABLE.name);
+    let is_part = |name: &&String| name.starts_with(&folder) && name.ends_with(".parquet");
+    let parts = || files_below(&dir).iter().filter(is_part).count();
     while parts() < 10 {
         assert!(
             begin.elapsed() < Duration::from_secs(30),
