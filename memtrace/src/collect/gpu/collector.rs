@@ -6,7 +6,7 @@ use super::merge::Listed;
 use super::pace::Calls;
 use super::steps::{Key, Stamp, Steps, Value, row};
 use super::worker::{self, Found, Order, Past};
-use crate::collect::procfs::identity;
+use crate::collect::procfs::{Identity, identity};
 use crate::collect::stop::Stop;
 use crate::collect::{CollectError, Collector, Process, ProcessTable, Tick};
 use crate::model::tables::GpuSource;
@@ -240,17 +240,11 @@ impl GpuCollector {
                 ..Value::default()
             };
         }
+        let recorded = known
+            .and_then(|known| known.upid)
+            .map(|upid| (upid, table.row(upid).and_then(|row| row.exit_boot_ns)));
         let identity = identity(&self.options.proc, key.tgid).ok().flatten();
-        let identity = identity.filter(|identity| !identity.has_ended);
-        Value {
-            // A context can outlive its process; then the memory is still that one's.
-            upid: known
-                .filter(|_| identity.is_none())
-                .and_then(|known| known.upid),
-            comm: identity.as_ref().map(|identity| identity.comm.clone()),
-            cmdline: identity.and_then(|identity| identity.cmdline),
-            ..Value::default()
-        }
+        after_the_end(recorded, identity)
     }
 
     /// NVML speaks of the ids of our own pid namespace. Where the recording has those of
@@ -335,6 +329,24 @@ fn key(device: &Arc<str>, source: GpuSource, tgid: Tgid) -> Key {
     }
 }
 
+/// Whose memory that is where no recorded process that lives has the id: of the one that was
+/// last known to hold it, with the time at which it ended, or of what /proc tells of.
+fn after_the_end(recorded: Option<(Upid, Option<BootNs>)>, identity: Option<Identity>) -> Value {
+    // What started before the end of the one that was known is that one, whose context the driver
+    // still tears down (0.2 s), and not another that has got its id.
+    let other = identity.filter(|identity| {
+        let ended = recorded.and_then(|(_, ended)| ended);
+        !identity.has_ended && ended.is_none_or(|ended| identity.start > ended)
+    });
+    Value {
+        // A context can outlive its process; then the memory is still that one's.
+        upid: recorded.filter(|_| other.is_none()).map(|(upid, _)| upid),
+        comm: other.as_ref().map(|identity| identity.comm.clone()),
+        cmdline: other.and_then(|identity| identity.cmdline),
+        ..Value::default()
+    }
+}
+
 impl Collector for GpuCollector {
     fn name(&self) -> &'static str {
         "nvml"
@@ -403,5 +415,41 @@ impl Collector for GpuCollector {
 impl Drop for GpuCollector {
     fn drop(&mut self) {
         self.stop(|_, _| {});
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on_proc(start: i64, has_ended: bool) -> Identity {
+        Identity {
+            comm: "python3".to_owned(),
+            exe: None,
+            cmdline: None,
+            uid: None,
+            cgroup: None,
+            ns_tgid: None,
+            start: BootNs(start),
+            ppid: Tgid(1),
+            is_kernel_thread: false,
+            has_ended,
+        }
+    }
+
+    #[test]
+    fn memory_of_one_that_is_torn_down_is_its_own_until_another_has_the_id() {
+        let recorded = Some((Upid(7), Some(BootNs(50))));
+        let who = |recorded, identity| {
+            let value = after_the_end(recorded, identity);
+            (value.upid.map(|upid| upid.0), value.comm)
+        };
+        let other = (None, Some("python3".to_owned()));
+        assert_eq!(who(recorded, None), (Some(7), None));
+        assert_eq!(who(recorded, Some(on_proc(10, true))), (Some(7), None));
+        assert_eq!(who(recorded, Some(on_proc(10, false))), (Some(7), None));
+        assert_eq!(who(recorded, Some(on_proc(60, false))), other);
+        assert_eq!(who(None, Some(on_proc(10, false))), other);
+        assert_eq!(who(None, None), (None, None));
     }
 }
