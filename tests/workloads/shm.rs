@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "shm",
-    help: "--kind posix|memfd --bytes B --processes N --hold-ms H: N processes map and touch one object",
+    help: "--kind posix|memfd --bytes B --processes N [--hold-ms H]: N processes map and touch one object, until stdin closes without H",
     run,
 };
 
@@ -63,7 +63,7 @@ impl Drop for Object {
 fn run(args: &Args) -> io::Result<()> {
     let bytes = args.size("bytes", 512 << 20)?;
     let processes = args.number("processes", 9)?;
-    let hold_ns = args.number("hold-ms", 1_000)?.cast_signed() * 1_000_000;
+    let hold_ms = args.number("hold-ms", 0)?.cast_signed();
     let object = match args.text("kind", "posix").as_str() {
         "posix" => Object::posix()?,
         "memfd" => Object::memfd()?,
@@ -85,7 +85,10 @@ fn run(args: &Args) -> io::Result<()> {
             io::Write::write_all(&mut (&ready_writer), line.as_bytes())?;
             // SAFETY: the descriptor is this process's own copy, and not used again.
             sys::check(unsafe { libc::close(ready_writer.as_raw_fd()) })?;
-            sys::sleep_ns(hold_ns);
+            match hold_ms {
+                0 => sys::until_stdin_closes()?,
+                _ => sys::sleep_ns(hold_ms * 1_000_000),
+            }
             drop(mapping);
             Ok(())
         })?);

@@ -7,6 +7,7 @@
 use crate::model::{BootNs, DurationNs};
 use crate::sweep::{Amounts, Change};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Readings that are no further apart were made in one go.
@@ -57,6 +58,24 @@ impl Around {
             held.filter(|(_, amounts)| *amounts != Amounts::NONE)
                 .collect(),
         )
+    }
+
+    /// The time around `at` in which the sum of RSS stayed within so much of what it was then.
+    pub(super) fn stood(&self, at: BootNs, slack: i64) -> RangeInclusive<BootNs> {
+        let (before, after) = self
+            .moved
+            .split_at(self.moved.partition_point(|moved| moved.boot_ns <= at));
+        let has_left = |sum: &mut i64, moved: &Moved| {
+            *sum += moved.after.rss_or_zero() - moved.before.rss_or_zero();
+            sum.abs() > slack
+        };
+        let mut sum = 0;
+        let from = before.iter().rev().find(|moved| has_left(&mut sum, moved));
+        let mut sum = 0;
+        let to = after.iter().find(|moved| has_left(&mut sum, moved));
+        let from = from.map_or(self.from, |moved| moved.boot_ns);
+        let to = to.map_or(self.to, |moved| BootNs(moved.boot_ns.0 - 1));
+        from..=to
     }
 }
 
@@ -229,6 +248,22 @@ mod tests {
         assert_eq!(at(&readings, 400, 305), Some(300));
         assert_eq!(at(&readings, 400, 505), Some(500));
         assert_eq!(at(&readings, 400, 400), Some(400));
+    }
+
+    #[test]
+    fn a_state_stands_until_the_sum_has_moved_by_more_than_the_slack() {
+        let ms = |ms: i64| BootNs(ms * 1_000_000);
+        let (near, _) = around(&[105, 305, 505, 705], 400, 1_000);
+        let (peak_around, _) = near.finish(ms(2_000));
+        let stood = |at, slack| {
+            let stretch = peak_around.as_ref().unwrap().stood(ms(at), slack);
+            let from = stretch.start().0.div_euclid(1_000_000);
+            (from, (stretch.end().0 + 1).div_euclid(1_000_000))
+        };
+        assert_eq!(stood(400, 9), (400, 410));
+        assert_eq!(stood(400, 25), (380, 430));
+        // No further than to the two readings.
+        assert_eq!(stood(400, 1_000), (305, 505));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::sweep::{
     SeriesPoint, Stack, State, Sweep, Totals, Track, in_order,
 };
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 const BUCKETS: usize = 128;
@@ -44,6 +45,18 @@ impl Snapshot {
     pub(super) fn held_at(&self, at: BootNs) -> Option<Vec<(usize, Amounts)>> {
         let held = self.held.iter().copied();
         self.around.as_ref()?.held_at(held, self.boot_ns, at)
+    }
+
+    /// The time around it in which the sum of RSS stayed within one part in so many of what it
+    /// was then, as far as that is known.
+    pub(super) fn stood(&self, part: i64) -> RangeInclusive<BootNs> {
+        let held = self.held.iter().map(|(_, amounts)| amounts.rss_or_zero());
+        let slack = held.sum::<i64>() / part;
+        self.around
+            .as_ref()
+            .map_or(self.boot_ns..=self.boot_ns, |around| {
+                around.stood(self.boot_ns, slack)
+            })
     }
 }
 

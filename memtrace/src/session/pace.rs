@@ -35,6 +35,11 @@ impl Pace {
         self.present
     }
 
+    /// The share of one CPU that may be taken.
+    pub(super) fn budget(&self) -> f64 {
+        self.budget
+    }
+
     /// Whether it looks as often as was asked for.
     pub(super) fn is_as_asked(&self) -> bool {
         self.present <= self.asked

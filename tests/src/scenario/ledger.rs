@@ -193,8 +193,7 @@ pub fn sudden(words: &[&str]) -> Result<Vec<Score>> {
     const BYTES: i64 = 256 << 20;
     let group = MemoryGroup::new("memtrace-sudden", 8 << 30)?;
     let bytes = BYTES.to_string();
-    // It lives long enough for what it holds to be read, before or after. An emulated machine
-    // reads the group so slowly that some of the rise comes after the reading.
+    // It lives long enough for what it holds to be read, before or after.
     let spike = [
         "spike",
         "--count",

@@ -2,11 +2,12 @@
 
 use super::book::{Book, Score, bytes, no_loss, versus};
 use super::settle::{Settle, read_processes};
-use crate::recorder::{Recorded, Recorder, record};
-use crate::workload::{self, Running, number};
+use crate::recorder::{Recorded, Recorder};
+use crate::workload::{Running, number};
 use anyhow::{Context, Result};
 use memtrace::model::Upid;
 use memtrace::model::tables::{CachedFileRow, MappingKind, PssRow, ShmObjectRow};
+use memtrace::store::Recording;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::thread::sleep;
@@ -27,9 +28,13 @@ fn observe(words: &[&str], running: &Running, processes: usize) -> Result<Record
 }
 
 /// The last reading of each process.
-fn last_readings(recorded: &Recorded) -> Result<HashMap<Upid, PssRow>> {
-    let rows: Vec<PssRow> = recorded.recording.rows()?;
+fn last_readings(recording: &Recording) -> Result<HashMap<Upid, PssRow>> {
+    let rows: Vec<PssRow> = recording.rows()?;
     Ok(rows.into_iter().map(|row| (row.upid, row)).collect())
+}
+
+fn is_near(sum: i64, truth: i64) -> bool {
+    (sum - truth).abs() * 100 <= truth
 }
 
 /// A sum over all processes that must be within 1 % of the truth.
@@ -40,7 +45,7 @@ fn sum_score(
     amount: fn(&PssRow) -> Option<i64>,
 ) -> Score {
     let sum: Option<i64> = readings.values().map(amount).sum();
-    let is_near = sum.is_some_and(|sum| (sum - truth).abs() * 100 <= truth);
+    let is_near = sum.is_some_and(|sum| is_near(sum, truth));
     Score::of(requirement, is_near, || format!("{sum:?}, truth {truth}"))
 }
 
@@ -71,7 +76,7 @@ pub fn inherited(words: &[&str], size: u64, readers: u64) -> Result<Vec<Score>> 
     let recorded = observe(words, &cow, named + 1)?;
     cow.finish()?;
     let book = Book::open(&recorded)?;
-    let readings = last_readings(&recorded)?;
+    let readings = last_readings(&recorded.recording)?;
     let is_plausible = own >= i64::try_from(size)?;
     Ok(vec![
         Score::of("the workload shares what it says", is_plausible, || {
@@ -92,7 +97,7 @@ pub fn inherited(words: &[&str], size: u64, readers: u64) -> Result<Vec<Score>> 
 /// When the run itself fails.
 pub fn object(words: &[&str], kind: &str, size: u64, processes: u64) -> Result<Vec<Score>> {
     let (size_word, count) = (size.to_string(), processes.to_string());
-    let command = workload::command(&[
+    let words_of_shm = [
         "shm",
         "--kind",
         kind,
@@ -100,14 +105,28 @@ pub fn object(words: &[&str], kind: &str, size: u64, processes: u64) -> Result<V
         &size_word,
         "--processes",
         &count,
-        "--hold-ms",
-        "5000",
-    ])?;
-    let recorded = record(&[words, &["--budget", "100"]].concat(), &command)?;
-    let lines = workload::parse(&recorded.output)?;
-    let truth = lines.last().context("the workload said nothing")?;
-    let inode = number(truth, "inode")?;
-    let allocated = number(truth, "allocated_bytes")?;
+    ];
+    let mut shm = Running::held(&words_of_shm)?;
+    let pid = shm.pid().to_string();
+    let recorder = Recorder::start(&[words, &["--quiet", "--budget", "100", "-p", &pid]].concat())?;
+    shm.go()?;
+    for _ in 0..processes {
+        shm.line()?;
+    }
+    let truth = shm.line()?;
+    let inode = number(&truth, "inode")?;
+    let allocated = number(&truth, "allocated_bytes")?;
+    // Whoever is read before the last one has mapped it is read again.
+    Settle::UntilRead.wait(&recorder, |so_far| {
+        let readings = last_readings(so_far)?;
+        let mapped = readings
+            .values()
+            .filter_map(|row| bytes(row.pss_shmem_bytes));
+        let shares: Vec<i64> = mapped.filter(|&share| share > 0).collect();
+        Ok(shares.len() as u64 >= processes && is_near(shares.iter().sum(), allocated))
+    })?;
+    shm.finish()?;
+    let recorded = recorder.stop()?;
     let rows: Vec<ShmObjectRow> = recorded.recording.rows()?;
     let files: Vec<CachedFileRow> = recorded.recording.rows()?;
     // Inodes of two devices can be the same.
@@ -131,7 +150,7 @@ pub fn object(words: &[&str], kind: &str, size: u64, processes: u64) -> Result<V
         .filter_map(|row| bytes(row.allocated_bytes));
     let most = most.max();
     // Each process's last reading stands while it holds the object.
-    let readings = last_readings(&recorded)?;
+    let readings = last_readings(&recorded.recording)?;
     let expected = i64::try_from(processes)?;
     Ok(vec![
         Score::of("the object is one, by one name", names.len() == 1, || {

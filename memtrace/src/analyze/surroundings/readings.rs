@@ -7,25 +7,45 @@ use crate::analyze::process::Process;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
 use crate::model::{BootNs, Order};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// A reading is of another state than the instant's where the sum of RSS has moved by more than one
+/// part in so many between them.
+const MOVED_PART: i64 = 100;
+/// One of the same state is taken from no further away: what is not of processes moves too.
+const SAME_NS: i64 = 1_000_000_000;
 
 /// Follows a table and keeps the row nearest to one instant, of those on the same side of every
-/// kill where there are any: a kill frees memory at once.
+/// kill where there are any, for a kill frees memory at once; and of those the nearest of the same
+/// state, where there is one within a second.
 #[derive(Clone, Debug)]
 struct Nearest<R> {
     at: BootNs,
-    kept: Option<((bool, i64, BootNs), R)>,
+    /// While what processes held was as it was at the instant.
+    stood: RangeInclusive<BootNs>,
+    kept: Option<((bool, bool, i64, BootNs), R)>,
 }
 
 impl<R> Nearest<R> {
-    fn new(at: BootNs) -> Self {
-        Self { at, kept: None }
+    fn new(state: &Snapshot) -> Self {
+        Self::around(state.boot_ns, state.stood(MOVED_PART))
+    }
+
+    fn around(at: BootNs, stood: RangeInclusive<BootNs>) -> Self {
+        Self {
+            at,
+            stood,
+            kept: None,
+        }
     }
 
     fn take(&mut self, boot_ns: BootNs, kills: &[Freed], row: impl FnOnce() -> R) {
         let is_across = kills
             .iter()
             .any(|kill| (kill.killed < boot_ns) != (kill.freed <= self.at));
-        let distance = (is_across, (boot_ns - self.at).0.saturating_abs(), boot_ns);
+        let distance = (boot_ns - self.at).0.saturating_abs();
+        let is_of_another = distance > SAME_NS || !self.stood.contains(&boot_ns);
+        let distance = (is_across, is_of_another, distance, boot_ns);
         if self.kept.as_ref().is_none_or(|(kept, _)| distance < *kept) {
             self.kept = Some((distance, row()));
         }
@@ -33,7 +53,7 @@ impl<R> Nearest<R> {
 
     /// When it was read, and the row.
     fn kept(&self) -> Option<(BootNs, &R)> {
-        let ((_, _, boot_ns), row) = self.kept.as_ref()?;
+        let ((.., boot_ns), row) = self.kept.as_ref()?;
         Some((*boot_ns, row))
     }
 }
@@ -154,13 +174,12 @@ pub(in crate::analyze) fn read<S: RowSource>(
     states: &[&Snapshot],
 ) -> Result<Vec<Uses>, S::Error> {
     let kills = kills.get(..MAX_KILLS).unwrap_or(kills);
-    let instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
     let mut groups: BTreeMap<String, GroupTrack> = BTreeMap::new();
     source.scan(&[], |row: CgroupMemRow| {
         if !groups.contains_key(&row.cgroup) {
             let track = GroupTrack {
                 kills: kills_in(&row.cgroup, kills, processes),
-                nearest: instants.iter().map(|&at| Nearest::new(at)).collect(),
+                nearest: states.iter().map(|state| Nearest::new(state)).collect(),
                 before: vec![None; kills.len()],
             };
             groups.insert(row.cgroup.clone(), track);
@@ -176,13 +195,13 @@ pub(in crate::analyze) fn read<S: RowSource>(
         .iter()
         .map(|kill| Freed::by(kill, victim(kill, processes)))
         .collect();
-    let mut nodes: Vec<_> = instants.iter().map(|&at| Nearest::new(at)).collect();
+    let mut nodes: Vec<_> = states.iter().map(|state| Nearest::new(state)).collect();
     source.scan(&[], |row: NodeMemRow| {
         for nearest in &mut nodes {
             nearest.take(row.boot_ns, &all_kills, || row.clone());
         }
     })?;
-    let mut recorders: Vec<_> = instants.iter().map(|&at| Nearest::new(at)).collect();
+    let mut recorders: Vec<_> = states.iter().map(|state| Nearest::new(state)).collect();
     source.scan(&[], |row: SelfCostRow| {
         for nearest in &mut recorders {
             nearest.take(row.boot_ns, &[], || RecorderUse::of(&row));
@@ -191,7 +210,7 @@ pub(in crate::analyze) fn read<S: RowSource>(
     let all = states.iter().zip(nodes).zip(recorders).enumerate();
     let uses = all.map(|(place, ((state, node), recorder))| Uses {
         cgroups: cgroups_of(state, processes, &groups, place),
-        node: node.kept.map(|((_, _, boot_ns), row)| NodeUse {
+        node: node.kept.map(|((.., boot_ns), row)| NodeUse {
             age_ns: state.boot_ns - boot_ns,
             row,
         }),
@@ -242,7 +261,7 @@ mod tests {
     #[test]
     fn the_row_kept_is_the_nearest_and_the_earlier_of_two_as_near() {
         let kept = |times: &[i64]| {
-            let mut nearest = Nearest::new(BootNs(100));
+            let mut nearest = Nearest::around(BootNs(100), BootNs(0)..=BootNs(200));
             for &time in times {
                 nearest.take(BootNs(time), &[], || time);
             }
@@ -256,13 +275,27 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_of_the_same_state_goes_before_a_nearer_one_of_another() {
+        let kept = |times: &[i64]| {
+            let mut nearest = Nearest::around(BootNs(100), BootNs(90)..=BootNs(180));
+            for &time in times {
+                nearest.take(BootNs(time), &[], || time);
+            }
+            nearest.kept.map(|(_, row)| row)
+        };
+        assert_eq!(kept(&[80, 170, 190]), Some(170));
+        assert_eq!(kept(&[95, 170]), Some(95));
+        assert_eq!(kept(&[80, 190]), Some(80));
+    }
+
+    #[test]
     fn a_reading_after_a_kill_tells_nothing_of_what_was_before() {
         let kill = Freed {
             killed: BootNs(104),
             freed: BootNs(106),
         };
         let kept = |at: i64, times: &[i64]| {
-            let mut nearest = Nearest::new(BootNs(at));
+            let mut nearest = Nearest::around(BootNs(at), BootNs(at)..=BootNs(at));
             for &time in times {
                 nearest.take(BootNs(time), &[kill], || time);
             }

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 const PART: i64 = 32;
 /// or by this, where that is more.
 const LEAST: Bytes = Bytes(16 << 20);
-/// A reading ahead of its turn takes no more than one part in so many of the time.
-const COST_PART: i64 = 200;
+/// Readings ahead of their turn take no more than one part in so many of the recorder's budget.
+const BUDGET_PART: f64 = 4.0;
 
 /// The sum of RSS of all recorded processes, as the rows tell it.
 #[derive(Debug, Default)]
@@ -58,10 +58,10 @@ impl LastAsked {
         now >= self.not_before && moved >= LEAST.0.max(movement.sum.0 / PART)
     }
 
-    /// It was asked, and that took so long.
-    pub(super) fn note(&mut self, movement: &Movement, now: BootNs, cost: DurationNs) {
+    /// It was asked, and that took so long of a budget, which is a share of one CPU.
+    pub(super) fn note(&mut self, movement: &Movement, now: BootNs, cost: DurationNs, budget: f64) {
         self.sum = movement.sum;
-        self.not_before = now + DurationNs(cost.0.saturating_mul(COST_PART));
+        self.not_before = now + DurationNs((cost.0 as f64 * BUDGET_PART / budget) as i64);
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         let mut batch = vec![holds(1, GIB), holds(2, GIB)];
         movement.note(&batch);
         assert!(last.is_out_of_date(&movement, BootNs(0)));
-        last.note(&movement, BootNs(0), DurationNs(0));
+        last.note(&movement, BootNs(0), DurationNs(0), 0.02);
         assert!(!last.is_out_of_date(&movement, BootNs(0)));
 
         // A thirty-second of 2 GiB is 64 MiB.
@@ -101,7 +101,7 @@ mod tests {
     fn a_process_that_ends_takes_what_it_held_out_of_the_sum() {
         let (mut movement, mut last) = (Movement::default(), LastAsked::default());
         movement.note(&[holds(1, GIB), holds(2, GIB)]);
-        last.note(&movement, BootNs(0), DurationNs(0));
+        last.note(&movement, BootNs(0), DurationNs(0), 0.02);
         movement.begin_batch();
         movement.note(&[holds(1, 0)]);
         assert_eq!(movement.sum, Bytes(GIB));
@@ -112,9 +112,14 @@ mod tests {
     #[test]
     fn a_reading_that_takes_long_is_not_made_at_every_turn() {
         let (mut movement, mut last) = (Movement::default(), LastAsked::default());
-        last.note(&movement, BootNs(0), DurationNs(1_000_000));
+        last.note(&movement, BootNs(0), DurationNs(1_000_000), 0.02);
         movement.note(&[holds(1, GIB)]);
         assert!(!last.is_out_of_date(&movement, BootNs(199_000_000)));
         assert!(last.is_out_of_date(&movement, BootNs(200_000_000)));
+        last.note(&Movement::default(), BootNs(0), DurationNs(1_000_000), 1.0);
+        assert!(
+            last.is_out_of_date(&movement, BootNs(4_000_000)),
+            "a large budget"
+        );
     }
 }

@@ -78,7 +78,8 @@ impl Session {
                     turn.collector
                         .collect(&tick, &mut self.table, &mut self.batch)
                 });
-                turn.last.note(&self.movement, tick.boot, cost);
+                let budget = self.pace.budget();
+                turn.last.note(&self.movement, tick.boot, cost, budget);
                 if let Err(error) = collected {
                     failures.push((turn.collector.name(), error));
                 }
