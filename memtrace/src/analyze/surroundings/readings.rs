@@ -27,11 +27,7 @@ struct Nearest<R> {
 }
 
 impl<R> Nearest<R> {
-    fn new(state: &Snapshot) -> Self {
-        Self::around(state.boot_ns, state.stood(MOVED_PART))
-    }
-
-    fn around(at: BootNs, stood: RangeInclusive<BootNs>) -> Self {
+    fn new(at: BootNs, stood: RangeInclusive<BootNs>) -> Self {
         Self {
             at,
             stood,
@@ -56,6 +52,12 @@ impl<R> Nearest<R> {
         let ((.., boot_ns), row) = self.kept.as_ref()?;
         Some((*boot_ns, row))
     }
+}
+
+/// One for each instant.
+fn all_nearest<R>(stood: &[(BootNs, RangeInclusive<BootNs>)]) -> Vec<Nearest<R>> {
+    let all = stood.iter().cloned();
+    all.map(|(at, stood)| Nearest::new(at, stood)).collect()
 }
 
 /// A kill: a reading after `killed` can lack what the processes hold until `freed`.
@@ -174,12 +176,16 @@ pub(in crate::analyze) fn read<S: RowSource>(
     states: &[&Snapshot],
 ) -> Result<Vec<Uses>, S::Error> {
     let kills = kills.get(..MAX_KILLS).unwrap_or(kills);
+    let stood = states
+        .iter()
+        .map(|state| (state.boot_ns, state.stood(MOVED_PART)));
+    let stood: Vec<(BootNs, RangeInclusive<BootNs>)> = stood.collect();
     let mut groups: BTreeMap<String, GroupTrack> = BTreeMap::new();
     source.scan(&[], |row: CgroupMemRow| {
         if !groups.contains_key(&row.cgroup) {
             let track = GroupTrack {
                 kills: kills_in(&row.cgroup, kills, processes),
-                nearest: states.iter().map(|state| Nearest::new(state)).collect(),
+                nearest: all_nearest(&stood),
                 before: vec![None; kills.len()],
             };
             groups.insert(row.cgroup.clone(), track);
@@ -195,13 +201,13 @@ pub(in crate::analyze) fn read<S: RowSource>(
         .iter()
         .map(|kill| Freed::by(kill, victim(kill, processes)))
         .collect();
-    let mut nodes: Vec<_> = states.iter().map(|state| Nearest::new(state)).collect();
+    let mut nodes = all_nearest(&stood);
     source.scan(&[], |row: NodeMemRow| {
         for nearest in &mut nodes {
             nearest.take(row.boot_ns, &all_kills, || row.clone());
         }
     })?;
-    let mut recorders: Vec<_> = states.iter().map(|state| Nearest::new(state)).collect();
+    let mut recorders = all_nearest(&stood);
     source.scan(&[], |row: SelfCostRow| {
         for nearest in &mut recorders {
             nearest.take(row.boot_ns, &[], || RecorderUse::of(&row));
@@ -261,7 +267,7 @@ mod tests {
     #[test]
     fn the_row_kept_is_the_nearest_and_the_earlier_of_two_as_near() {
         let kept = |times: &[i64]| {
-            let mut nearest = Nearest::around(BootNs(100), BootNs(0)..=BootNs(200));
+            let mut nearest = Nearest::new(BootNs(100), BootNs(0)..=BootNs(200));
             for &time in times {
                 nearest.take(BootNs(time), &[], || time);
             }
@@ -277,7 +283,7 @@ mod tests {
     #[test]
     fn a_reading_of_the_same_state_goes_before_a_nearer_one_of_another() {
         let kept = |times: &[i64]| {
-            let mut nearest = Nearest::around(BootNs(100), BootNs(90)..=BootNs(180));
+            let mut nearest = Nearest::new(BootNs(100), BootNs(90)..=BootNs(180));
             for &time in times {
                 nearest.take(BootNs(time), &[], || time);
             }
@@ -295,7 +301,7 @@ mod tests {
             freed: BootNs(106),
         };
         let kept = |at: i64, times: &[i64]| {
-            let mut nearest = Nearest::around(BootNs(at), BootNs(at)..=BootNs(at));
+            let mut nearest = Nearest::new(BootNs(at), BootNs(at)..=BootNs(at));
             for &time in times {
                 nearest.take(BootNs(time), &[kill], || time);
             }

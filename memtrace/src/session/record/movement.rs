@@ -61,7 +61,8 @@ impl LastAsked {
     /// It was asked, and that took so long of a budget, which is a share of one CPU.
     pub(super) fn note(&mut self, movement: &Movement, now: BootNs, cost: DurationNs, budget: f64) {
         self.sum = movement.sum;
-        self.not_before = now + DurationNs((cost.0 as f64 * BUDGET_PART / budget) as i64);
+        let pause = (cost.0 as f64 * BUDGET_PART / budget) as i64;
+        self.not_before = BootNs(now.0.saturating_add(pause));
     }
 }
 
