@@ -60,22 +60,45 @@ impl Around {
         )
     }
 
-    /// The time around `at` in which the sum of RSS stayed within so much of what it was then.
-    pub(super) fn stood(&self, at: BootNs, slack: i64) -> RangeInclusive<BootNs> {
-        let (before, after) = self
-            .moved
-            .split_at(self.moved.partition_point(|moved| moved.boot_ns <= at));
-        let has_left = |sum: &mut i64, moved: &Moved| {
-            *sum += moved.after.rss_or_zero() - moved.before.rss_or_zero();
-            sum.abs() > slack
+    /// The sum of RSS over the stretch.
+    pub(super) fn sums(&self) -> Sums {
+        let mut sum = 0;
+        let after = self.moved.iter().map(|moved| {
+            sum += moved.after.rss_or_zero() - moved.before.rss_or_zero();
+            (moved.boot_ns, sum)
+        });
+        Sums {
+            stretch: self.from..=self.to,
+            after: after.collect(),
+        }
+    }
+}
+
+/// The sum of RSS over a stretch of time, against what it was at its begin.
+#[derive(Clone, Debug)]
+pub(super) struct Sums {
+    stretch: RangeInclusive<BootNs>,
+    after: Vec<(BootNs, i64)>,
+}
+
+impl Sums {
+    #[cfg(test)]
+    pub(super) fn new(stretch: RangeInclusive<BootNs>, after: Vec<(i64, i64)>) -> Self {
+        let after = after.into_iter().map(|(at, sum)| (BootNs(at), sum));
+        Self {
+            stretch,
+            after: after.collect(),
+        }
+    }
+
+    /// By how much two instants differ; `None` outside of the stretch.
+    pub(super) fn moved(&self, at: BootNs, wanted: BootNs) -> Option<i64> {
+        let sum = |at: BootNs| {
+            let count = self.after.partition_point(|(boot_ns, _)| *boot_ns <= at);
+            count.checked_sub(1).map_or(0, |last| self.after[last].1)
         };
-        let mut sum = 0;
-        let from = before.iter().rev().find(|moved| has_left(&mut sum, moved));
-        let mut sum = 0;
-        let to = after.iter().find(|moved| has_left(&mut sum, moved));
-        let from = from.map_or(self.from, |moved| moved.boot_ns);
-        let to = to.map_or(self.to, |moved| BootNs(moved.boot_ns.0 - 1));
-        from..=to
+        let is_known = self.stretch.contains(&wanted);
+        is_known.then(|| (sum(wanted) - sum(at)).abs())
     }
 }
 
@@ -251,19 +274,17 @@ mod tests {
     }
 
     #[test]
-    fn a_state_stands_until_the_sum_has_moved_by_more_than_the_slack() {
+    fn by_how_much_the_sum_moved_is_known_between_the_two_readings() {
         let ms = |ms: i64| BootNs(ms * 1_000_000);
         let (near, _) = around(&[105, 305, 505, 705], 400, 1_000);
         let (peak_around, _) = near.finish(ms(2_000));
-        let stood = |at, slack| {
-            let stretch = peak_around.as_ref().unwrap().stood(ms(at), slack);
-            let from = stretch.start().0.div_euclid(1_000_000);
-            (from, (stretch.end().0 + 1).div_euclid(1_000_000))
-        };
-        assert_eq!(stood(400, 9), (400, 410));
-        assert_eq!(stood(400, 25), (380, 430));
-        // No further than to the two readings.
-        assert_eq!(stood(400, 1_000), (305, 505));
+        let sums = peak_around.unwrap().sums();
+        let moved = |wanted| sums.moved(ms(400), ms(wanted));
+        assert_eq!(moved(400), Some(0));
+        assert_eq!(moved(409), Some(0));
+        assert_eq!(moved(505), Some(100));
+        assert_eq!(moved(305), Some(100));
+        assert_eq!((moved(304), moved(506)), (None, None));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::curves::{Drawing, Drawn};
 use super::groups::Groups;
 use super::growth::{self, Growth};
 use super::held::{Held, HeldKinds, HeldSum};
-use super::near::{Around, NearReadings};
+use super::near::{Around, NearReadings, Sums};
 use super::phases::{Boundaries, Doubts, Gauges};
 use super::process::Process;
 use super::process_table::ProcessTable;
@@ -18,7 +18,6 @@ use crate::sweep::{
     SeriesPoint, Stack, State, Sweep, Totals, Track, in_order,
 };
 use std::collections::{HashMap, HashSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 const BUCKETS: usize = 128;
@@ -47,16 +46,9 @@ impl Snapshot {
         self.around.as_ref()?.held_at(held, self.boot_ns, at)
     }
 
-    /// The time around it in which the sum of RSS stayed within one part in so many of what it
-    /// was then, as far as that is known.
-    pub(super) fn stood(&self, part: i64) -> RangeInclusive<BootNs> {
-        let held = self.held.iter().map(|(_, amounts)| amounts.rss_or_zero());
-        let slack = held.sum::<i64>() / part;
-        self.around
-            .as_ref()
-            .map_or(self.boot_ns..=self.boot_ns, |around| {
-                around.stood(self.boot_ns, slack)
-            })
+    /// The sum of RSS at the instants near this one, as far as that is known.
+    pub(super) fn sums(&self) -> Option<Sums> {
+        self.around.as_ref().map(Around::sums)
     }
 }
 

@@ -2,46 +2,72 @@
 
 use super::{CgroupUse, NodeUse, RecorderUse, Uses, ancestry, is_within};
 use crate::analyze::RowSource;
+use crate::analyze::near::Sums;
 use crate::analyze::pass::Snapshot;
 use crate::analyze::process::Process;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
 use crate::model::{BootNs, Order};
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
-/// A reading is of another state than the instant's where the sum of RSS has moved by more than one
-/// part in so many between them.
+/// What processes held counts as the same up to one part in so many of it.
 const MOVED_PART: i64 = 100;
-/// One of the same state is taken from no further away: what is not of processes moves too.
+/// What they held is asked of readings no further away: what is not of processes moves too.
 const SAME_NS: i64 = 1_000_000_000;
 
-/// Follows a table and keeps the row nearest to one instant, of those on the same side of every
-/// kill where there are any, for a kill frees memory at once; and of those the nearest of the same
-/// state, where there is one within a second.
-#[derive(Clone, Debug)]
-struct Nearest<R> {
+/// An instant, and what processes held around it.
+#[derive(Debug)]
+struct Instant {
     at: BootNs,
-    /// While what processes held was as it was at the instant.
-    stood: RangeInclusive<BootNs>,
-    kept: Option<((bool, bool, i64, BootNs), R)>,
+    sums: Option<Sums>,
+    /// What counts as no difference.
+    step: i64,
 }
 
-impl<R> Nearest<R> {
-    fn new(at: BootNs, stood: RangeInclusive<BootNs>) -> Self {
+impl Instant {
+    fn of(state: &Snapshot) -> Self {
+        let held = state.held.iter().map(|(_, amounts)| amounts.rss_or_zero());
         Self {
-            at,
-            stood,
-            kept: None,
+            at: state.boot_ns,
+            sums: state.sums(),
+            step: (held.sum::<i64>() / MOVED_PART).max(1),
         }
+    }
+
+    /// How far a reading is from it: first by what processes held, where that is known and the
+    /// reading near, and then by time.
+    fn distance(&self, boot_ns: BootNs) -> (i64, i64) {
+        let away = (boot_ns - self.at).0.saturating_abs();
+        let sums = self.sums.as_ref().filter(|_| away <= SAME_NS);
+        let moved = sums.and_then(|sums| sums.moved(self.at, boot_ns));
+        (moved.map_or(i64::MAX, |moved| moved / self.step), away)
+    }
+}
+
+/// Whether a kill lies between, the distance, and when it was read: the least goes first.
+type Rank = (bool, (i64, i64), BootNs);
+
+/// Follows a table and keeps the row nearest to one instant, of those on the same side of every
+/// kill where there are any, for a kill frees memory at once.
+#[derive(Clone, Debug)]
+struct Nearest<'a, R> {
+    to: &'a Instant,
+    kept: Option<(Rank, R)>,
+}
+
+impl<'a, R> Nearest<'a, R> {
+    fn new(to: &'a Instant) -> Self {
+        Self { to, kept: None }
+    }
+
+    fn all(instants: &'a [Instant]) -> Vec<Self> {
+        instants.iter().map(Self::new).collect()
     }
 
     fn take(&mut self, boot_ns: BootNs, kills: &[Freed], row: impl FnOnce() -> R) {
         let is_across = kills
             .iter()
-            .any(|kill| (kill.killed < boot_ns) != (kill.freed <= self.at));
-        let distance = (boot_ns - self.at).0.saturating_abs();
-        let is_of_another = distance > SAME_NS || !self.stood.contains(&boot_ns);
-        let distance = (is_across, is_of_another, distance, boot_ns);
+            .any(|kill| (kill.killed < boot_ns) != (kill.freed <= self.to.at));
+        let distance = (is_across, self.to.distance(boot_ns), boot_ns);
         if self.kept.as_ref().is_none_or(|(kept, _)| distance < *kept) {
             self.kept = Some((distance, row()));
         }
@@ -52,12 +78,6 @@ impl<R> Nearest<R> {
         let ((.., boot_ns), row) = self.kept.as_ref()?;
         Some((*boot_ns, row))
     }
-}
-
-/// One for each instant.
-fn all_nearest<R>(stood: &[(BootNs, RangeInclusive<BootNs>)]) -> Vec<Nearest<R>> {
-    let all = stood.iter().cloned();
-    all.map(|(at, stood)| Nearest::new(at, stood)).collect()
 }
 
 /// A kill: a reading after `killed` can lack what the processes hold until `freed`.
@@ -120,14 +140,14 @@ fn at_kill(kill: &OomRow, before: &CgroupMemRow) -> Option<CgroupMemRow> {
 }
 
 /// A group while it is read.
-struct GroupTrack {
+struct GroupTrack<'a> {
     kills: Vec<Freed>,
-    nearest: Vec<Nearest<CgroupMemRow>>,
+    nearest: Vec<Nearest<'a, CgroupMemRow>>,
     /// By kill: the last reading before it, where it was at the limit of this very group.
     before: Vec<Option<CgroupMemRow>>,
 }
 
-impl GroupTrack {
+impl GroupTrack<'_> {
     fn take(&mut self, kills: &[OomRow], row: &CgroupMemRow) {
         for nearest in &mut self.nearest {
             nearest.take(row.boot_ns, &self.kills, || row.clone());
@@ -176,16 +196,13 @@ pub(in crate::analyze) fn read<S: RowSource>(
     states: &[&Snapshot],
 ) -> Result<Vec<Uses>, S::Error> {
     let kills = kills.get(..MAX_KILLS).unwrap_or(kills);
-    let stood = states
-        .iter()
-        .map(|state| (state.boot_ns, state.stood(MOVED_PART)));
-    let stood: Vec<(BootNs, RangeInclusive<BootNs>)> = stood.collect();
-    let mut groups: BTreeMap<String, GroupTrack> = BTreeMap::new();
+    let instants: Vec<Instant> = states.iter().map(|state| Instant::of(state)).collect();
+    let mut groups: BTreeMap<String, GroupTrack<'_>> = BTreeMap::new();
     source.scan(&[], |row: CgroupMemRow| {
         if !groups.contains_key(&row.cgroup) {
             let track = GroupTrack {
                 kills: kills_in(&row.cgroup, kills, processes),
-                nearest: all_nearest(&stood),
+                nearest: Nearest::all(&instants),
                 before: vec![None; kills.len()],
             };
             groups.insert(row.cgroup.clone(), track);
@@ -201,13 +218,13 @@ pub(in crate::analyze) fn read<S: RowSource>(
         .iter()
         .map(|kill| Freed::by(kill, victim(kill, processes)))
         .collect();
-    let mut nodes = all_nearest(&stood);
+    let mut nodes = Nearest::all(&instants);
     source.scan(&[], |row: NodeMemRow| {
         for nearest in &mut nodes {
             nearest.take(row.boot_ns, &all_kills, || row.clone());
         }
     })?;
-    let mut recorders = all_nearest(&stood);
+    let mut recorders = Nearest::all(&instants);
     source.scan(&[], |row: SelfCostRow| {
         for nearest in &mut recorders {
             nearest.take(row.boot_ns, &[], || RecorderUse::of(&row));
@@ -229,7 +246,7 @@ pub(in crate::analyze) fn read<S: RowSource>(
 fn cgroups_of(
     state: &Snapshot,
     processes: &[Process],
-    groups: &BTreeMap<String, GroupTrack>,
+    groups: &BTreeMap<String, GroupTrack<'_>>,
     place: usize,
 ) -> Vec<CgroupUse> {
     let at = |path: &str| groups.get(path)?.nearest.get(place)?.kept();
@@ -264,10 +281,19 @@ fn cgroups_of(
 mod tests {
     use super::*;
 
+    fn instant(at: i64, sums: Option<Sums>) -> Instant {
+        Instant {
+            at: BootNs(at),
+            sums,
+            step: 6,
+        }
+    }
+
     #[test]
     fn the_row_kept_is_the_nearest_and_the_earlier_of_two_as_near() {
         let kept = |times: &[i64]| {
-            let mut nearest = Nearest::new(BootNs(100), BootNs(0)..=BootNs(200));
+            let to = instant(100, None);
+            let mut nearest = Nearest::new(&to);
             for &time in times {
                 nearest.take(BootNs(time), &[], || time);
             }
@@ -281,9 +307,12 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_of_the_same_state_goes_before_a_nearer_one_of_another() {
+    fn a_reading_at_which_as_much_was_held_goes_before_a_nearer_one() {
+        // 600 bytes are held at 100; 400 until 90, and none from 180 on.
+        let sums = Sums::new(BootNs(0)..=BootNs(300), vec![(90, 200), (180, -400)]);
+        let to = instant(100, Some(sums));
         let kept = |times: &[i64]| {
-            let mut nearest = Nearest::new(BootNs(100), BootNs(90)..=BootNs(180));
+            let mut nearest = Nearest::new(&to);
             for &time in times {
                 nearest.take(BootNs(time), &[], || time);
             }
@@ -291,7 +320,8 @@ mod tests {
         };
         assert_eq!(kept(&[80, 170, 190]), Some(170));
         assert_eq!(kept(&[95, 170]), Some(95));
-        assert_eq!(kept(&[80, 190]), Some(80));
+        assert_eq!(kept(&[10, 185]), Some(10), "nearer by what was held");
+        assert_eq!(kept(&[-50, 185]), Some(185), "what was held is not known");
     }
 
     #[test]
@@ -301,7 +331,8 @@ mod tests {
             freed: BootNs(106),
         };
         let kept = |at: i64, times: &[i64]| {
-            let mut nearest = Nearest::new(BootNs(at), BootNs(at)..=BootNs(at));
+            let to = instant(at, None);
+            let mut nearest = Nearest::new(&to);
             for &time in times {
                 nearest.take(BootNs(time), &[kill], || time);
             }
