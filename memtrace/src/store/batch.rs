@@ -2,12 +2,13 @@
 //! come from, and the way from a batch back to rows.
 
 use super::error::StoreError;
-use super::schema::{TIME_COLUMN, data_type, schema_of};
-use crate::model::{CellSource, Row, Table};
+use super::gather::nulls;
+use super::schema::{TIME_COLUMN, column_type, data_type, schema_of};
+use crate::model::{CellSource, ColumnType, Row, Table};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
 use arrow_array::{
-    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, new_null_array,
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, StringArray,
 };
 use arrow_buffer::NullBuffer;
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
@@ -74,77 +75,102 @@ impl Projection {
         self.table
     }
 
-    /// Finds the columns in a file.
+    /// Finds the columns in a file, among its columns by their place.
     ///
     /// # Errors
     /// One line about the column that does not fit.
-    pub(super) fn bind(&self, file: &Schema) -> Result<Binding, String> {
+    pub(super) fn bind(&self, file: &[FileColumn<'_>]) -> Result<Binding, String> {
         let mut read = Vec::new();
         let mut places = Vec::new();
         for &index in &self.columns {
             let Some(column) = self.table.columns.get(index) else {
                 continue;
             };
-            let expected = data_type(column.column_type);
-            match file.column_with_name(column.name) {
-                Some((place, field)) if *field.data_type() == expected => {
-                    read.push(place);
+            let place = file.iter().position(|found| found.name == column.name);
+            let found = place.and_then(|place| file.get(place));
+            match (place, found.map(|found| &found.column_type)) {
+                (Some(place), Some(Ok(found))) if *found == column.column_type => {
+                    read.push((place, *found));
                     places.push(Some(place));
                 }
-                Some((_, field)) => {
-                    return Err(format!(
-                        "column {} is {}, not {expected}",
-                        column.name,
-                        field.data_type()
-                    ));
+                (_, Some(found)) => {
+                    let found = match found {
+                        Ok(known) => data_type(*known).to_string(),
+                        Err(other) => other.clone(),
+                    };
+                    let expected = data_type(column.column_type);
+                    return Err(format!("column {} is {found}, not {expected}", column.name));
                 }
                 // An older minor version did not have it yet.
-                None if column.nullable => places.push(None),
-                None => return Err(format!("column {} is missing", column.name)),
+                _ if column.nullable => places.push(None),
+                _ => return Err(format!("column {} is missing", column.name)),
             }
         }
-        read.sort_unstable();
-        read.dedup();
+        read.sort_unstable_by_key(|&(place, _)| place);
         // From places in the file to places among the columns that are read.
-        let places = places
-            .into_iter()
-            .map(|place| place.and_then(|place| read.binary_search(&place).ok()))
-            .collect();
+        let places = places.into_iter().map(|place| {
+            place.and_then(|place| read.binary_search_by_key(&place, |&(place, _)| place).ok())
+        });
         Ok(Binding {
             schema: Arc::clone(&self.schema),
+            places: places.collect(),
             read,
-            places,
         })
     }
+}
+
+/// A column of a file.
+#[derive(Debug)]
+pub(super) struct FileColumn<'a> {
+    pub(super) name: &'a str,
+    /// Its type; of one that is none of ours, what it is.
+    pub(super) column_type: Result<ColumnType, String>,
+}
+
+/// The columns of a file that states its schema as Arrow does.
+pub(super) fn arrow_columns(schema: &Schema) -> Vec<FileColumn<'_>> {
+    let fields = schema.fields().iter();
+    fields
+        .map(|field| FileColumn {
+            name: field.name(),
+            column_type: column_type(field.data_type())
+                .ok_or_else(|| field.data_type().to_string()),
+        })
+        .collect()
 }
 
 /// Where a projection's columns are in one file.
 #[derive(Debug)]
 pub(super) struct Binding {
     schema: SchemaRef,
-    read: Vec<usize>,
+    read: Vec<(usize, ColumnType)>,
     places: Vec<Option<usize>>,
 }
 
 impl Binding {
-    /// The file's columns to read, ascending.
-    pub(super) fn read(&self) -> &[usize] {
+    /// The file's columns to read, by their place, ascending, with their types.
+    pub(super) fn read(&self) -> &[(usize, ColumnType)] {
         &self.read
     }
 
-    /// Brings a batch of exactly these columns into the projection's form; what the file
+    /// Their places.
+    pub(super) fn read_places(&self) -> Vec<usize> {
+        self.read.iter().map(|&(place, _)| place).collect()
+    }
+
+    /// Brings `rows` values of exactly these columns into the projection's form; what the file
     /// does not have becomes null.
-    pub(super) fn apply(&self, batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    pub(super) fn apply(&self, rows: usize, read: &[ArrayRef]) -> Result<RecordBatch, ArrowError> {
         let columns = self.places.iter().zip(self.schema.fields());
-        let columns = columns
-            .map(
-                |(place, field)| match place.and_then(|at| batch.columns().get(at)) {
-                    Some(column) => Arc::clone(column),
-                    None => new_null_array(field.data_type(), batch.num_rows()),
+        let columns =
+            columns.filter_map(
+                |(place, field)| match place.and_then(|place| read.get(place)) {
+                    Some(column) => Some(Arc::clone(column)),
+                    None => Some(nulls(column_type(field.data_type())?, rows)),
                 },
-            )
-            .collect();
-        RecordBatch::try_new(Arc::clone(&self.schema), columns)
+            );
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns.collect(), &options)
     }
 }
 
@@ -348,22 +374,18 @@ mod tests {
             Field::new("boot_ns", DataType::Int64, false),
             Field::new("ts", utc, false),
         ]);
-        let binding = projection.bind(&file).unwrap();
-        assert_eq!(binding.read(), [1, 2, 3]);
+        let binding = projection.bind(&arrow_columns(&file)).unwrap();
+        assert_eq!(binding.read_places(), [1, 2, 3]);
         assert_eq!(binding.places, [Some(2), Some(1), Some(0), None]);
     }
 
     #[test]
     fn a_file_that_lacks_a_required_column_or_has_it_in_another_type_does_not_bind() {
         let projection = Projection::required(OomRow::TABLE);
-        let error = projection.bind(&Schema::empty()).unwrap_err();
+        let error = projection.bind(&[]).unwrap_err();
         assert_eq!(error, "column ts is missing");
         let text = Schema::new(vec![Field::new("ts", DataType::Utf8, false)]);
-        assert!(
-            projection
-                .bind(&text)
-                .unwrap_err()
-                .contains("not Timestamp")
-        );
+        let error = projection.bind(&arrow_columns(&text)).unwrap_err();
+        assert!(error.contains("is Utf8, not Timestamp"), "{error}");
     }
 }

@@ -6,12 +6,12 @@
 //! time that the recording says it took.
 
 use super::batch::slice_bytes;
+use super::gather::filter;
 use super::schema::TIME_COLUMN;
 use crate::model::{ClockOffset, Kind, Label, RunInfo, RunState, Table, WallNs};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, BooleanArray, RecordBatch};
-use arrow_select::filter::filter_record_batch;
+use arrow_array::{Array, RecordBatch};
 use std::ops::Range;
 
 /// Collectors stamp what they read, and a kept maximum is written later than it was reached:
@@ -146,8 +146,7 @@ impl Bounds {
         };
         let left_out = kept.iter().filter(|&&kept| !kept).count() as u64;
         // The mask has one value per row, which is all that filtering asks for.
-        let filtered = filter_record_batch(&batch, &BooleanArray::from(kept));
-        (filtered.unwrap_or(batch), left_out)
+        (filter(batch.clone(), &kept).unwrap_or(batch), left_out)
     }
 
     /// What a column can hold, where that is known by its name.

@@ -2,22 +2,18 @@
 
 use super::batch::{Binding, Projection};
 use super::checksum::{COLUMNS_KEY, Checked, UNKNOWN, check, crc32, digits, place_in_footer};
+use super::column_decoder::RowGroupDecoder;
 use super::contain::contain;
 use super::page_guard::Chunks;
 use super::part_file::PartFile;
+use super::part_schema::file_columns;
 use super::part_writer::{CUT_KEY, TAIL_BYTES};
 use super::problem::ProblemKind;
 use super::reading::Reading;
-use arrow_array::RecordBatch;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
-};
-use parquet::file::metadata::ParquetMetaDataReader;
+use arrow_array::{ArrayRef, RecordBatch};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// A column chunk takes some hundred bytes of the footer.
 const MAX_FOOTER_BYTES: u64 = 1 << 24;
@@ -30,7 +26,7 @@ pub(super) struct PartReader {
     footer: Footer,
     binding: Binding,
     next_row_group: usize,
-    batches: Option<ParquetRecordBatchReader>,
+    batches: Option<RowGroupDecoder>,
     reading: Reading,
 }
 
@@ -63,7 +59,9 @@ impl PartReader {
                 return None;
             }
         };
-        match projection.bind(footer.metadata.schema()) {
+        match projection.bind(&file_columns(
+            footer.metadata.file_metadata().schema_descr(),
+        )) {
             Ok(binding) => Some(Self {
                 file,
                 name,
@@ -81,11 +79,10 @@ impl PartReader {
     }
 
     /// Reads the columns of a row group and checks them before any of it is decoded.
-    fn open_row_group(&self, index: usize) -> Result<ParquetRecordBatchReader, String> {
-        let columns = self.binding.read();
-        let metadata = &self.footer.metadata;
-        let row_group = metadata.metadata().row_group(index);
-        let chunks = Chunks::open(row_group, columns, |ranges| {
+    fn open_row_group(&self, index: usize) -> Result<RowGroupDecoder, String> {
+        let columns = self.binding.read_places();
+        let row_group = self.footer.metadata.row_group(index);
+        let chunks = Chunks::open(row_group, &columns, |ranges| {
             let chunks = self.file.read_all(ranges)?;
             for (column, bytes) in columns.iter().zip(&chunks) {
                 let place = index * row_group.num_columns() + column;
@@ -93,13 +90,7 @@ impl PartReader {
             }
             Ok(chunks)
         })?;
-        let batch_rows = chunks.batch_rows();
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), columns.iter().copied());
-        ParquetRecordBatchReaderBuilder::new_with_metadata(chunks, metadata.clone())
-            .with_row_groups(vec![index])
-            .with_projection(mask)
-            .with_batch_size(batch_rows)
-            .build()
+        RowGroupDecoder::new(row_group, self.binding.read(), chunks)
             .map_err(|error| error.to_string())
     }
 
@@ -116,7 +107,7 @@ impl Iterator for PartReader {
         loop {
             let Some(batches) = &mut self.batches else {
                 let index = self.next_row_group;
-                if index >= self.footer.metadata.metadata().num_row_groups() {
+                if index >= self.footer.metadata.num_row_groups() {
                     return None;
                 }
                 self.next_row_group += 1;
@@ -126,9 +117,13 @@ impl Iterator for PartReader {
                 }
                 continue;
             };
-            let batch = contain(|| match batches.next() {
-                Some(batch) => self.binding.apply(&batch?).map(Some),
-                None => Ok(None),
+            let batch = contain(|| {
+                let read = batches.next().map_err(|error| error.to_string())?;
+                let bind =
+                    |(rows, columns): (usize, Vec<ArrayRef>)| self.binding.apply(rows, &columns);
+                read.map(bind)
+                    .transpose()
+                    .map_err(|error| error.to_string())
             });
             match batch {
                 Ok(Some(batch)) => return Some(batch),
@@ -155,7 +150,7 @@ pub(super) fn cut_of(path: &Path, reading: &Reading) -> Option<Option<i64>> {
 
 /// The footer of a part, as it was written.
 struct Footer {
-    metadata: ArrowReaderMetadata,
+    metadata: ParquetMetaData,
     has_checksums: bool,
 }
 
@@ -180,14 +175,9 @@ impl Footer {
             }
             Checked::Absent | Checked::Intact => {}
         }
-        // Our columns follow from their Parquet types alone, so the Arrow schema that the
-        // writer embeds for other readers is one thing less to trust.
-        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
         let encoded = bytes.get(..bytes.len() - TAIL_BYTES as usize);
-        let metadata = contain(|| {
-            let metadata = ParquetMetaDataReader::decode_metadata(encoded.unwrap_or_default())?;
-            ArrowReaderMetadata::try_new(Arc::new(metadata), options)
-        })?;
+        let metadata =
+            contain(|| ParquetMetaDataReader::decode_metadata(encoded.unwrap_or_default()))?;
         Ok(Self {
             metadata,
             has_checksums: checked == Checked::Intact,
@@ -195,7 +185,7 @@ impl Footer {
     }
 
     fn value(&self, key: &str) -> Option<&str> {
-        let metadata = self.metadata.metadata().file_metadata();
+        let metadata = self.metadata.file_metadata();
         let mut entries = metadata.key_value_metadata().into_iter().flatten();
         entries.find(|entry| entry.key == key)?.value.as_deref()
     }

@@ -1,22 +1,25 @@
 //! Writes one Parquet part.
 
-use super::checksum::{COLUMNS_KEY, FOOTER_KEY, UNKNOWN, digits, place_in_footer, seal};
+use super::checksum::{COLUMNS_KEY, FOOTER_KEY, UNKNOWN, crc32, digits, place_in_footer, seal};
+use super::column_encoder::ColumnEncoder;
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::temporary;
+use super::part_schema::{arrow_schema, parquet_schema};
 use super::schema::{TABLE_KEY, VERSION_KEY, table_schema};
 use crate::model::{ColumnType, SCHEMA_VERSION, Table};
 use arrow_array::RecordBatch;
-use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::ColumnPath;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Key of a part's cut in its metadata; see the rule in the room's head.
 pub(super) const CUT_KEY: &str = "memtrace.cut_boot_ns";
@@ -36,31 +39,91 @@ const TEXT_DICTIONARY_BYTES: usize = 128 << 10;
 
 /// A part being written, under a temporary name.
 pub(super) struct PartWriter {
-    writer: ArrowWriter<File>,
+    writer: SerializedFileWriter<File>,
+    table: &'static Table,
+    /// The columns of the row group that grows; none before its first row.
+    columns: Vec<ColumnEncoder>,
+    rows: usize,
+    /// The checksums of the column chunks of all row groups before it.
+    checksums: String,
     path: PathBuf,
 }
 
 impl PartWriter {
     /// Starts a part; `path` is its final name.
-    pub(super) fn create(disk: &Disk, table: &Table, path: &Path) -> Result<Self, StoreError> {
+    pub(super) fn create(
+        disk: &Disk,
+        table: &'static Table,
+        path: &Path,
+    ) -> Result<Self, StoreError> {
         let temporary = temporary(path);
-        let encode = |error: ParquetError| StoreError::encode(&disk.full_path(path), &error);
         // Left behind by a recorder that was killed at this point.
         disk.remove_file_if_there(&temporary)?;
         let file = disk.create_file(&temporary)?;
-        let properties = properties(table).map_err(encode)?;
-        let writer = ArrowWriter::try_new(file, table_schema(table), Some(properties));
+        let start = || {
+            let properties = Arc::new(properties(table)?);
+            SerializedFileWriter::new(file, parquet_schema(table)?, properties)
+        };
+        let encode = |error: ParquetError| StoreError::encode(&disk.full_path(path), &error);
         Ok(Self {
-            writer: writer.map_err(encode)?,
+            writer: start().map_err(encode)?,
+            table,
+            columns: Vec::new(),
+            rows: 0,
+            checksums: String::new(),
             path: path.to_path_buf(),
         })
     }
 
     /// Adds rows.
     pub(super) fn write(&mut self, disk: &Disk, batch: &RecordBatch) -> Result<(), StoreError> {
-        self.writer
-            .write(batch)
+        self.encode(batch)
             .map_err(|error| StoreError::encode(&disk.full_path(&self.path), &error))
+    }
+
+    fn encode(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
+        let mut at = 0;
+        while at < batch.num_rows() {
+            if self.columns.is_empty() {
+                self.columns = self.new_columns();
+            }
+            let fitting = (ROW_GROUP_ROWS - self.rows).min(batch.num_rows() - at);
+            for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
+                column.write(&array.slice(at, fitting))?;
+            }
+            at += fitting;
+            self.rows += fitting;
+            if self.rows == ROW_GROUP_ROWS {
+                self.end_row_group()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn new_columns(&self) -> Vec<ColumnEncoder> {
+        let described = self.writer.schema_descr().columns().iter();
+        let columns = self.table.columns.iter().zip(described);
+        columns
+            .map(|(column, described)| {
+                let properties = Arc::clone(self.writer.properties());
+                ColumnEncoder::new(column.column_type, Arc::clone(described), properties)
+            })
+            .collect()
+    }
+
+    fn end_row_group(&mut self) -> Result<(), ParquetError> {
+        if self.rows == 0 {
+            return Ok(());
+        }
+        self.rows = 0;
+        let mut row_group = self.writer.next_row_group()?;
+        for column in self.columns.drain(..) {
+            let (bytes, closed) = column.close()?;
+            self.checksums.push_str(&digits(crc32(&bytes)));
+            row_group.append_column(&bytes, closed)?;
+        }
+        row_group.close()?;
+        Ok(())
     }
 
     /// Puts a text into the metadata.
@@ -86,8 +149,8 @@ impl PartWriter {
             self.note(CUT_KEY, cut_ns.to_string());
         }
         let encode = |error: ParquetError| StoreError::encode(&full_path, &error);
-        self.writer.flush().map_err(encode)?;
-        let columns = self.column_checksums().map_err(io_error)?;
+        self.end_row_group().map_err(encode)?;
+        let columns = std::mem::take(&mut self.checksums);
         for (key, value) in [(COLUMNS_KEY, columns), (FOOTER_KEY, UNKNOWN.to_owned())] {
             self.note(key, value);
         }
@@ -116,35 +179,6 @@ impl FinishedPart {
 
 /// The end of a part: the length of its footer, and `PAR1`.
 pub(super) const TAIL_BYTES: u64 = 8;
-/// Bytes of a column chunk that are read back at once.
-const READ_BYTES: usize = 1 << 16;
-
-impl PartWriter {
-    /// The checksums of all column chunks, read back from the file: parquet writes their pages
-    /// through a buffer of its own and does not say where in it one begins.
-    fn column_checksums(&mut self) -> io::Result<String> {
-        self.writer.sync()?;
-        let file = self.writer.inner();
-        let row_groups = self.writer.flushed_row_groups().iter();
-        let mut buffer = vec![0; READ_BYTES];
-        let mut text = String::new();
-        for chunk in row_groups.flat_map(|row_group| row_group.columns()) {
-            let (mut at, length) = chunk.byte_range();
-            let end = at + length;
-            let mut hasher = crc32fast::Hasher::new();
-            while at < end {
-                let count = READ_BYTES.min((end - at) as usize);
-                let bytes = buffer.get_mut(..count).unwrap_or_default();
-                file.read_exact_at(bytes, at)?;
-                hasher.update(bytes);
-                at += count as u64;
-            }
-            text.push_str(&digits(hasher.finalize()));
-        }
-        Ok(text)
-    }
-}
-
 /// Puts the checksum of a finished part's footer at its place.
 fn seal_footer(file: &File) -> io::Result<()> {
     let len = file.metadata()?.len();
@@ -176,6 +210,7 @@ fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
     let metadata = vec![
         KeyValue::new(VERSION_KEY.to_owned(), SCHEMA_VERSION.to_string()),
         KeyValue::new(TABLE_KEY.to_owned(), table.name.to_owned()),
+        arrow_schema(&table_schema(table)),
     ];
     let mut properties = WriterProperties::builder()
         .set_data_page_row_count_limit(PAGE_ROWS)

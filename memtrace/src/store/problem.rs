@@ -1,6 +1,6 @@
 //! Damage met while reading: which file, what is wrong with it, and what is missing.
 
-use crate::model::Bytes;
+use crate::model::{Bytes, SCHEMA_VERSION, SchemaVersion};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,6 +46,14 @@ pub enum ProblemKind {
     PutAside,
     /// It was changed after it was written. What it says is used.
     Changed,
+    /// A newer memtrace wrote the recording. Tables and columns that this version does not know are
+    /// left out; all others mean the same.
+    Newer {
+        /// The version of its tables.
+        schema: SchemaVersion,
+        /// The memtrace that wrote it.
+        memtrace_version: String,
+    },
     /// Rows are of a time that is not the recording's, or of more memory than there can be, and
     /// were left out.
     Outside {
@@ -108,6 +116,14 @@ impl fmt::Display for ProblemKind {
             Self::Changed => f.write_str(
                 "does not match its checksum: it was changed after it was written, and is used \
                  as it is",
+            ),
+            Self::Newer {
+                schema,
+                memtrace_version,
+            } => write!(
+                f,
+                "written by memtrace {memtrace_version} with schema {schema}; what that has and \
+                 schema {SCHEMA_VERSION} of this memtrace has not is left out"
             ),
             Self::Outside { count } => write!(
                 f,

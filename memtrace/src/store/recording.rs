@@ -14,7 +14,7 @@ use super::reading::Reading;
 use super::remote::{Remote, RemoteReader};
 use super::run_file::{RUN_FILE, open_dir, read, written_at_ns};
 use super::sources::Sources;
-use crate::model::{BootNs, Row, RunInfo, RunState, TABLES, Table};
+use crate::model::{BootNs, Row, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -76,6 +76,13 @@ impl Recording {
         reading.bounds = Bounds::of(&run.info, last_write_ns(&origin)?);
         if run.checked == Checked::Changed {
             reading.note(Path::new(RUN_FILE), ProblemKind::Changed);
+        }
+        if run.info.schema_version.minor > SCHEMA_VERSION.minor {
+            let kind = ProblemKind::Newer {
+                schema: run.info.schema_version,
+                memtrace_version: run.info.memtrace_version.clone(),
+            };
+            reading.note(Path::new(RUN_FILE), kind);
         }
         for path in list_damaged(&origin)? {
             reading.note(&path, ProblemKind::PutAside);

@@ -7,11 +7,10 @@
 //! dropped: it leaves with the next rows, out of order.
 
 use super::batch::{int64_values, slice_bytes, times};
+use super::gather::{concat, take};
 use super::schema::TIE_COLUMN;
-use arrow_array::{RecordBatch, UInt32Array};
+use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
-use arrow_select::concat::concat_batches;
-use arrow_select::take::take_record_batch;
 
 /// How long rows are held back: the disorder that collectors may cause, with a margin.
 pub(super) const WINDOW_NS: i64 = 3_000_000_000;
@@ -95,7 +94,7 @@ impl Resequencer {
 
     fn release(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
         self.runs.push(Run {
-            rows: sorted_by_time(&concat_batches(&self.schema, &self.fresh)?)?,
+            rows: sorted_by_time(&concat(&self.schema, &self.fresh)?)?,
             left_count: 0,
         });
         self.fresh.clear();
@@ -108,7 +107,7 @@ impl Resequencer {
         }
         self.runs.retain(|run| run.rows.num_rows() > 0);
         ready.retain(|rows| rows.num_rows() > 0);
-        let ready = sorted_by_time(&concat_batches(&self.schema, &ready)?)?;
+        let ready = sorted_by_time(&concat(&self.schema, &ready)?)?;
         Ok((ready.num_rows() > 0).then_some(ready))
     }
 
@@ -133,8 +132,7 @@ impl Run {
         self.left_count += ready;
         // A slice keeps all of what it was cut from in memory.
         if self.left_count > rest {
-            let rest: UInt32Array = (0..rest as u32).collect();
-            self.rows = take_record_batch(&self.rows, &rest)?;
+            self.rows = take(&self.rows, 0..rest)?;
             self.left_count = 0;
         }
         Ok(taken)
@@ -146,18 +144,17 @@ fn sorted_by_time(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
     let times = times(batch);
     let ties = int64_values(batch, TIE_COLUMN);
     let tie = |row: usize| ties.and_then(|ties| ties.get(row).copied()).unwrap_or(0);
-    let mut keys: Vec<(i64, i64, u32)> = times
+    let mut keys: Vec<(i64, i64, usize)> = times
         .iter()
         .enumerate()
-        .map(|(row, &time)| (time, tie(row), row as u32))
+        .map(|(row, &time)| (time, tie(row), row))
         .collect();
     // The common case costs one pass: nothing came out of order.
     if keys.is_sorted() {
         return Ok(batch.clone());
     }
     keys.sort_unstable();
-    let order: UInt32Array = keys.into_iter().map(|(_, _, row)| row).collect();
-    take_record_batch(batch, &order)
+    take(batch, keys.into_iter().map(|(_, _, row)| row))
 }
 
 /// An iterator of batches in order of time.

@@ -27,6 +27,21 @@ pub(super) fn data_type(column_type: ColumnType) -> DataType {
     }
 }
 
+/// The column's type that an Arrow type is, where it is one of ours.
+pub(super) fn column_type(found: &DataType) -> Option<ColumnType> {
+    match found {
+        DataType::Int64 => Some(ColumnType::Int64),
+        DataType::Int32 => Some(ColumnType::Int32),
+        DataType::Float64 => Some(ColumnType::Float64),
+        DataType::Boolean => Some(ColumnType::Boolean),
+        DataType::Utf8 => Some(ColumnType::Utf8),
+        DataType::Timestamp(TimeUnit::Nanosecond, Some(zone)) if &**zone == "UTC" => {
+            Some(ColumnType::TimestampNs)
+        }
+        _ => None,
+    }
+}
+
 /// The schema of some columns of a table, in the given order.
 pub(super) fn schema_of(table: &Table, columns: &[usize]) -> SchemaRef {
     let fields: Vec<Field> = columns

@@ -1,6 +1,6 @@
 //! Reads the complete batches of one spool segment, damaged or not.
 
-use super::batch::{Binding, Projection};
+use super::batch::{Binding, Projection, arrow_columns};
 use super::contain::contain;
 use super::framing::{Frame, Message, ReadAt, frame_at, next_sealed};
 use super::problem::ProblemKind;
@@ -92,7 +92,7 @@ impl<F: ReadAt> SegmentReader<F> {
                 }
             },
         };
-        match projection.bind(&schema) {
+        match projection.bind(&arrow_columns(&schema)) {
             Ok(binding) => Some(Self {
                 frames,
                 index: 0,
@@ -129,9 +129,9 @@ impl<F: ReadAt> SegmentReader<F> {
                 &HashMap::new(),
                 &message.version(),
             )?
-            .with_projection(Some(self.binding.read()))
+            .with_projection(Some(&self.binding.read_places()))
             .read_record_batch()?;
-            self.binding.apply(&batch)
+            self.binding.apply(batch.num_rows(), batch.columns())
         })
     }
 }

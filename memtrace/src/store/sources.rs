@@ -2,6 +2,7 @@
 
 use super::batch::{Projection, times};
 use super::error::StoreError;
+use super::gather::filter;
 use super::layout::{TableFiles, list, part_path, segment_path};
 use super::part_file::PartFile;
 use super::part_reader::{PartReader, cut_of};
@@ -11,9 +12,8 @@ use super::resequence::Resequenced;
 use super::segment_reader::SegmentReader;
 use super::upsert::LastRows;
 use crate::model::Table;
-use arrow_array::{BooleanArray, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
-use arrow_select::filter::filter_record_batch;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
@@ -311,9 +311,8 @@ pub(super) fn later_than(batch: RecordBatch, after_ns: i64) -> RecordBatch {
     if times.iter().all(|&time| time > after_ns) {
         return batch;
     }
-    let is_later: BooleanArray = times.iter().map(|&time| Some(time > after_ns)).collect();
-    // The mask has one value per row, which is all that filtering asks for.
-    filter_record_batch(&batch, &is_later).unwrap_or(batch)
+    let is_later: Vec<bool> = times.iter().map(|&time| time > after_ns).collect();
+    filter(batch.clone(), &is_later).unwrap_or(batch)
 }
 
 #[cfg(test)]

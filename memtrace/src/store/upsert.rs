@@ -4,9 +4,9 @@
 //! at which row each key was written last, the second keeps just those rows.
 
 use super::batch::int64_values;
-use arrow_array::{BooleanArray, RecordBatch};
+use super::gather::filter;
+use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
-use arrow_select::filter::filter_record_batch;
 use std::collections::HashMap;
 
 /// Which rows are the last of their key, by their position in the sequence of batches.
@@ -38,11 +38,11 @@ impl LastRows {
         let mut at = 0..self.rows;
         batches.map(move |batch| {
             let keys = int64_values(&batch, key).unwrap_or(&[]);
-            let is_last: BooleanArray = keys
+            let is_last: Vec<bool> = keys
                 .iter()
-                .map(|key| Some(self.last.get(key).copied() == at.next()))
+                .map(|key| self.last.get(key).copied() == at.next())
                 .collect();
-            filter_record_batch(&batch, &is_last)
+            filter(batch, &is_last)
         })
     }
 }

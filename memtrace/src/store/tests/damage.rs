@@ -5,11 +5,11 @@ use crate::model::tables::{DiagKind, DiagRow, Severity};
 use crate::model::{Row, TABLES};
 use crate::store::batch::Projection;
 use crate::store::framing::{Frame, frame_at};
+use crate::store::gather::concat;
 use crate::store::layout::segment_path;
 use crate::store::sources::Sources;
 use crate::store::{ProblemKind, Recording, StoreError, recover};
 use arrow_array::RecordBatch;
-use arrow_select::concat::concat_batches;
 use std::os::unix::fs::FileExt;
 
 /// How many bits are flipped in each kind of recording; `MEMTRACE_TEST_FLIPS` says another
@@ -56,7 +56,7 @@ fn contents(recording: &Recording) -> Result<(RunInfo, Vec<RecordBatch>), StoreE
         let projection = Projection::all(table);
         let sources = Sources::open(recording.reading(), table)?;
         let batches: Result<Vec<RecordBatch>, _> = sources.rows(&projection).collect();
-        tables.push(concat_batches(projection.schema(), &batches.unwrap()).unwrap());
+        tables.push(concat(projection.schema(), &batches.unwrap()).unwrap());
     }
     Ok((recording.info().clone(), tables))
 }

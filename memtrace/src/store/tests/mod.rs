@@ -2,6 +2,7 @@
 //! Parts of it are tested beside their code.
 
 mod addition;
+mod columns;
 mod crash;
 mod damage;
 mod findings;
