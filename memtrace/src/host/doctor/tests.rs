@@ -212,6 +212,15 @@ fn what_starts_memtrace_for_you_gives_it_the_capabilities_of_the_page() {
     assert_eq!(pod.matches("add:").count(), 1);
     assert_eq!(pod.matches("drop: [ALL]").count(), 2);
     assert!(!pod.contains("privileged: true"));
+
+    // Everybody may run a file that has them: it gets none that allows more than observing.
+    let mut for_files = on_page;
+    assert!(for_files.remove("SYS_ADMIN"));
+    let line = page.lines().find(|line| line.contains("sudo setcap"));
+    let postinst = include_str!("../../../../xtask/dist/deb/postinst");
+    for text in [line.unwrap(), postinst] {
+        assert_eq!(words(&text.to_uppercase(), "CAP_"), for_files, "{text}");
+    }
 }
 
 #[test]
