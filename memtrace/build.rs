@@ -1,11 +1,12 @@
 //! Deflates what memtrace carries beside its code: some 0.7 MiB, of which a sixth remains. `model::packed`
-//! gives it back.
+//! gives it back. And learns how it is built, for `memtrace --version`.
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use std::error::Error;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
 
 /// What is carried, and the files that it is made of, in their order.
 const CARRIED: &[(&str, &[&str])] = &[
@@ -71,5 +72,25 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
         std::fs::write(Path::new(&out).join(name), encoder.finish()?)?;
     }
+    println!(
+        "cargo::rustc-env=MEMTRACE_BUILD={}",
+        build(Path::new(&out))?
+    );
     Ok(())
+}
+
+/// The profile, what for, and by which compiler.
+fn build(out: &Path) -> Result<String, Box<dyn Error>> {
+    let variable = |name| std::env::var(name).map_err(|_| format!("cargo sets {name}"));
+    // PROFILE is the one that a profile of our own inherits from. Its own name is where cargo builds:
+    // <profile>/build/memtrace-<hash>/out.
+    let mut above = out.ancestors().skip_while(|dir| !dir.ends_with("build"));
+    let profile = match above.nth(1).and_then(Path::file_name) {
+        Some(name) => name.to_string_lossy().into_owned(),
+        None => variable("PROFILE")?,
+    };
+    let rustc = Command::new(variable("RUSTC")?).arg("--version").output()?;
+    let rustc = String::from_utf8(rustc.stdout)?;
+    let target = variable("TARGET")?;
+    Ok(format!("profile {profile} for {target}, {}", rustc.trim()))
 }

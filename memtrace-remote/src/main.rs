@@ -15,7 +15,7 @@ mod seconds;
 mod stop;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use memtrace::cli::{say, write_manual};
+use memtrace::cli::{build_version, say, write_manual};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
@@ -26,6 +26,7 @@ use tokio::runtime::{Builder, Runtime};
     name = "memtrace-remote",
     bin_name = "memtrace",
     version,
+    long_version = build_version(),
     max_term_width = 100
 )]
 struct Cli {

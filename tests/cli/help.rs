@@ -1,5 +1,6 @@
 //! `--help`, completions and manual pages: what they show works as it is typed.
 
+use super::links::pages_in;
 use super::load::Server;
 use super::{traces, *};
 use std::path::Path;
@@ -138,42 +139,97 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
 }
 
 #[test]
-fn the_readme_and_the_recipes_show_lines_that_are_understood() -> Result<()> {
+fn every_page_shows_lines_that_are_understood() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let dir = tempfile::tempdir()?;
+    let mut pages = ["README.md", "python/README.md", "python/recorder/README.md"]
+        .map(|page| root.join(page))
+        .to_vec();
+    pages.extend(pages_in(&root.join("docs"))?);
     let mut count = 0;
-    for page in ["README.md", "docs/install.md", "docs/recipes.md"] {
-        let text = std::fs::read_to_string(root.join(page))?;
+    for page in pages {
+        let text = std::fs::read_to_string(&page)?;
         for line in commands_of(&text) {
-            // Options are read from left to right, and what is wrong before --help is an error.
-            let (own, command) = match line.split_once(" -- ") {
-                Some((own, command)) => (own, format!("-- {command}")),
-                None => (
-                    line.split(['#', '|']).next().unwrap_or_default(),
-                    String::new(),
-                ),
-            };
-            let shown = typed(dir.path(), &format!("{own} --help {command}"))?;
-            let help = String::from_utf8(shown.stdout)?;
-            assert!(help.contains("Usage: memtrace"), "{page}: {line}: {help}");
+            is_understood(dir.path(), &line).with_context(|| page.display().to_string())?;
             count += 1;
         }
     }
-    assert!(count > 30, "{count}");
+    assert!(count > 150, "{count}");
     Ok(())
 }
 
-/// The command lines of memtrace on a page: indented ones, and those within a sentence or a table.
-fn commands_of(page: &str) -> Vec<&str> {
-    let indented = page.lines().filter_map(|line| line.strip_prefix("    "));
+#[test]
+fn the_service_starts_a_line_that_is_understood_and_keeps_what_the_recipes_say() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let unit = std::fs::read_to_string(root.join("xtask/dist/deb/memtrace.service"))?;
+    let lines = unit.lines();
+    let mut started = lines.filter_map(|line| line.strip_prefix("ExecStart=/usr/bin/"));
+    let line = started.next().context("the unit starts nothing")?;
+    is_understood(tempfile::tempdir()?.path(), line)?;
+    let (_, keep) = line.split_once("--keep ").context("nothing is removed")?;
+    let recipes = std::fs::read_to_string(root.join("docs/recipes.md"))?;
+    assert!(recipes.contains(&format!("`--keep {keep}`")), "{keep}");
+    Ok(())
+}
+
+/// Options are read from left to right, and what is wrong before --help is an error.
+fn is_understood(dir: &Path, line: &str) -> Result<()> {
+    let (own, command) = match line.split_once(" -- ") {
+        Some((own, command)) => (own, format!("-- {command}")),
+        None => (
+            line.split(['#', '|', ';']).next().unwrap_or_default(),
+            String::new(),
+        ),
+    };
+    let shown = typed(dir, &format!("{own} --help {command}"))?;
+    let help = String::from_utf8(shown.stdout)?;
+    assert!(help.contains("Usage: memtrace"), "{line}: {help}");
+    Ok(())
+}
+
+/// The command lines of memtrace on a page: indented ones, those of shell scripts, and those within a
+/// sentence or a table. Not those that the Python package understands.
+fn commands_of(page: &str) -> Vec<String> {
+    let page = page
+        .replace("\\\n", " ")
+        .replace(r#""$(command -v memtrace)""#, "memtrace")
+        // A variable of a script has no value here, and any will do.
+        .replace("\"$", "\"");
+    let mut is_script = false;
+    let typed = page.lines().filter_map(|line| {
+        if line.starts_with("```") {
+            is_script = line == "```sh";
+        }
+        match is_script {
+            true => Some(line.trim_start()),
+            false => line.strip_prefix("    "),
+        }
+    });
     let quoted = page
         .lines()
         .flat_map(|line| line.split('`').skip(1).step_by(2));
-    let commands = indented.chain(quoted);
+    let commands = typed.chain(quoted);
     let commands = commands.map(|line| line.strip_prefix("sudo ").unwrap_or(line));
     commands
-        .filter(|line| line.starts_with("memtrace "))
+        .filter(|line| line.starts_with("memtrace ") && !line.starts_with("memtrace ray"))
+        .map(str::to_owned)
         .collect()
+}
+
+#[test]
+fn both_programs_say_of_which_commit_they_are_and_how_they_were_built() -> Result<()> {
+    let lines = |program: std::path::PathBuf| -> Result<Vec<String>> {
+        let output = Command::new(program).arg("--version").output()?;
+        let text = String::from_utf8(output.stdout)?;
+        Ok(text.lines().map(str::to_owned).collect())
+    };
+    let own = lines(program::memtrace()?)?;
+    let remote = lines(program::memtrace_remote()?)?;
+    assert_eq!(own[1..3], remote[1..], "{own:?}");
+    assert!(own[0].ends_with(env!("CARGO_PKG_VERSION")), "{own:?}");
+    assert!(own[1].starts_with("commit: "), "{own:?}");
+    assert!(own[2].starts_with("build: profile "), "{own:?}");
+    Ok(())
 }
 
 #[test]

@@ -35,6 +35,14 @@ fn every_link_between_pages_leads_to_a_file_and_a_heading() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_page_on_installing_clones_the_repository_of_the_packages() -> Result<()> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/install.md");
+    let line = concat!("git clone ", env!("CARGO_PKG_REPOSITORY"), " ");
+    assert!(std::fs::read_to_string(page)?.contains(line), "{line}");
+    Ok(())
+}
+
 /// The site has the pages that its list names: mdbook leaves the others out.
 #[test]
 fn every_page_of_the_docs_stands_once_in_the_list_of_the_site_by_its_title() -> Result<()> {
@@ -63,7 +71,8 @@ fn every_page_of_the_docs_stands_once_in_the_list_of_the_site_by_its_title() -> 
     Ok(())
 }
 
-fn pages_in(dir: &Path) -> Result<Vec<PathBuf>> {
+/// The pages of a folder.
+pub(super) fn pages_in(dir: &Path) -> Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     let paths = entries.map(|entry| Ok(entry?.path()));
     let paths: Result<Vec<PathBuf>> = paths.collect();

@@ -1,6 +1,6 @@
 //! memtrace under sudo. The workload `behind-sudo` stands in for it, so that neither the
 //! program nor a line in /etc/sudoers is needed: a shell's process of another user, and
-//! below it root with the variables that sudo sets.
+//! below it root with the variables that sudo sets. And what is said to who did not call it.
 
 mod needs_root {
     use crate::*;
@@ -225,5 +225,32 @@ mod needs_root {
             .filter(|row| row.source == Some(MarkSource::File));
         assert_eq!(marks.count(), 1, "of the file that the caller may read");
         Ok(())
+    }
+
+    mod needs_bpf {
+        use super::*;
+        use std::os::unix::process::CommandExt;
+
+        #[test]
+        fn who_lacks_the_rights_is_told_the_command_of_the_program_that_runs() -> Result<()> {
+            need::require("root");
+            need::require("bpf");
+            let dir = home_of_tools()?;
+            // As in a virtual environment: where neither sudo nor the shell would look.
+            let own = dir.path().join("memtrace of nobody");
+            std::fs::copy(program::memtrace()?, &own)?;
+            let output = Command::new(&own)
+                .args(["record", "--backend", "bpf", "--", "true"])
+                .current_dir(dir.path())
+                .stdin(Stdio::null())
+                .uid(NOBODY)
+                .gid(NOBODY)
+                .output()?;
+            assert_eq!(output.status.code(), Some(1));
+            let said = format!("run `sudo '{}' record …`", own.display());
+            let text = words(&output);
+            assert!(text.contains(&said), "{said}: {text}");
+            Ok(())
+        }
     }
 }

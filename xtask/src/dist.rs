@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// The container image too.
     #[arg(long)]
     image: bool,
-    /// The tarballs for other machines and C libraries too: their standard library is built from its
-    /// sources.
+    /// All there is: the container image too, and the tarballs for other machines and C libraries, whose
+    /// standard library is built from its sources.
     #[arg(long)]
     all: bool,
     /// First install what is missing: Debian packages (as root), the rest into target/dist-tools.
@@ -41,6 +41,12 @@ pub(crate) struct Args {
     /// Leave the build out: pack, or only try, what an earlier call built.
     #[arg(long)]
     no_build: bool,
+}
+
+impl Args {
+    fn has_image(&self) -> bool {
+        self.image || self.all
+    }
 }
 
 /// What the packages have in common.
@@ -71,7 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Ok::<_, anyhow::Error>(programs)
     };
     let here = programs(&HOST)?;
-    let mut made = pack(&here, &toolchain, &release, args.image)?;
+    let mut made = pack(&here, &toolchain, &release, args.has_image())?;
     for target in OTHERS.iter().filter(|_| args.all) {
         let staged = stage::stage(&programs(target)?, &here, &toolchain, &release)?;
         made.push(tarball::pack(&staged, target, &release)?);

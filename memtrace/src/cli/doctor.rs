@@ -115,7 +115,7 @@ fn write_text(
         out,
         "`memtrace record` takes the {} backend: {}",
         plan.backend,
-        plan.reason()
+        plan.reason(facts)
     )
 }
 

@@ -35,6 +35,7 @@ mod writing;
 pub use output::say;
 pub use packaging::write_manual;
 pub use values::parse_size;
+pub use version::build_version;
 
 use crate::host::give_up_capabilities;
 use clap::{Parser, Subcommand};

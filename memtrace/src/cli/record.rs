@@ -21,8 +21,8 @@ use super::values::{
 #[cfg(target_os = "linux")]
 use crate::host::enter_cgroup_namespace_of_the_machine;
 use crate::host::{Backend, HostFacts, Person, ProbeChoice};
-use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target};
-use crate::report::{quoted, words};
+use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target, quoted};
+use crate::report::words;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
 };

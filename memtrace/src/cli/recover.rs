@@ -3,7 +3,8 @@
 use super::output::print;
 use super::progress::Progress;
 use super::recorded::local_dir;
-use crate::report::{quoted, visible};
+use crate::model::quoted;
+use crate::report::visible;
 use crate::store::{self, RecoverReport};
 use anyhow::Context;
 use std::fmt::Write;

@@ -30,6 +30,7 @@ mod trial;
 
 mod plan;
 mod probes;
+mod remedy;
 
 #[cfg(target_os = "linux")]
 pub(crate) use bpf_call::{bpf, bpf_fd};

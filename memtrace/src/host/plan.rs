@@ -2,6 +2,7 @@
 
 use super::facts::{HostFacts, Lockdown};
 use super::probes::{ProbeChoice, ProbeObstacle, ProbeWay};
+use super::remedy::record_as_root;
 use serde::Serialize;
 use std::fmt;
 
@@ -105,24 +106,19 @@ impl Obstacle {
         }
     }
 
-    /// What the person can do about it.
-    pub fn remedy(self) -> &'static str {
-        match self {
+    /// What the person can do about it on this host.
+    pub fn remedy(self, facts: &HostFacts) -> String {
+        let remedy = match self {
             Self::NotLinux => "there is none",
             Self::NoBtf => "boot a kernel built with CONFIG_DEBUG_INFO_BTF",
-            Self::NoCapability => "run memtrace with sudo",
+            Self::NoCapability => return record_as_root(facts),
             Self::PidNamespace => "run memtrace on the host, or in a container with hostPID",
             Self::UserNamespace => {
                 "run memtrace on the host, or in a container without its own user namespace"
             }
             Self::Lockdown => "boot without lockdown=confidentiality",
-        }
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.reason(), self.remedy())
+        };
+        remedy.to_owned()
     }
 }
 
@@ -149,15 +145,17 @@ pub struct Plan {
 }
 
 /// What was asked for by name can't be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// A backend.
-    #[error("the {backend} backend can't be used: {}; {}", .obstacle.reason(), .obstacle.remedy())]
+    #[error("the {backend} backend can't be used: {}; {remedy}", .obstacle.reason())]
     Backend {
         /// The backend.
         backend: Backend,
         /// What stands against it.
         obstacle: Obstacle,
+        /// What the person can do about it.
+        remedy: String,
     },
     /// A way to see mmap and brk.
     #[error("--probes {way} can't be had: {}; {}", .obstacle.reason(), .obstacle.remedy())]
@@ -191,7 +189,13 @@ impl Plan {
         let mut passed_over = Vec::new();
         let backend = match asked {
             Some(backend) => match backend.obstacle(facts) {
-                Some(obstacle) => return Err(PlanError::Backend { backend, obstacle }),
+                Some(obstacle) => {
+                    return Err(PlanError::Backend {
+                        backend,
+                        obstacle,
+                        remedy: obstacle.remedy(facts),
+                    });
+                }
                 None => backend,
             },
             None => Self::best(facts, &mut passed_over),
@@ -219,12 +223,16 @@ impl Plan {
         Backend::Sysinfo
     }
 
-    /// One line for the person: what was taken and why nothing better.
-    pub fn reason(&self) -> String {
+    /// One line for the person: what was taken and why nothing better on this host.
+    pub fn reason(&self, facts: &HostFacts) -> String {
         match self.passed_over.first() {
             _ if !self.may_fall_back => "asked for by name".to_owned(),
             None => "the best there is".to_owned(),
-            Some((better, obstacle)) => format!("{better} is not available: {obstacle}"),
+            Some((better, obstacle)) => format!(
+                "{better} is not available: {} ({})",
+                obstacle.reason(),
+                obstacle.remedy(facts)
+            ),
         }
     }
 }
@@ -409,12 +417,30 @@ mod tests {
             let plan = plan(&facts, None).unwrap();
             assert_eq!(plan.backend, Backend::Procfs);
             assert_eq!(plan.passed_over, [(Backend::Bpf, obstacle)]);
-            assert!(
-                plan.reason().contains(obstacle.remedy()),
-                "{}",
-                plan.reason()
-            );
+            let reason = plan.reason(&facts);
+            assert!(reason.contains(&obstacle.remedy(&facts)), "{reason}");
         }
+    }
+
+    #[test]
+    fn who_lacks_the_rights_is_told_the_command_that_has_them() {
+        let facts = HostFacts {
+            euid: Some(1000),
+            capabilities: Some(Capabilities::default()),
+            program: Some("/venv/bin/memtrace".to_owned()),
+            ..capable_linux()
+        };
+        let command = "run `sudo /venv/bin/memtrace record …`";
+        assert_eq!(
+            plan(&facts, None).unwrap().reason(&facts),
+            format!("bpf is not available: CAP_BPF and CAP_PERFMON are missing ({command})")
+        );
+        assert_eq!(
+            plan(&facts, Some(Backend::Bpf)).unwrap_err().to_string(),
+            format!(
+                "the bpf backend can't be used: CAP_BPF and CAP_PERFMON are missing; {command}"
+            )
+        );
     }
 
     #[test]
@@ -425,6 +451,7 @@ mod tests {
         let expected = PlanError::Backend {
             backend: Backend::Bpf,
             obstacle: Obstacle::NoBtf,
+            remedy: Obstacle::NoBtf.remedy(&facts),
         };
         assert_eq!(error, expected);
     }

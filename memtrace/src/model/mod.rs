@@ -23,6 +23,7 @@ mod question;
 mod roles;
 mod run;
 mod secrets;
+mod shell;
 mod table;
 pub mod tables;
 mod units;
@@ -57,6 +58,7 @@ pub use run::{
     Target,
 };
 pub use secrets::{masked, masked_arguments, masked_json};
+pub(crate) use shell::quoted;
 pub use table::{Column, Row, Table};
 pub use tables::{
     CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, FINDINGS, Fate,

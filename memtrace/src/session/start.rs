@@ -262,7 +262,7 @@ pub(super) fn start(
     let mut backend = plan.backend;
     let mut reason = match options.is_gpu_only {
         true => "enough to name who holds memory of GPUs".to_owned(),
-        false => plan.reason(),
+        false => plan.reason(facts),
     };
     loop {
         let request = Request {

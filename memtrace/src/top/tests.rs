@@ -168,6 +168,14 @@ fn every_view_fits_80_columns() {
 }
 
 #[test]
+fn the_page_on_top_shows_a_screen_of_today() {
+    let snapshot = include_str!("snapshots/memtrace__top__tests__tree_of_trainer_with_vllm.snap");
+    let screen = snapshot.rsplit("---\n").next().unwrap();
+    let page = include_str!("../../../docs/top.md");
+    assert!(page.contains(screen), "the page does not show:\n{screen}");
+}
+
+#[test]
 fn every_run_is_shown_in_every_view_at_every_size() {
     for (name, run, _) in RUNS {
         let run = Run::of(run()).until(900.0);

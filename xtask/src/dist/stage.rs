@@ -11,6 +11,12 @@ use std::process::Command;
 /// As memtrace/Cargo.toml has it.
 const MAINTAINER: &str = "memtrace developers <memtrace@users.noreply.github.com>";
 
+/// Pages, with what links on them lead to, and the macros that the README reads into DuckDB; all lie beside
+/// the README as in the checkout.
+const PAGES: &[&str] = &["docs", "python/README.md", "python/src/memtrace/duckdb.sql"];
+/// What makes a site of them.
+const OF_THE_SITE: &[&str] = &["docs/SUMMARY.md", "docs/book.css", "docs/book.toml"];
+
 /// Where completions of each shell belong.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "share/bash-completion/completions/memtrace"),
@@ -41,11 +47,12 @@ pub(super) fn stage(
         write(&dir.join(path), script)?;
     }
     let doc = dir.join("share/doc/memtrace");
-    for file in ["README.md", "CHANGELOG.md", "LICENSE"] {
-        let from = sh::root().join(file);
+    for file in documentation()? {
+        let from = sh::root().join(&file);
         let text =
             std::fs::read(&from).with_context(|| format!("failed to read {}", from.display()))?;
-        write(&doc.join(file), text)?;
+        write(&doc.join(&file), text)?;
+        std::fs::set_permissions(doc.join(&file), from.metadata()?.permissions())?;
     }
     write(
         &release.dir.join("debian-changelog"),
@@ -53,6 +60,25 @@ pub(super) fn stage(
     )?;
     bill::write(&doc, programs.target(), toolchain, release)?;
     Ok(dir)
+}
+
+/// The files that are read, by their paths in the checkout.
+fn documentation() -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> = ["README.md", "CHANGELOG.md", "LICENSE"]
+        .map(PathBuf::from)
+        .into();
+    let mut pending: Vec<PathBuf> = PAGES.iter().map(PathBuf::from).collect();
+    while let Some(path) = pending.pop() {
+        let full = sh::root().join(&path);
+        if full.is_dir() {
+            for entry in std::fs::read_dir(&full)? {
+                pending.push(path.join(entry?.file_name()));
+            }
+        } else if !OF_THE_SITE.iter().any(|file| Path::new(file) == path) {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 /// The pages of memtrace, and those of the commands that memtrace-remote does for it.
@@ -91,4 +117,37 @@ fn debian_changelog(release: &Release) -> Result<String> {
         release.version,
         date.trim()
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of "Work on it" lead into a checkout, which such work needs.
+    #[test]
+    fn links_of_the_readme_and_of_the_pages_lead_to_files_that_packages_carry() -> Result<()> {
+        let files = documentation()?;
+        let pages = files.iter().filter(|file| {
+            let is_page = file.extension().is_some_and(|end| end == "md");
+            is_page && !file.starts_with("python")
+        });
+        let mut count = 0;
+        for page in pages {
+            let text = std::fs::read_to_string(sh::root().join(page))?;
+            let read = text.split("\n## Work on it\n").next().unwrap_or(&text);
+            let links = read
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next());
+            for link in links.filter(|link| !link.contains("://")) {
+                let file = link.split('#').next().unwrap_or(link);
+                let target = page.with_file_name(file);
+                let is_carried = files.iter().any(|file| file.starts_with(&target));
+                assert!(file.is_empty() || is_carried, "{}: {link}", page.display());
+                count += 1;
+            }
+        }
+        assert!(count > 100, "{count} links");
+        Ok(())
+    }
 }

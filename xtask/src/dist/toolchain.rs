@@ -43,7 +43,7 @@ impl Toolchain {
     pub(super) fn install(&self, wanted: &super::Args) -> Result<()> {
         let lists = [
             (true, DEBIAN),
-            (wanted.image, DEBIAN_FOR_IMAGES),
+            (wanted.has_image(), DEBIAN_FOR_IMAGES),
             (wanted.all, DEBIAN_FOR_OTHERS),
             (wanted.is_tried, DEBIAN_FOR_TRIALS),
             (wanted.is_tried && wanted.all, DEBIAN_FOR_TRIALS_OF_OTHERS),

@@ -99,7 +99,19 @@ pub(super) fn pack_source(toolchain: &Toolchain, release: &Release) -> Result<Pa
     packed
         .metadata()
         .with_context(|| format!("{} was not made", packed.display()))?;
+    let listed = sh::capture(Command::new("tar").arg("-tzf").arg(&packed))?;
+    let licence = format!("{NAME}-{}/LICENSE", release.version);
+    check_licence(&listed, &licence, &packed)?;
     Ok(packed)
+}
+
+/// In the folders of Python's packages the licence is a link to that of the checkout; what packs them
+/// finds it by its name.
+fn check_licence(listed: &str, licence: &str, packed: &Path) -> Result<()> {
+    if !listed.contains(licence) {
+        bail!("{} has no {licence}", packed.display());
+    }
+    Ok(())
 }
 
 /// The package for Python programs.
@@ -124,5 +136,11 @@ pub(super) fn pack_python(toolchain: &Toolchain, release: &Release) -> Result<Pa
         .context("no package for Python was made")??;
     let packed = release.dir.join(made.file_name());
     std::fs::copy(made.path(), &packed)?;
+    let listed = sh::capture(
+        Command::new(toolchain.python())
+            .args(["-m", "zipfile", "-l"])
+            .arg(&packed),
+    )?;
+    check_licence(&listed, ".dist-info/licenses/LICENSE", &packed)?;
     Ok(packed)
 }

@@ -4,9 +4,9 @@
 use super::part::Place;
 use super::run::{ChainLink, HostLine, HostStatus, Measure, Outlier, RunReport, WallTime};
 use crate::model::label::labels;
-use crate::model::{Bytes, DurationNs, Label};
+use crate::model::{Bytes, DurationNs, Label, quoted};
+use crate::report::shorten;
 use crate::report::words::{self, bytes, count, counted, duration};
-use crate::report::{quoted, shorten};
 use schemars::JsonSchema;
 use serde::Serialize;
 

@@ -3,8 +3,8 @@
 use crate::analyze::section::{MORE_IN_JSON, Mode, Section, View};
 use crate::analyze::{Analysis, Loss};
 use crate::model::tables::{DiagKind, Severity};
-use crate::model::{Instant, RunState};
-use crate::report::{Block, Chapter, Tone, quoted, words};
+use crate::model::{Instant, RunState, quoted};
+use crate::report::{Block, Chapter, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 

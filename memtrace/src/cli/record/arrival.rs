@@ -4,7 +4,7 @@
 use super::many_hosts::Placed;
 use super::pusher::Pusher;
 use crate::cli::output::say;
-use crate::report::quoted;
+use crate::model::quoted;
 use crate::session::Outcome;
 use crate::store::remove_recording;
 

@@ -4,7 +4,7 @@
 use super::afterwards;
 use crate::cli::output::say;
 use crate::host::Person;
-use crate::report::quoted;
+use crate::model::quoted;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

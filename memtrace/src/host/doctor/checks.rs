@@ -3,6 +3,7 @@
 //! A check fails only where nothing can be recorded; polling /proc needs no privilege, so
 //! whatever stands against BPF is a warning.
 
+use super::super::remedy::{CONFINED_ROOT, program, record_as_root_or_with, sudo_record};
 use super::Finding;
 use crate::host::{Capability, CgroupVersion, HidePid, HostFacts, Lockdown, NvmlSurvey, ProbeWay};
 
@@ -45,7 +46,7 @@ pub(super) fn proc(facts: &HostFacts) -> Finding {
         } else {
             Finding::warn(
                 format!("mounted with hidepid={how}: other users' processes are hidden"),
-                "run memtrace with sudo, or give it cap_sys_ptrace",
+                record_as_root_or_with("cap_sys_ptrace", facts),
             )
         }
     };
@@ -116,13 +117,10 @@ fn capabilities(wanted: &[Capability], facts: &HostFacts) -> Finding {
     }
 }
 
-/// For root without them something else took them away. For everyone else the one line
-/// that gives memtrace all it can use.
+/// The one line that gives memtrace all it can use.
 fn capability_remedy(facts: &HostFacts) -> String {
     if facts.euid == Some(0) {
-        return "this root is confined: grant it where it is started (docker run --cap-add, \
-                securityContext.capabilities, CapabilityBoundingSet=)"
-            .to_owned();
+        return CONFINED_ROOT.to_owned();
     }
     let all = FOR_BPF
         .iter()
@@ -132,13 +130,11 @@ fn capability_remedy(facts: &HostFacts) -> String {
     let names: Vec<String> = all
         .map(|capability| capability.name().to_lowercase())
         .collect();
-    let program = facts.program.as_ref().map_or_else(
-        || "\"$(command -v memtrace)\"".to_owned(),
-        |path| format!("'{path}'"),
-    );
     format!(
-        "sudo setcap {}+ep {program}, or sudo memtrace",
-        names.join(",")
+        "sudo setcap {}+ep {}, or {}",
+        names.join(","),
+        program(facts),
+        sudo_record(facts)
     )
 }
 
@@ -250,7 +246,10 @@ pub(super) fn kernel_log(facts: &HostFacts) -> Finding {
         Some(true) => Finding::pass("/dev/kmsg can be read"),
         _ => Finding::warn(
             with_cause("/dev/kmsg can't be read", "is_kmsg_readable", facts),
-            "run memtrace with sudo, or give it cap_syslog; in a container: --device /dev/kmsg",
+            format!(
+                "{}; in a container: --device /dev/kmsg",
+                record_as_root_or_with("cap_syslog", facts)
+            ),
         ),
     }
 }

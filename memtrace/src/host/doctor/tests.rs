@@ -151,7 +151,32 @@ fn the_remedy_for_capabilities_is_a_line_that_works() {
         .map(str::trim)
         .find(|line| line.starts_with("sudo setcap"))
         .unwrap();
-    assert_eq!(found.remedy.unwrap(), format!("{line}, or sudo memtrace"));
+    let program = r#""$(command -v memtrace)""#;
+    let sudo = format!("sudo {program} record …");
+    assert_eq!(found.remedy.unwrap(), format!("{line}, or {sudo}"));
+
+    facts.program = Some("/home/ada/my venv/bin/memtrace".to_owned());
+    let remedy = finding("capabilities for BPF", &facts).remedy.unwrap();
+    let path = "'/home/ada/my venv/bin/memtrace'";
+    let known = line.replace(program, path);
+    assert_eq!(remedy, format!("{known}, or sudo {path} record …"));
+}
+
+#[test]
+fn what_root_may_see_is_offered_by_the_command_that_runs_as_root() {
+    let facts = HostFacts {
+        euid: Some(1000),
+        program: Some("/venv/bin/memtrace".to_owned()),
+        capabilities: Some(Capabilities::default()),
+        hidepid: Some(HidePid::Invisible),
+        is_kmsg_readable: Some(false),
+        ..good_host()
+    };
+    for (check, capability) in [("proc", "cap_sys_ptrace"), ("kernel log", "cap_syslog")] {
+        let remedy = finding(check, &facts).remedy.unwrap();
+        let expected = format!("run `sudo /venv/bin/memtrace record …`, or give it {capability}");
+        assert!(remedy.starts_with(&expected), "{remedy}");
+    }
 }
 
 #[test]
@@ -187,6 +212,15 @@ fn what_starts_memtrace_for_you_gives_it_the_capabilities_of_the_page() {
     assert_eq!(pod.matches("add:").count(), 1);
     assert_eq!(pod.matches("drop: [ALL]").count(), 2);
     assert!(!pod.contains("privileged: true"));
+
+    // Everybody may run a file that has them: it gets none that allows more than observing.
+    let mut for_files = on_page;
+    assert!(for_files.remove("SYS_ADMIN"));
+    let line = page.lines().find(|line| line.contains("sudo setcap"));
+    let postinst = include_str!("../../../../xtask/dist/deb/postinst");
+    for text in [line.unwrap(), postinst] {
+        assert_eq!(words(&text.to_uppercase(), "CAP_"), for_files, "{text}");
+    }
 }
 
 #[test]
