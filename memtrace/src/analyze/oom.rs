@@ -36,6 +36,9 @@ use std::sync::Arc;
 /// they tell the same story.
 const MAX_KILLS_EXAMINED: usize = 16;
 
+/// A victim that ended no longer than this before its kill is told was killed by it.
+const TOLD_LATE_NS: i64 = 1_000_000_000;
+
 /// One kill.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OomFinding {
@@ -55,8 +58,9 @@ pub struct OomFinding {
     /// Whether it concerns others only: neither victim nor trigger is recorded, and so is the cgroup
     /// whose limit was hit. A machine out of memory concerns everyone.
     pub is_elsewhere: bool,
-    /// Who held the memory, with the 20 largest holders; `None` beyond 16 kills, of which those
-    /// with a recorded victim or trigger are the first.
+    /// Who held the memory, with the 20 largest holders, the victim among them also where it ended
+    /// before the kill was told; `None` beyond 16 kills, of which those with a recorded victim or
+    /// trigger are the first.
     #[serde(rename = "held")]
     pub holders: Option<Composition>,
     /// What led to it; `None` where `held` is.
@@ -157,6 +161,13 @@ pub struct GrownKind {
     pub grown_bytes: Bytes,
 }
 
+impl OomFinding {
+    /// The instant of which it is told who held the memory: the victim held its own then.
+    pub fn examined(&self) -> Instant {
+        self.holders.as_ref().map_or(self.at, |holders| holders.at)
+    }
+}
+
 impl PostMortem {
     /// Who grew most in the window that is told; `None` when nobody did.
     pub fn culprit(&self) -> Option<(&Grower, Bytes)> {
@@ -184,9 +195,21 @@ pub(super) fn read<S: RowSource>(source: &S) -> Result<Vec<OomRow>, S::Error> {
     Ok(rows)
 }
 
+/// The instant of which it is asked who held the memory: the kill, or the last moment of a victim
+/// that ended first. The kernel sends the signal before it tells of the kill.
+pub(super) fn examined_at(row: &OomRow, victim: Option<&Process>) -> BootNs {
+    let end = victim.and_then(Process::exit_boot_ns);
+    let end = end.filter(|end| (0..=TOLD_LATE_NS).contains(&(row.boot_ns - *end).0));
+    end.map_or(row.boot_ns, |end| BootNs(end.0 - 1))
+}
+
 /// The instants at which the state of the tree is wanted.
-pub(super) fn instants(rows: &[OomRow]) -> impl Iterator<Item = BootNs> + '_ {
-    rows.iter().take(MAX_KILLS_EXAMINED).map(|row| row.boot_ns)
+pub(super) fn instants(rows: &[OomRow], table: &ProcessTable) -> impl Iterator<Item = BootNs> {
+    let examined = rows.iter().take(MAX_KILLS_EXAMINED);
+    examined.map(|row| {
+        let victim = row.victim_upid.and_then(|upid| table.find(upid));
+        examined_at(row, victim.map(|victim| &table.processes[victim]))
+    })
 }
 
 /// Puts names, the state of the tree and what led to it to the kills. `states` are those at
@@ -206,7 +229,8 @@ pub(super) fn explain<S: RowSource>(
     let findings = rows.into_iter().map(|row| {
         let victim = row.victim_upid.and_then(|upid| table.find(upid));
         let trigger = row.trigger_upid.and_then(|upid| table.find(upid));
-        let holders = states.iter().find(|state| state.at.boot_ns == row.boot_ns);
+        let examined = examined_at(&row, victim.map(|victim| &table.processes[victim]));
+        let holders = states.iter().find(|state| state.at.boot_ns == examined);
         let around = holders.zip(around.next());
         let post_mortem = around.map(|(holders, (around, objects))| {
             let read = Read {
@@ -264,7 +288,7 @@ impl Read<'_> {
         let recorder = self.recorder(row);
         let anon = |kinds: &kinds::Account| Some(kinds.anon_of_recorded()? - recorder);
         let now = State {
-            boot_ns: row.boot_ns,
+            boot_ns: self.holders.at.boot_ns,
             composition: self.holders,
             anon: anon(&known).filter(|_| row.memcg.is_some()),
         };

@@ -1,9 +1,10 @@
 //! Kills whose culprit is known.
 
 use crate::analyze::golden::{RUNS, Script, boot, upid, wall};
-use crate::analyze::{Analysis, HeldKind, OomFinding};
+use crate::analyze::{Analysis, HeldKind, OomFinding, Report};
 use crate::model::tables::{MappingKind, OomRow, OrphanedShmRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Tgid};
+use crate::report::{FORMATS, Style};
 
 const POD: &str = "/pod";
 const LIMIT: Bytes = Bytes(4 << 30);
@@ -52,10 +53,13 @@ fn the_culprit_is_who_grew_and_not_who_was_killed_or_held_most() {
 #[test]
 fn a_victim_that_ended_before_its_kill_is_told_is_among_those_who_held_memory() {
     let mut run = run(120.0);
+    run.cgroup(99.0, POD, [3.0, 2.5, 0.125], Some(LIMIT));
     run.oom(3, 1, 100.0, POD, LIMIT);
     run.edit(3, |process| process.exit_boot_ns = Some(boot(99.999)));
-    let analysis = run.analyzed(None);
-    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let report = run.reported(None, None);
+    let analysis = &report.analysis;
+    let kill = only(analysis);
+    let found = kill.post_mortem.as_ref().expect("a post-mortem");
     let held = |name: &str| {
         let mut holders = found.holders.iter();
         holders.find_map(|holder| {
@@ -66,6 +70,64 @@ fn a_victim_that_ended_before_its_kill_is_told_is_among_those_who_held_memory() 
         })
     };
     assert_eq!([held("serve"), held("victim")], [Some(2_000), Some(500)]);
+    let state = kill.holders.as_ref().expect("the state");
+    let of_victim = state.holders.iter();
+    let mut of_victim = of_victim.filter(|holder| Some(holder.process) == kill.victim);
+    let anon = of_victim.next().and_then(|holder| holder.amounts.anon());
+    assert_eq!(anon, Some(Bytes(500 << 20)));
+    // The log is of that instant, and no reading before it.
+    let group = state.cgroups.first().expect("the group");
+    let read = (group.row.current_bytes, group.age_ns);
+    assert_eq!(read, (Some(LIMIT), DurationNs(0)));
+    assert_eq!(rss_at_oom(&report), Some(Bytes(510 << 20)));
+    // Both hints lead to an instant at which it still held that.
+    assert_eq!(hints(&report), ["+99.998s", "+99.998s"]);
+}
+
+/// What the table of processes says that the victim held when it was killed.
+fn rss_at_oom(report: &Report) -> Option<Bytes> {
+    let style = Style {
+        section: Some("processes"),
+        ..Style::default()
+    };
+    let csv = written("csv", report, &style);
+    let mut lines = csv.lines().map(|line| line.split(','));
+    let mut names = lines.next()?;
+    let place = names.position(|name| name == "rss_at_oom_bytes")?;
+    let mut victim = lines.find(|fields| fields.clone().any(|field| field == "victim"))?;
+    victim.nth(place)?.parse().ok().map(Bytes)
+}
+
+/// The instants that the report leads to.
+fn hints(report: &Report) -> Vec<String> {
+    let told = written("text", report, &Style::default());
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let hints = words.windows(2).filter(|pair| pair[0] == "--at");
+    let hints = hints.map(|pair| pair[1].trim_end_matches(['`', '.']).to_owned());
+    hints.collect()
+}
+
+#[test]
+fn the_report_leads_to_an_instant_that_is_not_after_the_kill() {
+    let killed = || {
+        let mut run = run(120.0);
+        run.oom(3, 1, 100.0677, POD, LIMIT);
+        run.edit(3, |process| process.exit_boot_ns = Some(boot(100.068)));
+        run
+    };
+    let hints = hints(&killed().reported(None, None));
+    assert_eq!(hints, ["+100.067s", "+100.067s"]);
+    let state = killed().analyzed(Some(&hints[0])).at.expect("a state");
+    assert_eq!(state.holders.len(), 3);
+}
+
+fn written(format: &str, report: &Report, style: &Style) -> String {
+    let mut formats = FORMATS.iter();
+    let format = formats.find(|one| one.name() == format).expect("a format");
+    let mut out = Vec::new();
+    let written = format.write(&mut report.clone(), style, &mut out);
+    written.expect("a Vec can be written to");
+    String::from_utf8(out).expect("a report is UTF-8")
 }
 
 #[test]

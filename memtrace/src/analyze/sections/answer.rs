@@ -4,6 +4,7 @@
 
 use super::abnormal_endings::AbnormalEndings;
 use super::{growth, layout, missing, oom_kills, peak, steps};
+use crate::analyze::moment::offset;
 use crate::analyze::shares::Share;
 use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, together};
 use crate::model::label::labels;
@@ -107,7 +108,7 @@ pub(in crate::analyze) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
 /// Who was killed, or crashed, and the instant that shows what led to it.
 fn violence(analysis: &Analysis) -> Option<(String, Option<Instant>)> {
     if let Some((told, kill)) = oom_kills::in_short(analysis) {
-        return Some((told, Some(kill.at)));
+        return Some((told, Some(kill.examined())));
     }
     let (told, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
     Some((told, who.and_then(|who| before_end(analysis, who))))
@@ -411,12 +412,6 @@ fn next(analysis: &Analysis, violent: Option<Instant>) -> (&'static str, String)
         true => ("what each phase cost:", "--phases".to_owned()),
         false => ("who held what at the peak:", "--at peak".to_owned()),
     }
-}
-
-/// `+92.461s`: to the millisecond, and not later.
-fn offset(at: Instant) -> String {
-    let millis = at.offset_ns.0.max(0) / 1_000_000;
-    format!("+{}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
 /// A name as `--phase` takes it: what a terminal does not show is any character there.

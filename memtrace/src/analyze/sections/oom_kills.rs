@@ -2,6 +2,7 @@
 //! was not.
 
 use super::layout;
+use crate::analyze::moment::offset;
 use crate::analyze::section::{MORE_IN_JSON, Section, View};
 use crate::analyze::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure, Who,
@@ -67,7 +68,7 @@ impl Section for OomKills {
                 }
                 kinds_table(&mut section, found);
                 section.tell(Tone::Plain, approach_line(found));
-                let offset = words::after(kill.at.offset_ns);
+                let offset = offset(kill.examined());
                 let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
                 section.quiet(told);
             }
