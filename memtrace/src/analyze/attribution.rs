@@ -239,7 +239,7 @@ pub struct Attribution {
     /// and in the residual.
     pub ending: Vec<EndingLine>,
     /// Shared objects, as far as they were looked at; `None` where there are some, and nothing is
-    /// known of any.
+    /// known of any, and where none is known and nobody was looked at.
     pub shared_bytes: Option<Bytes>,
     /// The same by object, each once, the largest first.
     #[serde(rename = "shared")]
@@ -251,8 +251,9 @@ pub struct Attribution {
     /// Shared memory of no such object, by the kernel's sum; a little below zero when the
     /// objects were read at another time.
     pub other_shared_bytes: Option<Bytes>,
-    /// Page cache of files that recorded processes use, as far as they were looked at.
-    pub files_bytes: Bytes,
+    /// Page cache of files that recorded processes use, as far as they were looked at; `None` where
+    /// none is known and nobody was looked at.
+    pub files_bytes: Option<Bytes>,
     /// The same by file, the largest first.
     pub files: Vec<CachedFile>,
     /// Page cache of all other files, by the kernel's sum; a little below zero when the files
@@ -272,6 +273,10 @@ pub struct Attribution {
     pub limit_bytes: Option<Bytes>,
     /// What the kernel could take back without swapping: page cache and reclaimable slab.
     pub reclaimable_bytes: Option<Bytes>,
+    /// Whether the mappings of any process in the scope were ever read, which tells its objects and
+    /// files.
+    #[serde(skip)]
+    pub is_looked_at: bool,
 }
 
 keys! {
@@ -359,10 +364,15 @@ impl Attribution {
         let is_known = self.unknown_process_count == 0 || !self.anon.is_empty();
         let anon = sum(&self.anon, |line| Some(line.bytes));
         self.anonymous_bytes = is_known.then_some(anon);
-        let is_known = self.unknown_object_count == 0 || !self.objects.is_empty();
+        let beside = &self.elsewhere;
+        let is_known = self.unknown_object_count == 0
+            && (self.is_looked_at || !beside.objects.is_empty())
+            || !self.objects.is_empty();
         let objects = sum(&self.objects, SharedObject::in_memory);
         self.shared_bytes = is_known.then_some(objects);
-        self.files_bytes = sum(&self.files, |file| file.cached_bytes);
+        let is_known = self.is_looked_at || !self.files.is_empty() || !beside.files.is_empty();
+        let files = sum(&self.files, |file| file.cached_bytes);
+        self.files_bytes = is_known.then_some(files);
         let ages = self.anon.iter().filter_map(|line| line.age_ns);
         self.oldest_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
     }
@@ -389,7 +399,7 @@ impl Attribution {
             self.recorder_bytes,
             self.shared_bytes,
             self.other_shared_bytes,
-            Some(self.files_bytes),
+            self.files_bytes,
             self.other_files_bytes,
             self.kernel_bytes,
         ];

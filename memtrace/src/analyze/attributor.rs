@@ -141,7 +141,7 @@ impl<'a> Attributor<'a> {
         attribution.other_process_count = row.other_process_count;
         let objects = attribution.shared_bytes.unwrap_or_default();
         attribution.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = attribution.files_bytes;
+        let named = attribution.files_bytes.unwrap_or_default();
         let cache = row.file_bytes.zip(row.shmem_bytes);
         attribution.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
         attribution.kernel = kernel_of_cgroup(group);
@@ -199,7 +199,7 @@ impl<'a> Attributor<'a> {
         }
         let objects = attribution.shared_bytes.unwrap_or_default();
         attribution.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = attribution.files_bytes;
+        let named = attribution.files_bytes.unwrap_or_default();
         let cache = row.page_cache_bytes();
         attribution.other_files_bytes = cache.map(|cache| cache - named);
         let slab = row.slab_reclaimable_bytes.zip(row.slab_unreclaimable_bytes);
@@ -221,11 +221,13 @@ impl<'a> Attributor<'a> {
     fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Attribution {
         let mut anon = Vec::new();
         let mut unknown_process_count = 0;
+        let mut is_looked_at = false;
         for (process, amounts) in self.holders.iter() {
             let upid = self.known.processes[*process].upid;
             if !is_inside(Some(upid)) && scope != Scope::Node {
                 continue;
             }
+            is_looked_at |= self.readings.pss.contains_key(&upid);
             match self.anon_line(*process, amounts) {
                 Some(line) => anon.push(line),
                 None => unknown_process_count += 1,
@@ -280,7 +282,7 @@ impl<'a> Attributor<'a> {
             objects,
             huge_objects,
             other_shared_bytes: None,
-            files_bytes: Bytes(0),
+            files_bytes: None,
             files,
             other_files_bytes: None,
             elsewhere: Elsewhere::default(),
@@ -289,6 +291,7 @@ impl<'a> Attributor<'a> {
             residual_bytes: None,
             limit_bytes: None,
             reclaimable_bytes: None,
+            is_looked_at,
         };
         attribution.add_up();
         attribution

@@ -99,7 +99,7 @@ fn objects_of_huge_pages_stand_beside_the_books() {
                 .filter_map(SharedObject::in_memory)
                 .sum()
             + attribution.other_shared_bytes.unwrap()
-            + attribution.files_bytes
+            + attribution.files_bytes.unwrap_or_default()
             + attribution.other_files_bytes.unwrap()
             + attribution.kernel_bytes.unwrap_or_default()
             + attribution.residual_bytes.unwrap();
@@ -199,6 +199,25 @@ fn without_close_readings_a_ledger_has_what_each_holds_at_most() {
     assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)));
     let known: Vec<Basis> = ledger.anon.iter().map(|line| line.basis).collect();
     assert_eq!(known, [Basis::UpperBound]);
+}
+
+#[test]
+fn objects_and_files_of_those_whom_nobody_looked_at_are_unknown() {
+    let mut run = Script::command(&["x"], 20.0);
+    run.process(500, None, 0.0, "x");
+    run.edit(500, |row| row.cgroup = Some(PATH.into()));
+    run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
+    run.cgroup(9.0, PATH, [1.625, 1.0, 0.25], None);
+    let told = |run: &Script| {
+        let ledger = of_group(run.clone(), "+9s");
+        let others = [ledger.other_shared_bytes, ledger.other_files_bytes];
+        assert_eq!(others, [Some(gib(0.25)); 2]);
+        assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
+        [ledger.shared_bytes, ledger.files_bytes]
+    };
+    assert_eq!(told(&run), [None; 2]);
+    run.pss(500, 6.0, [1024.0, 1024.0], true);
+    assert_eq!(told(&run), [Some(Bytes(0)); 2]);
 }
 
 #[test]
