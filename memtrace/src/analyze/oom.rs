@@ -148,7 +148,7 @@ pub struct LimitHolder {
     /// Who.
     #[serde(flatten)]
     pub who: Bundle,
-    /// What they held that the kernel could not simply drop.
+    /// What they held that the kernel could not simply drop, with their part of shared memory.
     pub bytes: Bytes,
 }
 
@@ -291,6 +291,7 @@ impl Read<'_> {
             boot_ns: self.holders.at.boot_ns,
             composition: self.holders,
             anon: anon(&known).filter(|_| row.memcg.is_some()),
+            shared: known.shared(),
         };
         let before = self.before(row, anon);
         let (before, starts) = match &before {
@@ -370,6 +371,7 @@ impl Read<'_> {
                 boot_ns: *start,
                 composition: earlier.find(|state| state.at.boot_ns == *start)?,
                 anon: kinds.as_ref().and_then(&anon),
+                shared: kinds.as_ref().and_then(kinds::Account::shared),
             })
         });
         states.collect()

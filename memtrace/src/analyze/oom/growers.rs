@@ -5,6 +5,10 @@
 //! would be seen nowhere. What a process has alone is at least what it has beyond its parent's
 //! memory at the fork. How much of the rest became copies is the same for all, and is told by the
 //! kernel's own account of the group: its anonymous memory, less what everybody has alone.
+//!
+//! Shared memory counts in the RSS of everyone who maps it, too. Of what they held each has its part
+//! of the objects that it maps; where those are not known, what the kernel says is shared in the
+//! group is divided by RSS.
 
 use crate::analyze::Amounts;
 use crate::analyze::composition::Composition;
@@ -31,11 +35,15 @@ pub struct Grower {
     #[serde(skip)]
     pub shape: Arc<str>,
     /// What they held at the kill that the kernel could not simply drop: anonymous memory of
-    /// all, each page once, and the largest shared part of any one.
+    /// all, each page once, and their part of shared memory.
     pub bytes: Bytes,
-    /// By how much that grew in each window, the shortest first; `None` where it is not known
-    /// what they held before.
+    /// By how much their anonymous memory, and the largest shared part of any one, grew in each
+    /// window, the shortest first; `None` where it is not known what they held before. What several
+    /// lines share counts in each.
     pub grown_bytes: Vec<Option<Bytes>>,
+    /// What of that is shared memory.
+    #[serde(skip)]
+    pub grown_shared_bytes: Vec<Option<Bytes>>,
     /// What of that are copies of pages that they had shared with their parent since the fork.
     pub copied_bytes: Vec<Option<Bytes>>,
 }
@@ -61,6 +69,8 @@ pub(super) struct State<'a> {
     pub(super) composition: &'a Composition,
     /// Anonymous memory of those who live under the limit, by the kernel's account.
     pub(super) anon: Option<Bytes>,
+    /// Shared memory, by the same account.
+    pub(super) shared: Option<Bytes>,
 }
 
 /// What of a process's memory the kernel can't simply drop: mapped files it can.
@@ -127,9 +137,34 @@ impl Held {
     }
 }
 
+/// The part of each in what they share: in the objects that it maps, or where none of those is known
+/// in the rest of what the kernel says is shared, by RSS. There is as much as the largest of any one.
+fn shared_parts(own: &HashMap<usize, Own>, state: &State<'_>) -> HashMap<usize, i64> {
+    let shares = state.composition.shares.iter().flatten();
+    let known = shares.filter_map(|share| Some((share.process, share.shmem_bytes?.0)));
+    let mut parts: HashMap<usize, i64> =
+        known.filter(|(place, _)| own.contains_key(place)).collect();
+    let others = own.iter().filter(|(place, _)| !parts.contains_key(place));
+    let others: Vec<(usize, i64)> = others.map(|(place, own)| (*place, own.shared)).collect();
+    let sum: i64 = others.iter().map(|(_, shared)| shared).sum();
+    let largest = others.iter().map(|(_, shared)| *shared).max().unwrap_or(0);
+    let rest = state
+        .shared
+        .map_or(0, |all| all.0 - parts.values().sum::<i64>());
+    let part = rest.max(largest).min(sum) as f64 / sum.max(1) as f64;
+    parts.extend(
+        others
+            .iter()
+            .map(|(place, shared)| (*place, (*shared as f64 * part) as i64)),
+    );
+    parts
+}
+
 /// What one process held at the kill and before: alone, copied, shared.
 struct One {
     process: usize,
+    /// Its part of what is shared, at the kill.
+    shared_part: i64,
     now: Parts,
     before: Vec<Option<Parts>>,
 }
@@ -181,6 +216,7 @@ pub(super) fn growers(
         now.own.insert(victim, own);
         now.account(at_kill.anon);
     }
+    let shared_parts = shared_parts(&now.own, at_kill);
     let copied_part = now.copied_part.unwrap_or(0.0);
     let before: Vec<(BootNs, Held)> = earlier
         .iter()
@@ -204,6 +240,7 @@ pub(super) fn growers(
         });
         let one = One {
             process: place,
+            shared_part: shared_parts.get(&place).copied().unwrap_or(0),
             now: Parts::of(*own, copied_part),
             before: before.collect(),
         };
@@ -251,7 +288,6 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
             })
         })
     };
-    let all = |parts: Parts| parts.alone + parts.copied + parts.shared;
     let now = sum(&|one| Some(one.now)).unwrap_or_default();
     let before = |window: usize| sum(&|one| one.before.get(window).copied().flatten());
     let members: Vec<usize> = group.iter().map(|one| one.process).collect();
@@ -260,11 +296,13 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
         let grown = (0..windows).map(|window| Some(Bytes(of(now) - of(before(window)?))));
         grown.collect()
     };
+    let shared: i64 = group.iter().map(|one| one.shared_part).sum();
     Grower {
         shape: first.map_or_else(|| Arc::from(""), |first| Arc::clone(&first.shape)),
         who: Bundle::of(processes, members),
-        bytes: Bytes(all(now)),
+        bytes: Bytes(now.alone + now.copied + shared),
         grown_bytes: since(|parts| parts.alone + parts.copied + parts.shared),
+        grown_shared_bytes: since(|parts| parts.shared),
         copied_bytes: since(|parts| parts.copied),
     }
 }

@@ -453,6 +453,63 @@ fn shared_memory_counts_once_in_those_who_grew_together() {
     );
 }
 
+/// Eight workers that map one object of 2 GiB in a group of 4 GiB, and a kill.
+fn sharers(is_object_known: bool) -> Report {
+    let mut run = Script::command(&["serve"], 120.0);
+    run.process(1, None, 0.0, "serve");
+    run.mem(1, 0.5, [200.0, 10.0, 0.0]);
+    for worker in 10..18 {
+        run.process(worker, Some(1), 50.0, "worker");
+        run.mem(worker, 51.0, [50.0, 10.0, 0.0]);
+        run.mem(worker, 95.0, [250.0, 10.0, 2_048.0]);
+    }
+    for tgid in [1].into_iter().chain(10..18) {
+        run.edit(tgid, |process| process.cgroup = Some(POD.into()));
+    }
+    if is_object_known {
+        let mappers = (10..18).map(|tgid| upid(Tgid(tgid)).0.to_string());
+        let mappers: Vec<String> = mappers.collect();
+        run.put(ShmObjectRow {
+            ts: wall(96.0),
+            boot_ns: boot(96.0),
+            device: "0:25".to_owned(),
+            inode: 1,
+            kind: Some(MappingKind::Tmpfs),
+            allocated_bytes: Some(Bytes(2 << 30)),
+            mapper_count: 8,
+            mappers: mappers.join(" "),
+            first_mapper_upid: Some(upid(Tgid(10))),
+            ..ShmObjectRow::default()
+        });
+    }
+    run.oom(10, 11, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_anon_bytes = Some(Bytes(2_200 << 20));
+            row.memcg_shmem_bytes = Some(Bytes(2 << 30));
+            row.memcg_file_bytes = Some(Bytes(2 << 30));
+        }
+    }
+    run.reported(None, None)
+}
+
+#[test]
+fn what_many_map_counts_once_in_what_they_held_and_in_what_they_grew_by() {
+    for is_object_known in [true, false] {
+        let report = sharers(is_object_known);
+        let found = only(&report.analysis).post_mortem.as_ref();
+        let found = found.expect("a post-mortem");
+        let held: i64 = found.holders.iter().map(|one| one.bytes.0 >> 20).sum();
+        assert!((4_230..=4_248).contains(&held), "{held} MiB");
+        let told = written("text", &report, &Style::default());
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let grown = "10 worker grew by 2.2 GiB in the 10s before, and 7 more like it by 1.4 GiB";
+        assert!(told.contains(grown), "{told}");
+        let shares = "· 6 more 2.7 GiB.";
+        assert!(told.contains(shares), "{told}");
+    }
+}
+
 #[test]
 fn a_process_that_was_found_late_has_unknown_growth() {
     let mut run = run(120.0);

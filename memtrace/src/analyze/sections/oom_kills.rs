@@ -201,16 +201,15 @@ fn growth(found: &PostMortem) -> Vec<String> {
         let grown_too = other.grown_bytes.get(told).copied().flatten();
         other.shape == grower.shape && grown_too.is_some_and(|too| too.0 * 2 >= grown.0)
     });
+    // What they share with the first is told of that one.
+    let of = |amounts: &[Option<Bytes>]| amounts.get(told).copied().flatten().unwrap_or_default();
+    let mut shared = of(&grower.grown_shared_bytes).max(Bytes(0));
     let (mut count, mut more) = (0, Bytes(0));
     for other in alike {
+        let shared_too = of(&other.grown_shared_bytes);
         count += other.who.process_count;
-        more = more
-            + other
-                .grown_bytes
-                .get(told)
-                .copied()
-                .flatten()
-                .unwrap_or_default();
+        more = more + of(&other.grown_bytes) - shared_too + (shared_too - shared).max(Bytes(0));
+        shared = shared.max(shared_too);
     }
     if count > 0 {
         let count = words::count(count);
