@@ -116,13 +116,14 @@ pub struct PostMortem {
     pub told: Option<usize>,
     /// The length of the window that is told, which led into the limit; `None` without any.
     pub told_window_ns: Option<DurationNs>,
-    /// Whether who grew most did so all at once, in the last second.
+    /// Whether the first of the growers grew all at once, in the last second.
     pub is_sudden: bool,
     /// A slower growth that went on beside it; `None` without one.
     pub leak: Option<Leak>,
     /// How many lines of growers there are; `growers` may hold fewer.
     pub grower_count: usize,
-    /// The 20 that grew most in the window that is told, of all that held memory under the limit.
+    /// The 20 that grew most in the window that is told, of all that held memory under the limit. The
+    /// one that was growing when the limit was met comes first, though others grew more before.
     pub growers: Vec<Grower>,
     /// The 20 that held most under the limit, the largest first.
     pub holders: Vec<LimitHolder>,
@@ -169,7 +170,7 @@ impl OomFinding {
 }
 
 impl PostMortem {
-    /// Who grew most in the window that is told; `None` when nobody did.
+    /// Who was growing when the limit was met, in the window that is told; `None` when nobody was.
     pub fn culprit(&self) -> Option<(&Grower, Bytes)> {
         let grower = self.growers.first()?;
         let grown = grower.grown(self.told?);
@@ -314,10 +315,15 @@ impl Read<'_> {
         let whole = whole.unwrap_or(Bytes(0));
         let told = growth::choose(&growers, &by_window, &windows, whole);
         if let Some(told) = &told {
+            let met = match told.winner {
+                Some((growth::Winner::Grower(place), _)) => Some(growers.remove(place)),
+                _ => None,
+            };
             growers.order_by_key(|grower| {
                 let grown = grower.grown_bytes.get(told.window).copied().flatten();
                 std::cmp::Reverse((grown, grower.bytes))
             });
+            growers.splice(0..0, met);
         }
         let window = told.map(|told| told.window);
         let grown_kind = told.and_then(|told| match told.winner? {

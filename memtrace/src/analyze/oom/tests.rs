@@ -221,9 +221,44 @@ fn who_was_growing_when_the_limit_was_met_is_named_and_not_who_grew_most_before(
     }
     run.oom(3, 1, 100.0, POD, LIMIT);
     let analysis = run.analyzed(None);
-    assert_eq!(culprit(&analysis), Some((2, 190, 10.0)));
+    assert_eq!(culprit(&analysis), Some((2, 806, 60.0)));
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(!found.is_sudden && found.leak.is_none(), "{found:?}");
+}
+
+#[test]
+fn who_had_stopped_is_not_named_where_another_went_on_until_the_kill() {
+    let mut run = run(120.0);
+    for tenth in 0..=40 {
+        let at = 90.0 + f64::from(tenth) / 10.0;
+        run.mem(1, at, [2_000.0 + f64::from(tenth) * 7.5, 100.0, 0.0]);
+    }
+    for tenth in 0..100 {
+        let at = 90.0 + f64::from(tenth) / 10.0;
+        run.mem(2, at, [100.0 + f64::from(tenth) * 2.0, 10.0, 0.0]);
+    }
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    let analysis = run.analyzed(None);
+    assert_eq!(culprit(&analysis), Some((2, 198, 10.0)));
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let grown = found.growers[1].grown_bytes[1];
+    assert_eq!(grown.map(|grown| grown.0 >> 20), Some(300), "still told");
+}
+
+#[test]
+fn who_was_growing_is_named_also_where_ten_seconds_of_it_are_little() {
+    let mut run = run(120.0);
+    // 512 GiB are in use, of which one percent comes in 17 s.
+    for second in 0..60 {
+        let at = 40.0 + f64::from(second);
+        run.mem(1, at, [200_000.0 + f64::from(second) * 300.0, 100.0, 0.0]);
+    }
+    for second in 0..36 {
+        let at = 40.0 + f64::from(second);
+        run.mem(2, at, [100_000.0 + f64::from(second) * 1_000.0, 10.0, 0.0]);
+    }
+    run.oom(3, 1, 100.0, POD, Bytes(512 << 30));
+    assert_eq!(culprit(&run.analyzed(None)), Some((1, 17_700, 60.0)));
 }
 
 /// A leak of 10 MiB a second for 90 s, and 900 MiB within the last 0.3 s by `spiker`.
