@@ -225,7 +225,7 @@ pub(super) fn explain<S: RowSource>(
     left: &[OrphanedShmObject],
 ) -> Result<Vec<OomFinding>, S::Error> {
     let around = kinds::read(source, &rows, windows)?;
-    let objects = objects::read(source, &rows, windows, left)?;
+    let objects = objects::read(source, &rows, windows, (clock.start(), left))?;
     let mut around = around.into_iter().zip(objects);
     let findings = rows.into_iter().map(|row| {
         let victim = row.victim_upid.and_then(|upid| table.find(upid));
@@ -330,8 +330,11 @@ impl Read<'_> {
             (growth::Winner::Kind(kind), grown_bytes) => Some(GrownKind { kind, grown_bytes }),
             (growth::Winner::Grower(_), _) => None,
         });
-        let shared = grown_kind.filter(|grown| grown.kind == HeldKind::Shared);
-        let shared = window.zip(shared.map(|grown| grown.grown_bytes));
+        let is_shared = grown_kind.is_some_and(|grown| grown.kind == HeldKind::Shared);
+        let shared = window.filter(|_| is_shared).and_then(|window| {
+            let mut lines = by_window.get(window)?.iter();
+            Some((window, lines.find(|line| line.kind == HeldKind::Shared)?))
+        });
         let holders = growers.iter().map(|grower| LimitHolder {
             who: grower.who.clone(),
             bytes: grower.bytes,
@@ -351,7 +354,7 @@ impl Read<'_> {
             is_sudden: told.is_some_and(|told| told.is_sudden),
             leak: told.and_then(|told| growth::leak(&growers, &told, &windows, whole)),
             grown_kind,
-            grown_object: shared.and_then(|grown| self.objects.grown_most(row, grown, table)),
+            grown_object: shared.and_then(|line| self.objects.grown_most(row, line, table)),
             kinds: kinds(window),
             windows,
             grower_count: growers.len(),

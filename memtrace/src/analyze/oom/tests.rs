@@ -402,6 +402,48 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     assert!(!object.is_mapped);
 }
 
+/// A recording that was attached 30 s before a kill by a file of 2 GiB, with a store that was large
+/// already. Which object grew, and by how many MiB.
+fn attached(store_listed_before: Option<f64>) -> (Option<String>, i64) {
+    let mut run = run(40.0);
+    run.cgroup(0.2, POD, [22.0, 1.5, 20.0], Some(LIMIT));
+    run.cgroup(13.0, POD, [24.0, 1.5, 22.0], Some(LIMIT));
+    run.oom(3, 2, 30.0, POD, Bytes(24 << 30));
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(22 << 30));
+            row.memcg_file_bytes = Some(Bytes(22 << 30));
+        }
+    }
+    let object = |inode: i64, at: f64, gib: i64, listed: Option<f64>| ShmObjectRow {
+        ts: wall(at),
+        boot_ns: boot(at),
+        device: "0:25".to_owned(),
+        inode,
+        kind: Some(MappingKind::Tmpfs),
+        name: Some(format!("/dev/shm/file{inode}")),
+        allocated_bytes: Some(Bytes(gib << 30)),
+        first_opener_upid: Some(upid(Tgid(2))),
+        unchanged_until_boot_ns: listed.map(boot),
+        ..ShmObjectRow::default()
+    };
+    run.put(object(1, 1.0, 20, store_listed_before));
+    run.put(object(2, 3.0, 0, Some(2.0)));
+    run.put(object(2, 12.0, 2, Some(3.0)));
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let object = found.grown_object.as_ref().expect("an object");
+    (object.name.clone(), object.grown_bytes.0 >> 20)
+}
+
+#[test]
+fn an_object_that_was_there_before_anybody_looked_did_not_grow_by_all_it_has() {
+    let grown = || (Some("/dev/shm/file2".to_owned()), 2_048);
+    assert_eq!(attached(None), grown());
+    // Nor by more than all shared memory of the group did.
+    assert_eq!(attached(Some(0.1)), grown());
+}
+
 #[test]
 fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
     let mut run = run(102.0);
