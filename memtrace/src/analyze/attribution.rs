@@ -27,7 +27,8 @@ labels! {
         /// Measured, and little has moved since.
         Measured = "measured",
         /// Measured at another time, and what RSS moved since then added; or never measured, but
-        /// others that were forked for the same purpose were.
+        /// others that were forked for the same purpose were. Nothing, of a copy that fork made and
+        /// exec is to replace: its pages are its parent's.
         Estimated = "estimated",
         /// Never measured: pages that others share count in full.
         UpperBound = "upper_bound" | "at most",

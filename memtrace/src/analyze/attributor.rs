@@ -343,8 +343,12 @@ impl<'a> Attributor<'a> {
 
     pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
         let now = amounts.anon()?;
-        let measured = self.readings.pss.get(&self.known.processes[process].upid);
         let at = self.boot_ns;
+        let until = self.known.processes[process].copy_until;
+        let is_copy = |at: BootNs| until.is_some_and(|until| at < until);
+        let measured = self.readings.pss.get(&self.known.processes[process].upid);
+        // What exec made has none of the pages that the copy had before it.
+        let measured = measured.filter(|row| is_copy(row.boot_ns) == is_copy(at));
         let (bytes, basis, boot_ns) = match measured {
             Some(row) => {
                 let is_shared = match row.is_anon_unshared {
@@ -363,6 +367,7 @@ impl<'a> Attributor<'a> {
                     let part = Bytes((given.0 as f64 * ratio) as i64);
                     (now - given + part, Basis::Estimated, None)
                 }
+                None if is_copy(at) => (Bytes(0), Basis::Estimated, None),
                 None => (now, Basis::UpperBound, None),
             },
         };

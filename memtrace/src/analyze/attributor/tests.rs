@@ -80,6 +80,32 @@ fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives
 }
 
 #[test]
+fn a_copy_that_exec_is_to_replace_adds_nothing_to_what_its_parent_holds() {
+    for is_read_after in [false, true] {
+        let mut run = alone();
+        run.process(501, Some(500), 5.0, "sleep 9");
+        run.edit(501, |row| row.cgroup = Some(PATH.into()));
+        let is_name = |record: &Record| matches!(record, Record::Title(row) if row.upid == crate::analyze::golden::upid(Tgid(501)));
+        run.rows.0.retain(|record| !is_name(record));
+        run.exec(501, 5.4, "sleep 9");
+        run.mem(501, 5.0, [1024.0, 0.0, 0.0]);
+        run.mem(501, 5.4, [4.0, 0.0, 0.0]);
+        if is_read_after {
+            run.pss(501, 6.0, [4.0, 4.0], true);
+        }
+        run.cgroup(5.2, PATH, [1.125, 1.0, 0.0], None);
+        run.cgroup(7.0, PATH, [1.129, 1.004, 0.0], None);
+        let held = |at: &str| {
+            let lines = of_group(run.clone(), at).anon;
+            let held: Vec<i64> = lines.iter().map(|line| line.bytes.0 >> 20).collect();
+            held
+        };
+        assert_eq!(held("+5.2s"), [1024, 0]);
+        assert_eq!(held("+7s"), [1024, 4]);
+    }
+}
+
+#[test]
 fn objects_of_huge_pages_stand_beside_the_books() {
     let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
     let state = run().analyzed(*at).at.expect("a state");
