@@ -731,6 +731,40 @@ fn the_sentence_about_a_leak_names_who_leaks_most() {
 }
 
 #[test]
+fn who_held_most_did_so_at_most_where_what_is_shared_since_a_fork_counts_in_each() {
+    let told = |inherited: f64, is_anyone_read: bool| {
+        let mut run = Script::command(&["a"], 30.0);
+        run.process(1, None, 0.0, "a");
+        run.mem(1, 0.5, [400.0, 1.0, 0.0]);
+        if is_anyone_read {
+            run.pss(1, 0.6, [400.0, 400.0], true);
+        }
+        for child in 2..6 {
+            run.process(child, Some(1), 1.0, "worker");
+            run.inherits(child, inherited);
+            run.mem(child, 2.0, [512.0, 1.0, 0.0]);
+        }
+        let lines = answer::lines(&run.reported(None, None).analysis);
+        let mut held = lines
+            .iter()
+            .filter(|line| line.about.as_str() == "most_held");
+        held.next().expect("the peak").text.clone()
+    };
+    let at_most = "at most 512 MiB each";
+    assert!(told(400.0, true).contains(at_most), "{}", told(400.0, true));
+    assert!(
+        told(400.0, false).contains(at_most),
+        "{}",
+        told(400.0, false)
+    );
+    assert!(
+        told(0.0, false).contains("some 512 MiB each"),
+        "{}",
+        told(0.0, false)
+    );
+}
+
+#[test]
 fn without_marks_there_is_no_word_of_phases_unless_asked() {
     let reported = with_phase("trainer_with_vllm", None);
     let told = |style: Style| written(FORMATS[0], &reported, &style);
