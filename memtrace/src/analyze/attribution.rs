@@ -272,7 +272,8 @@ pub struct Attribution {
     pub residual_bytes: Option<Bytes>,
     /// The lowest limit that holds here.
     pub limit_bytes: Option<Bytes>,
-    /// What the kernel could take back without swapping: page cache and reclaimable slab.
+    /// What the kernel could take back without swapping: page cache and reclaimable slab; `None`
+    /// where either is unknown.
     pub reclaimable_bytes: Option<Bytes>,
     /// Whether the mappings of any process in the scope were ever read, which tells its objects and
     /// files.

@@ -146,8 +146,9 @@ impl<'a> Attributor<'a> {
         attribution.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
         attribution.kernel = kernel_of_cgroup(group);
         attribution.limit_bytes = group.effective_limit_bytes;
-        let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
-        attribution.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
+        let reclaimable = cache.zip(row.slab_reclaimable_bytes);
+        attribution.reclaimable_bytes =
+            reclaimable.map(|((file, shmem), slab)| file - shmem + slab);
         attribution.close(row.anon_bytes);
         attribution
     }
@@ -211,8 +212,8 @@ impl<'a> Attributor<'a> {
             (KernelPart::Hugetlb, row.hugetlb_bytes),
         ]);
         attribution.limit_bytes = row.mem_total_bytes;
-        let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
-        attribution.reclaimable_bytes = cache.map(|cache| cache + slab);
+        let reclaimable = cache.zip(row.slab_reclaimable_bytes);
+        attribution.reclaimable_bytes = reclaimable.map(|(cache, slab)| cache + slab);
         attribution.close(None);
         attribution
     }

@@ -136,7 +136,8 @@ pub struct PostMortem {
     pub kinds: Vec<KindLine>,
     /// How much earlier than the kill that account is; 0 where the kernel's log tells the instant.
     pub kinds_age_ns: DurationNs,
-    /// What the kernel could have taken back without swapping.
+    /// What the kernel could have taken back without swapping: page cache and reclaimable slab;
+    /// `None` where either is unknown.
     pub reclaimable_bytes: Option<Bytes>,
     /// How hard memory was to get in the window that is told.
     #[serde(flatten)]

@@ -247,6 +247,22 @@ fn objects_and_files_of_those_whom_nobody_looked_at_are_unknown() {
 }
 
 #[test]
+fn what_could_be_reclaimed_is_unknown_where_a_part_of_it_is() {
+    let reclaimable = |is_slab_known: bool| {
+        let mut run = alone();
+        run.cgroup(10.0, PATH, [1.625, 1.0, 0.25], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut()
+            && !is_slab_known
+        {
+            row.slab_reclaimable_bytes = None;
+        }
+        of_group(run, "+10s").reclaimable_bytes
+    };
+    let known = Some(gib(0.265625));
+    assert_eq!([reclaimable(true), reclaimable(false)], [known, None]);
+}
+
+#[test]
 fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
     let ended = |at: f64| {
         let mut run = alone();

@@ -394,7 +394,7 @@ impl KillReadings {
 
 /// What the kernel could have taken back without swapping, by its own account.
 pub(super) fn reclaimable(kinds: &Account) -> Option<Bytes> {
-    Some(kinds.get(HeldKind::PageCache)? + kinds.slab_reclaimable.unwrap_or_default())
+    Some(kinds.get(HeldKind::PageCache)? + kinds.slab_reclaimable?)
 }
 
 fn less(all: Option<Bytes>, part: Option<Bytes>) -> Option<Bytes> {

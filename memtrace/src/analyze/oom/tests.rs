@@ -659,6 +659,31 @@ fn a_cpuset_that_is_full_is_not_the_machine() {
     assert!(!found.is_of_node);
 }
 
+#[test]
+fn for_how_long_all_tasks_waited_is_told_where_it_is_known() {
+    let waited = |is_full_known: bool| {
+        let mut run = run(120.0);
+        run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+        run.cgroup(99.0, POD, [3.75, 3.5, 0.125], Some(LIMIT));
+        edit_readings(&mut run, |row| {
+            row.psi_some_ns = Some(DurationNs(row.boot_ns.0 / 10));
+            row.psi_full_ns = is_full_known.then_some(DurationNs(0));
+        });
+        run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        let report = run.reported(None, None);
+        let told = written("text", &report, &Style::default());
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (known, unknown) = (waited(true), waited(false));
+    let some = "some task waited for memory for 1.9s of the 10s before";
+    assert!(
+        known.contains(&format!("{some}, all of them for 0s.")),
+        "{known}"
+    );
+    assert!(unknown.contains(&format!("{some}.")), "{unknown}");
+}
+
 /// What a kind gained in MiB, and whether a part of it is missing.
 fn gained(run: Script, wanted: HeldKind) -> (Option<i64>, bool) {
     let analysis = run.analyzed(None);

@@ -374,11 +374,11 @@ fn waited(pressure: &Pressure, window: DurationNs) -> Vec<String> {
         told.push(format!("the limit was hit {hits} × in the {window} before"));
     }
     if let Some(some) = pressure.some_ns.filter(|some| some.0 > 0) {
-        let full = pressure.full_ns.unwrap_or(DurationNs(0));
+        let full = pressure.full_ns.map(words::duration);
+        let full = full.map_or_else(String::new, |full| format!(", all of them for {full}"));
         told.push(format!(
-            "some task waited for memory for {} of the {window} before, all of them for {}",
-            words::duration(some),
-            words::duration(full)
+            "some task waited for memory for {} of the {window} before{full}",
+            words::duration(some)
         ));
     }
     told
