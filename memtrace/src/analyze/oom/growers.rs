@@ -15,10 +15,10 @@ use crate::analyze::composition::Composition;
 use crate::analyze::process::Process;
 use crate::analyze::who::Bundle;
 use crate::model::tables::OomRow;
-use crate::model::{BootNs, Bytes, Order};
+use crate::model::{BootNs, Bytes, FirstSeenBy, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A process that has one part in so many of what was in use, or grew by that, has a line of its
@@ -44,7 +44,9 @@ pub struct Grower {
     /// What of that is shared memory.
     #[serde(skip)]
     pub grown_shared_bytes: Vec<Option<Bytes>>,
-    /// What of that are copies of pages that they had shared with their parent since the fork.
+    /// What of that are copies of pages that they had shared with their parent since the fork; `None`
+    /// where the kernel's account that tells is not known at both ends of the window, so that no copy
+    /// counts as growth.
     pub copied_bytes: Vec<Option<Bytes>>,
 }
 
@@ -104,6 +106,8 @@ impl Own {
 /// What those under the limit held at one instant.
 struct Held {
     own: HashMap<usize, Own>,
+    /// Those whose memory is not known.
+    unknown: HashSet<usize>,
     /// Which part of what was inherited became copies; `None` where the kernel's account of the
     /// instant is not known.
     copied_part: Option<f64>,
@@ -111,17 +115,19 @@ struct Held {
 
 impl Held {
     fn of(state: &State<'_>, processes: &[Process], is_concerned: impl Fn(usize) -> bool) -> Self {
-        let holders = state.composition.holders.iter();
-        let own = holders.filter_map(|holder| {
-            let process = &processes[holder.process];
-            let own = Own::of(process, &holder.amounts, state.boot_ns);
-            let own = own.filter(|_| is_concerned(holder.process))?;
-            Some((holder.process, own))
-        });
         let mut held = Self {
-            own: own.collect(),
+            own: HashMap::new(),
+            unknown: HashSet::new(),
             copied_part: None,
         };
+        let holders = state.composition.holders.iter();
+        for holder in holders.filter(|holder| is_concerned(holder.process)) {
+            let process = &processes[holder.process];
+            match Own::of(process, &holder.amounts, state.boot_ns) {
+                Some(own) => _ = held.own.insert(holder.process, own),
+                None => _ = held.unknown.insert(holder.process),
+            }
+        }
         held.account(state.anon);
         held
     }
@@ -173,14 +179,17 @@ struct One {
 struct Parts {
     alone: i64,
     copied: i64,
+    is_copied_unknown: bool,
     shared: i64,
 }
 
 impl Parts {
-    fn of(own: Own, copied_part: f64) -> Self {
+    /// `else_copied` is the part that is taken to be copied where the kernel's account is unknown.
+    fn of(own: Own, copied_part: Option<f64>, else_copied: f64) -> Self {
         Self {
             alone: own.alone,
-            copied: (own.inherited as f64 * copied_part) as i64,
+            copied: (own.inherited as f64 * copied_part.unwrap_or(else_copied)) as i64,
+            is_copied_unknown: copied_part.is_none() && own.inherited > 0,
             shared: own.shared,
         }
     }
@@ -225,23 +234,17 @@ pub(super) fn growers(
     let mut alike: HashMap<(&str, bool), Vec<One>> = HashMap::new();
     for (&place, own) in &now.own {
         let process = &processes[place];
-        let before = before.iter().map(|(start, held)| {
-            match held.own.get(&place) {
-                Some(own) => {
-                    let part = held.copied_part.unwrap_or(copied_part);
-                    Some(Parts::of(*own, part))
-                }
-                // It was there, and nobody had looked yet.
-                None if process.start.boot_ns < *start && process.first_seen.boot_ns > *start => {
-                    None
-                }
+        let before = before
+            .iter()
+            .map(|(start, held)| match held.own.get(&place) {
+                Some(own) => Some(Parts::of(*own, held.copied_part, copied_part)),
+                None if held.unknown.contains(&place) || was_overlooked(process, *start) => None,
                 None => Some(Parts::default()),
-            }
-        });
+            });
         let one = One {
             process: place,
             shared_part: shared_parts.get(&place).copied().unwrap_or(0),
-            now: Parts::of(*own, copied_part),
+            now: Parts::of(*own, now.copied_part, copied_part),
             before: before.collect(),
         };
         let kind = (process.shape.as_ref(), process.is_main);
@@ -261,6 +264,16 @@ pub(super) fn growers(
         )
     });
     growers
+}
+
+/// Whether a process was there at an instant, and nobody had looked yet: of one whose fork was seen
+/// it is known that it held nothing of its own before its first row.
+fn was_overlooked(process: &Process, at: BootNs) -> bool {
+    let is_seen_from_begin = matches!(
+        process.first_seen_by,
+        Some(FirstSeenBy::Fork | FirstSeenBy::Command)
+    );
+    process.start.boot_ns < at && (process.first_seen.boot_ns > at || !is_seen_from_begin)
 }
 
 /// Those that hold or gained enough for themselves alone get a line each; the rest share one.
@@ -284,6 +297,7 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
             Some(Parts {
                 alone: sum.alone + parts.alone,
                 copied: sum.copied + parts.copied,
+                is_copied_unknown: sum.is_copied_unknown || parts.is_copied_unknown,
                 shared: sum.shared.max(parts.shared),
             })
         })
@@ -296,6 +310,11 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
         let grown = (0..windows).map(|window| Some(Bytes(of(now) - of(before(window)?))));
         grown.collect()
     };
+    let copied_bytes = (0..windows).map(|window| {
+        let before = before(window)?;
+        let is_known = !now.is_copied_unknown && !before.is_copied_unknown;
+        is_known.then_some(Bytes(now.copied - before.copied))
+    });
     let shared: i64 = group.iter().map(|one| one.shared_part).sum();
     Grower {
         shape: first.map_or_else(|| Arc::from(""), |first| Arc::clone(&first.shape)),
@@ -303,6 +322,6 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
         bytes: Bytes(now.alone + now.copied + shared),
         grown_bytes: since(|parts| parts.alone + parts.copied + parts.shared),
         grown_shared_bytes: since(|parts| parts.shared),
-        copied_bytes: since(|parts| parts.copied),
+        copied_bytes: copied_bytes.collect(),
     }
 }

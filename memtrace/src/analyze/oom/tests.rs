@@ -2,7 +2,7 @@
 
 use crate::analyze::golden::{RUNS, Script, boot, upid, wall};
 use crate::analyze::{Analysis, HeldKind, OomFinding, Report};
-use crate::model::tables::{MappingKind, OomRow, OrphanedShmRow, ShmObjectRow};
+use crate::model::tables::{FirstSeenBy, MappingKind, OomRow, OrphanedShmRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Tgid};
 use crate::report::{FORMATS, Style};
 
@@ -330,6 +330,55 @@ fn children_that_write_to_what_they_inherited_grew_by_the_copies_alone() {
         (2_995..=3_000).contains(&held),
         "{held} in a group of 3,120 MiB"
     );
+}
+
+#[test]
+fn what_was_copied_before_a_kill_is_unknown_where_the_kernels_account_is() {
+    let copied = |is_account_known: bool| {
+        let mut run = run(120.0);
+        run.process(10, Some(1), 50.0, "loader");
+        run.edit(10, |process| process.cgroup = Some(POD.into()));
+        run.inherits(10, 500.0);
+        run.mem(10, 51.0, [500.0, 10.0, 0.0]);
+        run.mem(10, 95.0, [900.0, 10.0, 0.0]);
+        if is_account_known {
+            run.cgroup(80.0, POD, [3.0, 2.75, 0.0], Some(LIMIT));
+        }
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        let analysis = run.analyzed(None);
+        let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+        let loader = found.growers.iter().find(|one| &*one.shape == "loader");
+        let loader = loader.expect("the loader");
+        assert!(loader.grown_bytes[1].is_some());
+        // Before the fork it had nothing to copy.
+        assert!(loader.copied_bytes[3].is_some());
+        loader.copied_bytes[1].is_some()
+    };
+    assert_eq!([copied(true), copied(false)], [true, false]);
+}
+
+#[test]
+fn who_was_there_with_unknown_memory_has_unknown_growth() {
+    let grown = |is_known: bool, seen_by: FirstSeenBy| {
+        let mut run = run(120.0);
+        run.edit(2, |process| process.first_seen_by = Some(seen_by));
+        if !is_known {
+            run.put(crate::analyze::golden::mem_row(
+                upid(Tgid(2)).0,
+                boot(0.6).0,
+                None,
+            ));
+        }
+        run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        let analysis = run.analyzed(None);
+        let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+        let leaky = found.growers.iter().find(|one| &*one.shape == "leaky");
+        leaky.expect("a line").grown_bytes[1].map(|grown| grown.0 >> 20)
+    };
+    assert_eq!(grown(true, FirstSeenBy::Poll), Some(1_200));
+    assert_eq!(grown(false, FirstSeenBy::Poll), None);
+    assert_eq!(grown(false, FirstSeenBy::Fork), None);
 }
 
 #[test]
