@@ -27,7 +27,8 @@ labels! {
         /// Measured, and little has moved since.
         Measured = "measured",
         /// Measured at another time, and what RSS moved since then added; or never measured, but
-        /// others that were forked for the same purpose were.
+        /// others that were forked for the same purpose were. Nothing, of a copy that fork made and
+        /// exec is to replace: its pages are its parent's.
         Estimated = "estimated",
         /// Never measured: pages that others share count in full.
         UpperBound = "upper_bound" | "at most",
@@ -239,7 +240,7 @@ pub struct Attribution {
     /// and in the residual.
     pub ending: Vec<EndingLine>,
     /// Shared objects, as far as they were looked at; `None` where there are some, and nothing is
-    /// known of any.
+    /// known of any, and where none is known and nobody was looked at.
     pub shared_bytes: Option<Bytes>,
     /// The same by object, each once, the largest first.
     #[serde(rename = "shared")]
@@ -251,8 +252,9 @@ pub struct Attribution {
     /// Shared memory of no such object, by the kernel's sum; a little below zero when the
     /// objects were read at another time.
     pub other_shared_bytes: Option<Bytes>,
-    /// Page cache of files that recorded processes use, as far as they were looked at.
-    pub files_bytes: Bytes,
+    /// Page cache of files that recorded processes use, as far as they were looked at; `None` where
+    /// none is known and nobody was looked at.
+    pub files_bytes: Option<Bytes>,
     /// The same by file, the largest first.
     pub files: Vec<CachedFile>,
     /// Page cache of all other files, by the kernel's sum; a little below zero when the files
@@ -270,8 +272,13 @@ pub struct Attribution {
     pub residual_bytes: Option<Bytes>,
     /// The lowest limit that holds here.
     pub limit_bytes: Option<Bytes>,
-    /// What the kernel could take back without swapping: page cache and reclaimable slab.
+    /// What the kernel could take back without swapping: page cache and reclaimable slab; `None`
+    /// where either is unknown.
     pub reclaimable_bytes: Option<Bytes>,
+    /// Whether the mappings of any process in the scope were ever read, which tells its objects and
+    /// files.
+    #[serde(skip)]
+    pub is_looked_at: bool,
 }
 
 keys! {
@@ -359,10 +366,15 @@ impl Attribution {
         let is_known = self.unknown_process_count == 0 || !self.anon.is_empty();
         let anon = sum(&self.anon, |line| Some(line.bytes));
         self.anonymous_bytes = is_known.then_some(anon);
-        let is_known = self.unknown_object_count == 0 || !self.objects.is_empty();
+        let beside = &self.elsewhere;
+        let is_known = self.unknown_object_count == 0
+            && (self.is_looked_at || !beside.objects.is_empty())
+            || !self.objects.is_empty();
         let objects = sum(&self.objects, SharedObject::in_memory);
         self.shared_bytes = is_known.then_some(objects);
-        self.files_bytes = sum(&self.files, |file| file.cached_bytes);
+        let is_known = self.is_looked_at || !self.files.is_empty() || !beside.files.is_empty();
+        let files = sum(&self.files, |file| file.cached_bytes);
+        self.files_bytes = is_known.then_some(files);
         let ages = self.anon.iter().filter_map(|line| line.age_ns);
         self.oldest_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
     }
@@ -389,7 +401,7 @@ impl Attribution {
             self.recorder_bytes,
             self.shared_bytes,
             self.other_shared_bytes,
-            Some(self.files_bytes),
+            self.files_bytes,
             self.other_files_bytes,
             self.kernel_bytes,
         ];

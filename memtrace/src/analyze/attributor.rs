@@ -141,13 +141,14 @@ impl<'a> Attributor<'a> {
         attribution.other_process_count = row.other_process_count;
         let objects = attribution.shared_bytes.unwrap_or_default();
         attribution.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = attribution.files_bytes;
+        let named = attribution.files_bytes.unwrap_or_default();
         let cache = row.file_bytes.zip(row.shmem_bytes);
         attribution.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
         attribution.kernel = kernel_of_cgroup(group);
         attribution.limit_bytes = group.effective_limit_bytes;
-        let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
-        attribution.reclaimable_bytes = cache.map(|(file, shmem)| file - shmem + slab);
+        let reclaimable = cache.zip(row.slab_reclaimable_bytes);
+        attribution.reclaimable_bytes =
+            reclaimable.map(|((file, shmem), slab)| file - shmem + slab);
         attribution.close(row.anon_bytes);
         attribution
     }
@@ -199,7 +200,7 @@ impl<'a> Attributor<'a> {
         }
         let objects = attribution.shared_bytes.unwrap_or_default();
         attribution.other_shared_bytes = row.shmem_bytes.map(|all| all - objects);
-        let named = attribution.files_bytes;
+        let named = attribution.files_bytes.unwrap_or_default();
         let cache = row.page_cache_bytes();
         attribution.other_files_bytes = cache.map(|cache| cache - named);
         let slab = row.slab_reclaimable_bytes.zip(row.slab_unreclaimable_bytes);
@@ -211,8 +212,8 @@ impl<'a> Attributor<'a> {
             (KernelPart::Hugetlb, row.hugetlb_bytes),
         ]);
         attribution.limit_bytes = row.mem_total_bytes;
-        let slab = row.slab_reclaimable_bytes.unwrap_or(Bytes(0));
-        attribution.reclaimable_bytes = cache.map(|cache| cache + slab);
+        let reclaimable = cache.zip(row.slab_reclaimable_bytes);
+        attribution.reclaimable_bytes = reclaimable.map(|(cache, slab)| cache + slab);
         attribution.close(None);
         attribution
     }
@@ -221,11 +222,13 @@ impl<'a> Attributor<'a> {
     fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Attribution {
         let mut anon = Vec::new();
         let mut unknown_process_count = 0;
+        let mut is_looked_at = false;
         for (process, amounts) in self.holders.iter() {
             let upid = self.known.processes[*process].upid;
             if !is_inside(Some(upid)) && scope != Scope::Node {
                 continue;
             }
+            is_looked_at |= self.readings.pss.contains_key(&upid);
             match self.anon_line(*process, amounts) {
                 Some(line) => anon.push(line),
                 None => unknown_process_count += 1,
@@ -280,7 +283,7 @@ impl<'a> Attributor<'a> {
             objects,
             huge_objects,
             other_shared_bytes: None,
-            files_bytes: Bytes(0),
+            files_bytes: None,
             files,
             other_files_bytes: None,
             elsewhere: Elsewhere::default(),
@@ -289,6 +292,7 @@ impl<'a> Attributor<'a> {
             residual_bytes: None,
             limit_bytes: None,
             reclaimable_bytes: None,
+            is_looked_at,
         };
         attribution.add_up();
         attribution
@@ -340,8 +344,12 @@ impl<'a> Attributor<'a> {
 
     pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
         let now = amounts.anon()?;
-        let measured = self.readings.pss.get(&self.known.processes[process].upid);
         let at = self.boot_ns;
+        let until = self.known.processes[process].copy_until;
+        let is_copy = |at: BootNs| until.is_some_and(|until| at < until);
+        let measured = self.readings.pss.get(&self.known.processes[process].upid);
+        // What exec made has none of the pages that the copy had before it.
+        let measured = measured.filter(|row| is_copy(row.boot_ns) == is_copy(at));
         let (bytes, basis, boot_ns) = match measured {
             Some(row) => {
                 let is_shared = match row.is_anon_unshared {
@@ -360,6 +368,7 @@ impl<'a> Attributor<'a> {
                     let part = Bytes((given.0 as f64 * ratio) as i64);
                     (now - given + part, Basis::Estimated, None)
                 }
+                None if is_copy(at) => (Bytes(0), Basis::Estimated, None),
                 None => (now, Basis::UpperBound, None),
             },
         };

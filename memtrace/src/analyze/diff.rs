@@ -122,7 +122,7 @@ pub struct Comparison {
 pub struct KindChange {
     /// The highest simultaneous sum.
     pub peak: Change,
-    /// The mean over the whole recording.
+    /// The mean over the whole recording; of all processes unknown where that of a role is.
     pub mean: Change,
     /// The slope per hour where it is a steady one, zero where there is none, unknown where a
     /// recording is too short to tell.
@@ -421,10 +421,10 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
             _ => analysis.peak.as_ref().and_then(at_peak),
         };
         let means = analysis.roles.iter().map(|role| role.kind(kind).mean_bytes);
-        let known: Vec<Bytes> = means.flatten().collect();
+        let mean: Option<Bytes> = means.sum();
         KindFigures {
             peak,
-            mean_bytes: (!known.is_empty()).then(|| known.into_iter().sum()),
+            mean_bytes: mean.filter(|_| !analysis.roles.is_empty()),
             growth: analysis.growth.filter(|_| kind == Kind::Rss),
         }
     };

@@ -1,7 +1,7 @@
 //! An instant as a person names it, and where it lies in a recording.
 
 use super::clock::RunClock;
-use crate::model::{BootNs, DurationNs, WallNs};
+use crate::model::{BootNs, DurationNs, Instant, WallNs};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -100,6 +100,12 @@ impl Moment {
         }
         Ok(Some(boot.clamp(clock.start(), clock.end())))
     }
+}
+
+/// An instant as a command takes it, `+92.461s`: to the millisecond, and not later.
+pub(super) fn offset(at: Instant) -> String {
+    let millis = at.offset_ns.0.max(0) / 1_000_000;
+    format!("+{}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
 /// Where a window begins and ends. Where that is not said it begins with the first row of memory,

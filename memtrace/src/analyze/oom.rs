@@ -36,6 +36,9 @@ use std::sync::Arc;
 /// they tell the same story.
 const MAX_KILLS_EXAMINED: usize = 16;
 
+/// A victim that ended no longer than this before its kill is told was killed by it.
+const TOLD_LATE_NS: i64 = 1_000_000_000;
+
 /// One kill.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OomFinding {
@@ -55,8 +58,9 @@ pub struct OomFinding {
     /// Whether it concerns others only: neither victim nor trigger is recorded, and so is the cgroup
     /// whose limit was hit. A machine out of memory concerns everyone.
     pub is_elsewhere: bool,
-    /// Who held the memory, with the 20 largest holders; `None` beyond 16 kills, of which those
-    /// with a recorded victim or trigger are the first.
+    /// Who held the memory, with the 20 largest holders, the victim among them also where it ended
+    /// before the kill was told; `None` beyond 16 kills, of which those with a recorded victim or
+    /// trigger are the first.
     #[serde(rename = "held")]
     pub holders: Option<Composition>,
     /// What led to it; `None` where `held` is.
@@ -112,13 +116,14 @@ pub struct PostMortem {
     pub told: Option<usize>,
     /// The length of the window that is told, which led into the limit; `None` without any.
     pub told_window_ns: Option<DurationNs>,
-    /// Whether who grew most did so all at once, in the last second.
+    /// Whether the first of the growers grew all at once, in the last second.
     pub is_sudden: bool,
     /// A slower growth that went on beside it; `None` without one.
     pub leak: Option<Leak>,
     /// How many lines of growers there are; `growers` may hold fewer.
     pub grower_count: usize,
-    /// The 20 that grew most in the window that is told, of all that held memory under the limit.
+    /// The 20 that grew most in the window that is told, of all that held memory under the limit. The
+    /// one that was growing when the limit was met comes first, though others grew more before.
     pub growers: Vec<Grower>,
     /// The 20 that held most under the limit, the largest first.
     pub holders: Vec<LimitHolder>,
@@ -131,7 +136,8 @@ pub struct PostMortem {
     pub kinds: Vec<KindLine>,
     /// How much earlier than the kill that account is; 0 where the kernel's log tells the instant.
     pub kinds_age_ns: DurationNs,
-    /// What the kernel could have taken back without swapping.
+    /// What the kernel could have taken back without swapping: page cache and reclaimable slab;
+    /// `None` where either is unknown.
     pub reclaimable_bytes: Option<Bytes>,
     /// How hard memory was to get in the window that is told.
     #[serde(flatten)]
@@ -144,7 +150,7 @@ pub struct LimitHolder {
     /// Who.
     #[serde(flatten)]
     pub who: Bundle,
-    /// What they held that the kernel could not simply drop.
+    /// What they held that the kernel could not simply drop, with their part of shared memory.
     pub bytes: Bytes,
 }
 
@@ -157,8 +163,15 @@ pub struct GrownKind {
     pub grown_bytes: Bytes,
 }
 
+impl OomFinding {
+    /// The instant of which it is told who held the memory: the victim held its own then.
+    pub fn examined(&self) -> Instant {
+        self.holders.as_ref().map_or(self.at, |holders| holders.at)
+    }
+}
+
 impl PostMortem {
-    /// Who grew most in the window that is told; `None` when nobody did.
+    /// Who was growing when the limit was met, in the window that is told; `None` when nobody was.
     pub fn culprit(&self) -> Option<(&Grower, Bytes)> {
         let grower = self.growers.first()?;
         let grown = grower.grown(self.told?);
@@ -184,9 +197,21 @@ pub(super) fn read<S: RowSource>(source: &S) -> Result<Vec<OomRow>, S::Error> {
     Ok(rows)
 }
 
+/// The instant of which it is asked who held the memory: the kill, or the last moment of a victim
+/// that ended first. The kernel sends the signal before it tells of the kill.
+pub(super) fn examined_at(row: &OomRow, victim: Option<&Process>) -> BootNs {
+    let end = victim.and_then(Process::exit_boot_ns);
+    let end = end.filter(|end| (0..=TOLD_LATE_NS).contains(&(row.boot_ns - *end).0));
+    end.map_or(row.boot_ns, |end| BootNs(end.0 - 1))
+}
+
 /// The instants at which the state of the tree is wanted.
-pub(super) fn instants(rows: &[OomRow]) -> impl Iterator<Item = BootNs> + '_ {
-    rows.iter().take(MAX_KILLS_EXAMINED).map(|row| row.boot_ns)
+pub(super) fn instants(rows: &[OomRow], table: &ProcessTable) -> impl Iterator<Item = BootNs> {
+    let examined = rows.iter().take(MAX_KILLS_EXAMINED);
+    examined.map(|row| {
+        let victim = row.victim_upid.and_then(|upid| table.find(upid));
+        examined_at(row, victim.map(|victim| &table.processes[victim]))
+    })
 }
 
 /// Puts names, the state of the tree and what led to it to the kills. `states` are those at
@@ -201,12 +226,13 @@ pub(super) fn explain<S: RowSource>(
     left: &[OrphanedShmObject],
 ) -> Result<Vec<OomFinding>, S::Error> {
     let around = kinds::read(source, &rows, windows)?;
-    let objects = objects::read(source, &rows, windows, left)?;
+    let objects = objects::read(source, &rows, windows, (clock.start(), left))?;
     let mut around = around.into_iter().zip(objects);
     let findings = rows.into_iter().map(|row| {
         let victim = row.victim_upid.and_then(|upid| table.find(upid));
         let trigger = row.trigger_upid.and_then(|upid| table.find(upid));
-        let holders = states.iter().find(|state| state.at.boot_ns == row.boot_ns);
+        let examined = examined_at(&row, victim.map(|victim| &table.processes[victim]));
+        let holders = states.iter().find(|state| state.at.boot_ns == examined);
         let around = holders.zip(around.next());
         let post_mortem = around.map(|(holders, (around, objects))| {
             let read = Read {
@@ -264,9 +290,10 @@ impl Read<'_> {
         let recorder = self.recorder(row);
         let anon = |kinds: &kinds::Account| Some(kinds.anon_of_recorded()? - recorder);
         let now = State {
-            boot_ns: row.boot_ns,
+            boot_ns: self.holders.at.boot_ns,
             composition: self.holders,
             anon: anon(&known).filter(|_| row.memcg.is_some()),
+            shared: known.shared(),
         };
         let before = self.before(row, anon);
         let (before, starts) = match &before {
@@ -289,18 +316,26 @@ impl Read<'_> {
         let whole = whole.unwrap_or(Bytes(0));
         let told = growth::choose(&growers, &by_window, &windows, whole);
         if let Some(told) = &told {
+            let met = match told.winner {
+                Some((growth::Winner::Grower(place), _)) => Some(growers.remove(place)),
+                _ => None,
+            };
             growers.order_by_key(|grower| {
                 let grown = grower.grown_bytes.get(told.window).copied().flatten();
                 std::cmp::Reverse((grown, grower.bytes))
             });
+            growers.splice(0..0, met);
         }
         let window = told.map(|told| told.window);
         let grown_kind = told.and_then(|told| match told.winner? {
             (growth::Winner::Kind(kind), grown_bytes) => Some(GrownKind { kind, grown_bytes }),
             (growth::Winner::Grower(_), _) => None,
         });
-        let shared = grown_kind.filter(|grown| grown.kind == HeldKind::Shared);
-        let shared = window.zip(shared.map(|grown| grown.grown_bytes));
+        let is_shared = grown_kind.is_some_and(|grown| grown.kind == HeldKind::Shared);
+        let shared = window.filter(|_| is_shared).and_then(|window| {
+            let mut lines = by_window.get(window)?.iter();
+            Some((window, lines.find(|line| line.kind == HeldKind::Shared)?))
+        });
         let holders = growers.iter().map(|grower| LimitHolder {
             who: grower.who.clone(),
             bytes: grower.bytes,
@@ -320,7 +355,7 @@ impl Read<'_> {
             is_sudden: told.is_some_and(|told| told.is_sudden),
             leak: told.and_then(|told| growth::leak(&growers, &told, &windows, whole)),
             grown_kind,
-            grown_object: shared.and_then(|grown| self.objects.grown_most(row, grown, table)),
+            grown_object: shared.and_then(|line| self.objects.grown_most(row, line, table)),
             kinds: kinds(window),
             windows,
             grower_count: growers.len(),
@@ -346,6 +381,7 @@ impl Read<'_> {
                 boot_ns: *start,
                 composition: earlier.find(|state| state.at.boot_ns == *start)?,
                 anon: kinds.as_ref().and_then(&anon),
+                shared: kinds.as_ref().and_then(kinds::Account::shared),
             })
         });
         states.collect()

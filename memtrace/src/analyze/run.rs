@@ -151,7 +151,7 @@ where
         let window = moment::window(options.from, options.to, first_row, &clock);
         phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
     }
-    let instants = oom::instants(&kills).chain(at);
+    let instants = oom::instants(&kills, &table).chain(at);
     let instants = instants.chain(options.instants.iter().copied());
     let load = phases.conditions();
     let requests = Requests::read(source, &load)?;
@@ -169,7 +169,9 @@ where
         process.copy_until = sharing::copy_until(process, &titles.execs);
     }
     let held = HeldSum::read(source, &table, &titles.execs, clock.start())?;
-    let foci = phases.longest(clock.end()).chain(oom::instants(&kills));
+    let foci = phases
+        .longest(clock.end())
+        .chain(oom::instants(&kills, &table));
     let foci: Vec<BootNs> = foci.chain(at).collect();
     let host_clock = match options.has_bins {
         true => Some(HostClock::read(source, info)?),

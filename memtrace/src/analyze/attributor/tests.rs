@@ -80,6 +80,32 @@ fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives
 }
 
 #[test]
+fn a_copy_that_exec_is_to_replace_adds_nothing_to_what_its_parent_holds() {
+    for is_read_after in [false, true] {
+        let mut run = alone();
+        run.process(501, Some(500), 5.0, "sleep 9");
+        run.edit(501, |row| row.cgroup = Some(PATH.into()));
+        let is_name = |record: &Record| matches!(record, Record::Title(row) if row.upid == crate::analyze::golden::upid(Tgid(501)));
+        run.rows.0.retain(|record| !is_name(record));
+        run.exec(501, 5.4, "sleep 9");
+        run.mem(501, 5.0, [1024.0, 0.0, 0.0]);
+        run.mem(501, 5.4, [4.0, 0.0, 0.0]);
+        if is_read_after {
+            run.pss(501, 6.0, [4.0, 4.0], true);
+        }
+        run.cgroup(5.2, PATH, [1.125, 1.0, 0.0], None);
+        run.cgroup(7.0, PATH, [1.129, 1.004, 0.0], None);
+        let held = |at: &str| {
+            let lines = of_group(run.clone(), at).anon;
+            let held: Vec<i64> = lines.iter().map(|line| line.bytes.0 >> 20).collect();
+            held
+        };
+        assert_eq!(held("+5.2s"), [1024, 0]);
+        assert_eq!(held("+7s"), [1024, 4]);
+    }
+}
+
+#[test]
 fn objects_of_huge_pages_stand_beside_the_books() {
     let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
     let state = run().analyzed(*at).at.expect("a state");
@@ -99,7 +125,7 @@ fn objects_of_huge_pages_stand_beside_the_books() {
                 .filter_map(SharedObject::in_memory)
                 .sum()
             + attribution.other_shared_bytes.unwrap()
-            + attribution.files_bytes
+            + attribution.files_bytes.unwrap_or_default()
             + attribution.other_files_bytes.unwrap()
             + attribution.kernel_bytes.unwrap_or_default()
             + attribution.residual_bytes.unwrap();
@@ -199,6 +225,41 @@ fn without_close_readings_a_ledger_has_what_each_holds_at_most() {
     assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)));
     let known: Vec<Basis> = ledger.anon.iter().map(|line| line.basis).collect();
     assert_eq!(known, [Basis::UpperBound]);
+}
+
+#[test]
+fn objects_and_files_of_those_whom_nobody_looked_at_are_unknown() {
+    let mut run = Script::command(&["x"], 20.0);
+    run.process(500, None, 0.0, "x");
+    run.edit(500, |row| row.cgroup = Some(PATH.into()));
+    run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
+    run.cgroup(9.0, PATH, [1.625, 1.0, 0.25], None);
+    let told = |run: &Script| {
+        let ledger = of_group(run.clone(), "+9s");
+        let others = [ledger.other_shared_bytes, ledger.other_files_bytes];
+        assert_eq!(others, [Some(gib(0.25)); 2]);
+        assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
+        [ledger.shared_bytes, ledger.files_bytes]
+    };
+    assert_eq!(told(&run), [None; 2]);
+    run.pss(500, 6.0, [1024.0, 1024.0], true);
+    assert_eq!(told(&run), [Some(Bytes(0)); 2]);
+}
+
+#[test]
+fn what_could_be_reclaimed_is_unknown_where_a_part_of_it_is() {
+    let reclaimable = |is_slab_known: bool| {
+        let mut run = alone();
+        run.cgroup(10.0, PATH, [1.625, 1.0, 0.25], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut()
+            && !is_slab_known
+        {
+            row.slab_reclaimable_bytes = None;
+        }
+        of_group(run, "+10s").reclaimable_bytes
+    };
+    let known = Some(gib(0.265625));
+    assert_eq!([reclaimable(true), reclaimable(false)], [known, None]);
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn leaks(told: &DiffReport) -> Option<Chapter> {
             format!("; most of it in {name} ({bytes})")
         });
     let line = format!(
-        "Memory of the tree at the end of {}: {} per step in A, {} in B{}.",
+        "The sum of RSS of the tree at the end of {}: {} per step in A, {} in B{}.",
         most.name,
         per_step(most.before).shown(),
         per_step(most.after).shown(),

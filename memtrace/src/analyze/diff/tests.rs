@@ -173,6 +173,27 @@ fn the_means_of_the_roles_add_up_to_the_whole() {
 }
 
 #[test]
+fn the_mean_of_all_is_unknown_where_that_of_a_role_is() {
+    use crate::analyze::golden::{Script, boot, mem_row, upid};
+    use crate::model::Tgid;
+    let mean = |is_seen: bool| {
+        let mut run = Script::command(&["serve"], 60.0);
+        run.process(1, None, 0.0, "serve");
+        run.process(2, Some(1), 1.0, "helper");
+        run.mem(1, 1.0, [600.0, 0.0, 0.0]);
+        match is_seen {
+            true => run.mem(2, 2.0, [600.0, 0.0, 0.0]),
+            false => run.put(mem_row(upid(Tgid(2)).0, boot(2.0).0, None)),
+        }
+        let analysis = run.analyzed(None);
+        let diff = Diff::of(&analysis, &analysis);
+        diff.whole.kind(Kind::Rss).mean.after
+    };
+    assert!(mean(true).is_some());
+    assert_eq!(mean(false), None);
+}
+
+#[test]
 fn a_rise_above_what_is_allowed_is_an_excess_and_a_fall_is_none() {
     let diff = diff();
     let names = |allowed| -> Vec<(String, &str)> {

@@ -301,11 +301,12 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
              not be of one instant: what forks share counts in each.",
         );
     }
-    let shared = (peak.shared_bytes.0 > 0).then_some((None, report.host_count, peak.shared_bytes));
+    let shared = Some(peak.shared_bytes).filter(|shared| *shared != Some(Bytes(0)));
+    let shared = shared.map(|shared| (None, report.host_count, shared));
     let roles = peak
         .roles
         .iter()
-        .map(|role| (Some(&role.name), role.host_count, role.bytes));
+        .map(|role| (Some(&role.name), role.host_count, Some(role.bytes)));
     let parts: Vec<_> = roles.take(top).chain(shared).collect();
     TableOf::of(parts)
         .flexible(("role", "ROLE"), |(name, ..)| match name {

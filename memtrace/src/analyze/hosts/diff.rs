@@ -85,7 +85,8 @@ pub struct JobRoleChange {
     pub median: Bounded,
     /// What it held at the peak of the job, which can have been at another time.
     pub at_job_peak: Change,
-    /// The fastest of its steady growths on a host in an hour; zero where there is none.
+    /// The fastest of its steady growths on a host in an hour; zero where there is none, unknown
+    /// where some host is too short to tell and none grows.
     pub bytes_per_hour: Change,
 }
 

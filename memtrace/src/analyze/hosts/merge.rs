@@ -235,10 +235,10 @@ impl<'a> Merged<'a> {
         let mut roles: Vec<RoleShare> = roles.collect();
         roles.order_by(|a, b| (b.bytes, &a.name).cmp(&(a.bytes, &b.name)));
         let peaks = self.hosts.iter().filter_map(Host::peak);
-        let is_polled = self
-            .parts
-            .iter()
-            .any(|part| part.peak.as_ref().is_some_and(|peak| peak.is_lower_bound));
+        let mut of_parts = self.parts.iter().filter_map(|part| part.peak.as_ref());
+        let is_polled = of_parts.clone().any(|peak| peak.is_lower_bound);
+        let is_shared_known = of_parts.all(|peak| peak.shared_bytes.is_some());
+        let shared = Bytes(shares.get(&None).map_or(0, |(bytes, _)| *bytes));
         JobPeak {
             at: WallTime(highest.begin()),
             bin_s: highest.width_s,
@@ -250,7 +250,7 @@ impl<'a> Merged<'a> {
             unsure_host_count: highest.unsure_host_count,
             host_count: holding.filter(|bin| bin.most > 0).count(),
             roles,
-            shared_bytes: Bytes(shares.get(&None).map_or(0, |(bytes, _)| *bytes)),
+            shared_bytes: is_shared_known.then_some(shared),
         }
     }
 
@@ -318,6 +318,7 @@ impl<'a> Merged<'a> {
                 at_job_peak_bytes: shares.get(&Some(name)).map(|(bytes, _)| Bytes(*bytes)),
                 growing_count: slopes().count(),
                 bytes_per_hour: slopes().max(),
+                is_growth_known: hosts.values().all(|on| on.slope.is_some()),
                 name: name.to_owned(),
             }
         });

@@ -94,8 +94,9 @@ pub struct JobPeak {
     pub host_count: usize,
     /// What roles held of it in anonymous memory, the largest first.
     pub roles: Vec<RoleShare>,
-    /// What was shared of it, once a host.
-    pub shared_bytes: Bytes,
+    /// What was shared of it, once a host; null where kinds of memory were not told apart on some
+    /// host.
+    pub shared_bytes: Option<Bytes>,
 }
 
 /// What a role held at the peak of the job.
@@ -285,6 +286,9 @@ pub struct JobRole {
     pub growing_count: usize,
     /// The fastest of that in an hour.
     pub bytes_per_hour: Option<i64>,
+    /// Whether on every host it lived long enough to tell.
+    #[serde(skip)]
+    pub is_growth_known: bool,
 }
 
 /// A process that is one of several.

@@ -272,6 +272,31 @@ fn no_lower_bound_of_the_sum_is_claimed_by_clocks_that_can_be_off_by_more_than_w
 }
 
 #[test]
+fn what_is_shared_in_a_job_is_unknown_where_a_host_does_not_tell_kinds_apart() {
+    let shared = |are_told_apart: bool| {
+        let mut script = Script::command(&["x"], 60.0);
+        script.process(1, None, 0.0, "/bin/x");
+        script.mem(1, 5.0, [100.0, 0.0, 0.0]);
+        for record in &mut script.rows.0 {
+            if let Record::Mem(row) = record
+                && !are_told_apart
+            {
+                (row.rss_anon_bytes, row.rss_file_bytes) = (None, None);
+                row.rss_shmem_bytes = None;
+            }
+        }
+        let part = reduced(Member {
+            host: "a",
+            rec: "20260301T120144Z",
+            script,
+        });
+        let report = merge("r", [part], Vec::new(), None);
+        report.peak.expect("a peak").shared_bytes
+    };
+    assert_eq!([shared(true), shared(false)], [Some(Bytes(0)), None]);
+}
+
+#[test]
 fn one_that_holds_more_and_one_that_grows_stand_out_of_eight_ranks() {
     let report = reported("eight_ranks");
     let told = |measure: Measure| {

@@ -5,16 +5,20 @@
 //! would be seen nowhere. What a process has alone is at least what it has beyond its parent's
 //! memory at the fork. How much of the rest became copies is the same for all, and is told by the
 //! kernel's own account of the group: its anonymous memory, less what everybody has alone.
+//!
+//! Shared memory counts in the RSS of everyone who maps it, too. Of what they held each has its part
+//! of the objects that it maps; where those are not known, what the kernel says is shared in the
+//! group is divided by RSS.
 
 use crate::analyze::Amounts;
 use crate::analyze::composition::Composition;
 use crate::analyze::process::Process;
 use crate::analyze::who::Bundle;
 use crate::model::tables::OomRow;
-use crate::model::{BootNs, Bytes, Order};
+use crate::model::{BootNs, Bytes, FirstSeenBy, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// A process that has one part in so many of what was in use, or grew by that, has a line of its
@@ -31,12 +35,18 @@ pub struct Grower {
     #[serde(skip)]
     pub shape: Arc<str>,
     /// What they held at the kill that the kernel could not simply drop: anonymous memory of
-    /// all, each page once, and the largest shared part of any one.
+    /// all, each page once, and their part of shared memory.
     pub bytes: Bytes,
-    /// By how much that grew in each window, the shortest first; `None` where it is not known
-    /// what they held before.
+    /// By how much their anonymous memory, and the largest shared part of any one, grew in each
+    /// window, the shortest first; `None` where it is not known what they held before. What several
+    /// lines share counts in each.
     pub grown_bytes: Vec<Option<Bytes>>,
-    /// What of that are copies of pages that they had shared with their parent since the fork.
+    /// What of that is shared memory.
+    #[serde(skip)]
+    pub grown_shared_bytes: Vec<Option<Bytes>>,
+    /// What of that are copies of pages that they had shared with their parent since the fork; `None`
+    /// where the kernel's account that tells is not known at both ends of the window, so that no copy
+    /// counts as growth.
     pub copied_bytes: Vec<Option<Bytes>>,
 }
 
@@ -61,6 +71,8 @@ pub(super) struct State<'a> {
     pub(super) composition: &'a Composition,
     /// Anonymous memory of those who live under the limit, by the kernel's account.
     pub(super) anon: Option<Bytes>,
+    /// Shared memory, by the same account.
+    pub(super) shared: Option<Bytes>,
 }
 
 /// What of a process's memory the kernel can't simply drop: mapped files it can.
@@ -94,6 +106,8 @@ impl Own {
 /// What those under the limit held at one instant.
 struct Held {
     own: HashMap<usize, Own>,
+    /// Those whose memory is not known.
+    unknown: HashSet<usize>,
     /// Which part of what was inherited became copies; `None` where the kernel's account of the
     /// instant is not known.
     copied_part: Option<f64>,
@@ -101,17 +115,19 @@ struct Held {
 
 impl Held {
     fn of(state: &State<'_>, processes: &[Process], is_concerned: impl Fn(usize) -> bool) -> Self {
-        let holders = state.composition.holders.iter();
-        let own = holders.filter_map(|holder| {
-            let process = &processes[holder.process];
-            let own = Own::of(process, &holder.amounts, state.boot_ns);
-            let own = own.filter(|_| is_concerned(holder.process))?;
-            Some((holder.process, own))
-        });
         let mut held = Self {
-            own: own.collect(),
+            own: HashMap::new(),
+            unknown: HashSet::new(),
             copied_part: None,
         };
+        let holders = state.composition.holders.iter();
+        for holder in holders.filter(|holder| is_concerned(holder.process)) {
+            let process = &processes[holder.process];
+            match Own::of(process, &holder.amounts, state.boot_ns) {
+                Some(own) => _ = held.own.insert(holder.process, own),
+                None => _ = held.unknown.insert(holder.process),
+            }
+        }
         held.account(state.anon);
         held
     }
@@ -127,9 +143,34 @@ impl Held {
     }
 }
 
+/// The part of each in what they share: in the objects that it maps, or where none of those is known
+/// in the rest of what the kernel says is shared, by RSS. There is as much as the largest of any one.
+fn shared_parts(own: &HashMap<usize, Own>, state: &State<'_>) -> HashMap<usize, i64> {
+    let shares = state.composition.shares.iter().flatten();
+    let known = shares.filter_map(|share| Some((share.process, share.shmem_bytes?.0)));
+    let mut parts: HashMap<usize, i64> =
+        known.filter(|(place, _)| own.contains_key(place)).collect();
+    let others = own.iter().filter(|(place, _)| !parts.contains_key(place));
+    let others: Vec<(usize, i64)> = others.map(|(place, own)| (*place, own.shared)).collect();
+    let sum: i64 = others.iter().map(|(_, shared)| shared).sum();
+    let largest = others.iter().map(|(_, shared)| *shared).max().unwrap_or(0);
+    let rest = state
+        .shared
+        .map_or(0, |all| all.0 - parts.values().sum::<i64>());
+    let part = rest.max(largest).min(sum) as f64 / sum.max(1) as f64;
+    parts.extend(
+        others
+            .iter()
+            .map(|(place, shared)| (*place, (*shared as f64 * part) as i64)),
+    );
+    parts
+}
+
 /// What one process held at the kill and before: alone, copied, shared.
 struct One {
     process: usize,
+    /// Its part of what is shared, at the kill.
+    shared_part: i64,
     now: Parts,
     before: Vec<Option<Parts>>,
 }
@@ -138,14 +179,17 @@ struct One {
 struct Parts {
     alone: i64,
     copied: i64,
+    is_copied_unknown: bool,
     shared: i64,
 }
 
 impl Parts {
-    fn of(own: Own, copied_part: f64) -> Self {
+    /// `else_copied` is the part that is taken to be copied where the kernel's account is unknown.
+    fn of(own: Own, copied_part: Option<f64>, else_copied: f64) -> Self {
         Self {
             alone: own.alone,
-            copied: (own.inherited as f64 * copied_part) as i64,
+            copied: (own.inherited as f64 * copied_part.unwrap_or(else_copied)) as i64,
+            is_copied_unknown: copied_part.is_none() && own.inherited > 0,
             shared: own.shared,
         }
     }
@@ -181,6 +225,7 @@ pub(super) fn growers(
         now.own.insert(victim, own);
         now.account(at_kill.anon);
     }
+    let shared_parts = shared_parts(&now.own, at_kill);
     let copied_part = now.copied_part.unwrap_or(0.0);
     let before: Vec<(BootNs, Held)> = earlier
         .iter()
@@ -189,22 +234,17 @@ pub(super) fn growers(
     let mut alike: HashMap<(&str, bool), Vec<One>> = HashMap::new();
     for (&place, own) in &now.own {
         let process = &processes[place];
-        let before = before.iter().map(|(start, held)| {
-            match held.own.get(&place) {
-                Some(own) => {
-                    let part = held.copied_part.unwrap_or(copied_part);
-                    Some(Parts::of(*own, part))
-                }
-                // It was there, and nobody had looked yet.
-                None if process.start.boot_ns < *start && process.first_seen.boot_ns > *start => {
-                    None
-                }
+        let before = before
+            .iter()
+            .map(|(start, held)| match held.own.get(&place) {
+                Some(own) => Some(Parts::of(*own, held.copied_part, copied_part)),
+                None if held.unknown.contains(&place) || was_overlooked(process, *start) => None,
                 None => Some(Parts::default()),
-            }
-        });
+            });
         let one = One {
             process: place,
-            now: Parts::of(*own, copied_part),
+            shared_part: shared_parts.get(&place).copied().unwrap_or(0),
+            now: Parts::of(*own, now.copied_part, copied_part),
             before: before.collect(),
         };
         let kind = (process.shape.as_ref(), process.is_main);
@@ -224,6 +264,16 @@ pub(super) fn growers(
         )
     });
     growers
+}
+
+/// Whether a process was there at an instant, and nobody had looked yet: of one whose fork was seen
+/// it is known that it held nothing of its own before its first row.
+fn was_overlooked(process: &Process, at: BootNs) -> bool {
+    let is_seen_from_begin = matches!(
+        process.first_seen_by,
+        Some(FirstSeenBy::Fork | FirstSeenBy::Command)
+    );
+    process.start.boot_ns < at && (process.first_seen.boot_ns > at || !is_seen_from_begin)
 }
 
 /// Those that hold or gained enough for themselves alone get a line each; the rest share one.
@@ -247,11 +297,11 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
             Some(Parts {
                 alone: sum.alone + parts.alone,
                 copied: sum.copied + parts.copied,
+                is_copied_unknown: sum.is_copied_unknown || parts.is_copied_unknown,
                 shared: sum.shared.max(parts.shared),
             })
         })
     };
-    let all = |parts: Parts| parts.alone + parts.copied + parts.shared;
     let now = sum(&|one| Some(one.now)).unwrap_or_default();
     let before = |window: usize| sum(&|one| one.before.get(window).copied().flatten());
     let members: Vec<usize> = group.iter().map(|one| one.process).collect();
@@ -260,11 +310,18 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
         let grown = (0..windows).map(|window| Some(Bytes(of(now) - of(before(window)?))));
         grown.collect()
     };
+    let copied_bytes = (0..windows).map(|window| {
+        let before = before(window)?;
+        let is_known = !now.is_copied_unknown && !before.is_copied_unknown;
+        is_known.then_some(Bytes(now.copied - before.copied))
+    });
+    let shared: i64 = group.iter().map(|one| one.shared_part).sum();
     Grower {
         shape: first.map_or_else(|| Arc::from(""), |first| Arc::clone(&first.shape)),
         who: Bundle::of(processes, members),
-        bytes: Bytes(all(now)),
+        bytes: Bytes(now.alone + now.copied + shared),
         grown_bytes: since(|parts| parts.alone + parts.copied + parts.shared),
-        copied_bytes: since(|parts| parts.copied),
+        grown_shared_bytes: since(|parts| parts.shared),
+        copied_bytes: copied_bytes.collect(),
     }
 }

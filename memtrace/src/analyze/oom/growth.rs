@@ -7,6 +7,7 @@ use crate::analyze::who::Bundle;
 use crate::model::{Bytes, DurationNs};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::cmp::Reverse;
 
 /// Growth in the shortest window is told when it is one part in so many of what was in use: less
 /// comes and goes within a second anywhere.
@@ -17,9 +18,9 @@ const STEADY_PART: i64 = 100;
 const WIDENS_BY: i64 = 2;
 /// A slower growth is worth a word when it is one part in so many of what was in use.
 const LEAK_PART: i64 = 20;
-/// It goes on when the last seconds had this part of its rate.
+/// Growth goes on when the last of it had this part of its rate.
 const GOES_ON_PART: f64 = 0.25;
-/// Those last seconds.
+/// The last seconds of a slower one.
 const LAST: DurationNs = DurationNs(10_000_000_000);
 
 /// Who, or what, grew.
@@ -62,13 +63,9 @@ pub(super) fn choose(
     whole: Bytes,
 ) -> Option<GrowthBefore> {
     let last = windows.len().checked_sub(1)?;
-    let most = |window: usize| most(growers, kinds, windows, window);
+    let most = |window: usize| most(growers, kinds, (windows, window), whole);
     let is_enough = |window: usize| {
-        let part = match windows[window] <= SUDDEN {
-            true => SUDDEN_PART,
-            false => STEADY_PART,
-        };
-        most(window).is_some_and(|(_, grown)| grown.0 >= (whole.0 / part).max(1))
+        most(window).is_some_and(|(_, grown)| grown >= enough(windows[window], whole))
     };
     let first = (0..=last).find(|window| is_enough(*window)).unwrap_or(last);
     let mut window = first;
@@ -93,37 +90,74 @@ pub(super) fn choose(
     })
 }
 
+/// Growth in a window of some length that matters.
+fn enough(length: DurationNs, whole: Bytes) -> Bytes {
+    let part = match length <= SUDDEN {
+        true => SUDDEN_PART,
+        false => STEADY_PART,
+    };
+    Bytes((whole.0 / part).max(1))
+}
+
 /// Who grew most in a window: a process, or a kind of memory that no process accounts for. Those
-/// are read once a second, which is too seldom for the shortest window.
+/// are read once a second, which is too seldom for the shortest window. Who grew by enough and went
+/// on goes before who had stopped: that one did not meet the limit.
 fn most(
     growers: &[Grower],
     kinds: &[Vec<KindLine>],
-    windows: &[DurationNs],
-    window: usize,
+    (windows, window): (&[DurationNs], usize),
+    whole: Bytes,
 ) -> Option<(Winner, Bytes)> {
-    let places =
-        (0..growers.len()).map(|place| (growers[place].grown(window), growers[place].bytes, place));
+    let lately = window.checked_sub(1);
+    let goes_on = |grown: Bytes, lately: (usize, Bytes)| {
+        let (lately, grown_lately) = lately;
+        pace(grown_lately, windows[lately]) >= pace(grown, windows[window]) * GOES_ON_PART
+    };
+    let enough = enough(windows[window], whole);
+    let is_on = |grown: Bytes, lately: Option<(usize, Bytes)>| {
+        grown >= enough && lately.is_none_or(|lately| goes_on(grown, lately))
+    };
+    let places = growers.iter().enumerate().map(|(place, grower)| {
+        let grown = grower.grown(window);
+        let lately = lately.map(|lately| (lately, grower.grown(lately)));
+        (is_on(grown, lately), grown, grower.bytes, place)
+    });
+    let most_of_any = places.clone().map(|(_, grown, ..)| grown).max();
     let process =
-        places.max_by_key(|(grown, held, place)| (*grown, *held, std::cmp::Reverse(*place)));
-    let process = process.map(|(grown, _, place)| (Winner::Grower(place), grown));
+        places.max_by_key(|(is_on, grown, held, place)| (*is_on, *grown, *held, Reverse(*place)));
+    let process = process.map(|(is_on, grown, _, place)| (is_on, grown, Winner::Grower(place)));
+    let of_kind = |window: usize, kind: HeldKind| {
+        let mut lines = kinds.get(window).into_iter().flatten();
+        lines.find(|line| line.kind == kind)?.grown_bytes
+    };
     let lines = kinds.get(window).into_iter().flatten();
     let lines = lines.filter(|line| {
         let is_of_processes = matches!(line.kind, HeldKind::Anonymous | HeldKind::Swap);
         !is_of_processes && !line.is_ruled_out && windows[window] > SUDDEN
     });
-    let kind = lines.filter_map(|line| Some((Winner::Kind(line.kind), line.grown_bytes?)));
-    let kind = kind.max_by_key(|(_, grown)| *grown);
-    let most = match (process, kind) {
-        (Some((_, grown)), Some((_, by_kind))) if by_kind > grown => kind,
-        (None, kind) => kind,
-        (process, _) => process,
-    };
-    most.filter(|(_, grown)| grown.0 > 0)
+    let kind = lines.filter_map(|line| {
+        let grown = line.grown_bytes?;
+        let lately = lately.filter(|lately| windows[*lately] > SUDDEN);
+        let lately = lately.and_then(|lately| Some((lately, of_kind(lately, line.kind)?)));
+        Some((is_on(grown, lately), grown, Winner::Kind(line.kind)))
+    });
+    let is_process_on = process.is_some_and(|(is_on, ..)| is_on);
+    let kind = kind.filter(|(is_kind_on, by_kind, _)| {
+        Some(*by_kind) > most_of_any && (*is_kind_on || !is_process_on)
+    });
+    let kind = kind.max_by_key(|(is_on, grown, _)| (*is_on, *grown));
+    let (_, grown, most) = kind.or(process)?;
+    (grown.0 > 0).then_some((most, grown))
+}
+
+/// Bytes in a ns.
+fn pace(grown: Bytes, length: DurationNs) -> f64 {
+    grown.0 as f64 / length.0 as f64
 }
 
 /// Who grew more slowly than the one that met the limit, and went on until then: beside a spike by
-/// enough to matter, else by more than that one. `growers` are sorted by their growth in the
-/// window that is told.
+/// enough to matter, else by more than that one. `growers` are sorted, the one that met the limit
+/// first.
 pub(super) fn leak(
     growers: &[Grower],
     growth: &GrowthBefore,
@@ -138,7 +172,7 @@ pub(super) fn leak(
     (growth.window + 1..=last).rev().find_map(|window| {
         // The last seconds of it.
         let recent = windows[..window].iter().rposition(|length| *length <= LAST);
-        let recent = recent.unwrap_or(0).max(growth.window);
+        let recent = recent.unwrap_or(0);
         let leaks = growers.iter().enumerate().filter_map(|(place, grower)| {
             // Its leak stands before its own spike.
             let spike = match of_culprit(place) {
@@ -148,16 +182,14 @@ pub(super) fn leak(
             };
             let grown = grower.grown(window) - spike;
             let lately = grower.grown(recent) - spike;
-            let pace = |window: usize, grown: Bytes| grown.0 as f64 / windows[window].0 as f64;
             // Of the one that met the limit nothing but the spike is known of the last moment.
             let goes_on = (spike.0 > 0 && recent == growth.window)
-                || pace(recent, lately) >= pace(window, grown) * GOES_ON_PART;
+                || pace(lately, windows[recent]) >= pace(grown, windows[window]) * GOES_ON_PART;
             (grown >= enough && goes_on).then_some((grown, place))
         });
-        let (grown, place) =
-            leaks.max_by_key(|(grown, place)| (*grown, std::cmp::Reverse(*place)))?;
+        let (grown, place) = leaks.max_by_key(|(grown, place)| (*grown, Reverse(*place)))?;
         let of_told = growers.first().filter(|_| of_culprit(0));
-        let is_more = growth.is_sudden || of_told.is_none_or(|told| grown >= told.grown(window));
+        let is_more = growth.is_sudden || of_told.is_none_or(|told| grown > told.grown(window));
         is_more.then(|| Leak {
             who: growers[place].who.clone(),
             is_first: place == 0,

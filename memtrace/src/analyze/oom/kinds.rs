@@ -277,6 +277,11 @@ impl Account {
         Some(self.get(HeldKind::Anonymous)? - others)
     }
 
+    /// Shared memory of all, those included that are not recorded.
+    pub(super) fn shared(&self) -> Option<Bytes> {
+        self.get(HeldKind::Shared)
+    }
+
     /// The same kinds, of which nothing is held.
     fn emptied(self) -> Self {
         let none = |amount: Option<Bytes>| amount.map(|_| Bytes(0));
@@ -389,7 +394,7 @@ impl KillReadings {
 
 /// What the kernel could have taken back without swapping, by its own account.
 pub(super) fn reclaimable(kinds: &Account) -> Option<Bytes> {
-    Some(kinds.get(HeldKind::PageCache)? + kinds.slab_reclaimable.unwrap_or_default())
+    Some(kinds.get(HeldKind::PageCache)? + kinds.slab_reclaimable?)
 }
 
 fn less(all: Option<Bytes>, part: Option<Bytes>) -> Option<Bytes> {

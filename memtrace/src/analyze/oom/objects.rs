@@ -2,6 +2,7 @@
 //! grows in nobody's RSS while nobody maps it.
 
 use super::MAX_KILLS_EXAMINED;
+use super::kinds::KindLine;
 use super::windows::Windows;
 use crate::analyze::RowSource;
 use crate::analyze::leftovers::OrphanedShmObject;
@@ -22,6 +23,8 @@ const SEEN_LATER_NS: i64 = 10_000_000_000;
 const GOOD_PART: i64 = 4;
 /// What is read after a kill can be more than it was then, by one part in so many.
 const SLACK_PART: i64 = 8;
+/// Readings take turns: what is first seen later than this in a recording came to be in it.
+const LAG_NS: i64 = 10_000_000_000;
 
 /// Whether the group with the limit pays for an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,10 @@ struct ObjectReadings {
     /// Who was seen to have it open only after the kill.
     later_opener: Option<Upid>,
     before: Vec<Option<Bytes>>,
+    /// What it took when it was seen first: nothing before that of one that is new. `None` where no
+    /// reading tells.
+    first: Option<Bytes>,
+    is_old: bool,
 }
 
 /// Reads the objects around every kill that is examined.
@@ -73,7 +80,7 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     kills: &[OomRow],
     windows: &Windows,
-    left: &[OrphanedShmObject],
+    (start, left): (BootNs, &[OrphanedShmObject]),
 ) -> Result<Vec<Objects>, S::Error> {
     let examined = kills.iter().take(MAX_KILLS_EXAMINED);
     let mut all: Vec<(&OomRow, Objects)> =
@@ -81,7 +88,7 @@ pub(super) fn read<S: RowSource>(
     if !all.is_empty() {
         source.scan(&[], |row: ShmObjectRow| {
             for (kill, objects) in &mut all {
-                objects.take(kill.boot_ns, windows.before(kill.boot_ns), &row);
+                objects.take((start, kill.boot_ns), windows.before(kill.boot_ns), &row);
             }
         })?;
         // A recording that ends with the kill looks at them once more.
@@ -97,10 +104,22 @@ pub(super) fn read<S: RowSource>(
     Ok(all.into_iter().map(|(_, objects)| objects).collect())
 }
 
+impl ObjectReadings {
+    /// What it took before it was read.
+    fn unread(&self) -> Bytes {
+        let first = self.first.filter(|_| self.is_old);
+        first.unwrap_or(Bytes(0))
+    }
+}
+
 impl Objects {
-    fn take(&mut self, kill: BootNs, starts: &[BootNs], row: &ShmObjectRow) {
+    fn take(&mut self, (start, kill): (BootNs, BootNs), starts: &[BootNs], row: &ShmObjectRow) {
         let key = (row.device.clone(), row.inode);
-        let around = self.at.entry(key).or_default();
+        let is_new = row.unchanged_until_boot_ns.is_some() || (row.boot_ns - start).0 > LAG_NS;
+        let around = self.at.entry(key).or_insert_with(|| ObjectReadings {
+            is_old: !is_new,
+            ..ObjectReadings::default()
+        });
         around.before.resize(starts.len(), None);
         let later = (row.boot_ns - kill).0;
         let is_better = match &around.at_kill {
@@ -121,6 +140,7 @@ impl Objects {
         let Some(bytes) = row.in_memory_bytes() else {
             return;
         };
+        around.first = around.first.or(Some(bytes));
         for (kept, start) in around.before.iter_mut().zip(starts) {
             if row.boot_ns <= *start {
                 *kept = Some(bytes);
@@ -164,15 +184,23 @@ impl Objects {
         });
     }
 
-    /// The object that grew most in a window in which shared memory grew by `grown`. Whose object
-    /// nobody knows can be of another group: it is told only where none of a known process has a
-    /// good part of the growth, and not when it is more than the group's.
+    /// The object that grew most in a window in which shared memory grew as `line` says, and not by
+    /// more than that. Whose object nobody knows can be of another group: it is told only where none
+    /// of a known process has a good part of the growth.
     pub(super) fn grown_most(
         &self,
         kill: &OomRow,
-        (window, grown): (usize, Bytes),
+        (window, line): (usize, &KindLine),
         table: &ProcessTable,
     ) -> Option<GrownObject> {
+        let grown = line.grown_bytes?;
+        let slack = |most: Bytes| Bytes(most.0 + most.0 / SLACK_PART);
+        // Where a part of the growth is missing, no object of the group is more than all it has.
+        let most = slack(if line.is_growth_partial {
+            line.bytes
+        } else {
+            grown
+        });
         let charged = |row: &ShmObjectRow| {
             let first = row.first_user();
             let first = first.and_then(|upid| table.find(upid));
@@ -197,16 +225,19 @@ impl Objects {
             row.first_opener_upid = row.first_opener_upid.or(later);
             let bytes = row.in_memory_bytes()?;
             let before = around.before.get(window).copied().flatten();
-            let before = before.unwrap_or(Bytes(0));
-            let own = bytes - before;
-            let least = match charged(&row) {
-                Charged::Known(true) => Bytes(1),
+            let own = bytes - before.unwrap_or_else(|| around.unread());
+            let (least, most) = match charged(&row) {
+                Charged::Known(true) => (Bytes(1), most),
                 Charged::Known(false) => return None,
-                Charged::Unknown if own.0 > grown.0 + grown.0 / SLACK_PART => return None,
-                Charged::Unknown => Bytes(grown.0 / GOOD_PART),
+                Charged::Unknown => (Bytes(grown.0 / GOOD_PART), slack(grown)),
             };
             let is_known = charged(&row) == Charged::Known(true);
-            (own >= least).then_some((is_known && own.0 >= grown.0 / GOOD_PART, own, bytes, row))
+            (least..=most).contains(&own).then_some((
+                is_known && own.0 >= grown.0 / GOOD_PART,
+                own,
+                bytes,
+                row,
+            ))
         });
         let (_, grown_bytes, bytes, row) =
             all.max_by_key(|(is_known, own, bytes, row)| (*is_known, *own, *bytes, row.inode))?;

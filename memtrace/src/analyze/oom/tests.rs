@@ -1,9 +1,10 @@
 //! Kills whose culprit is known.
 
 use crate::analyze::golden::{RUNS, Script, boot, upid, wall};
-use crate::analyze::{Analysis, HeldKind, OomFinding};
-use crate::model::tables::{MappingKind, OomRow, OrphanedShmRow, ShmObjectRow};
+use crate::analyze::{Analysis, HeldKind, OomFinding, Report};
+use crate::model::tables::{FirstSeenBy, MappingKind, OomRow, OrphanedShmRow, ShmObjectRow};
 use crate::model::{Bytes, DurationNs, Tgid};
+use crate::report::{FORMATS, Style};
 
 const POD: &str = "/pod";
 const LIMIT: Bytes = Bytes(4 << 30);
@@ -52,10 +53,13 @@ fn the_culprit_is_who_grew_and_not_who_was_killed_or_held_most() {
 #[test]
 fn a_victim_that_ended_before_its_kill_is_told_is_among_those_who_held_memory() {
     let mut run = run(120.0);
+    run.cgroup(99.0, POD, [3.0, 2.5, 0.125], Some(LIMIT));
     run.oom(3, 1, 100.0, POD, LIMIT);
     run.edit(3, |process| process.exit_boot_ns = Some(boot(99.999)));
-    let analysis = run.analyzed(None);
-    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let report = run.reported(None, None);
+    let analysis = &report.analysis;
+    let kill = only(analysis);
+    let found = kill.post_mortem.as_ref().expect("a post-mortem");
     let held = |name: &str| {
         let mut holders = found.holders.iter();
         holders.find_map(|holder| {
@@ -66,6 +70,64 @@ fn a_victim_that_ended_before_its_kill_is_told_is_among_those_who_held_memory() 
         })
     };
     assert_eq!([held("serve"), held("victim")], [Some(2_000), Some(500)]);
+    let state = kill.holders.as_ref().expect("the state");
+    let of_victim = state.holders.iter();
+    let mut of_victim = of_victim.filter(|holder| Some(holder.process) == kill.victim);
+    let anon = of_victim.next().and_then(|holder| holder.amounts.anon());
+    assert_eq!(anon, Some(Bytes(500 << 20)));
+    // The log is of that instant, and no reading before it.
+    let group = state.cgroups.first().expect("the group");
+    let read = (group.row.current_bytes, group.age_ns);
+    assert_eq!(read, (Some(LIMIT), DurationNs(0)));
+    assert_eq!(rss_at_oom(&report), Some(Bytes(510 << 20)));
+    // Both hints lead to an instant at which it still held that.
+    assert_eq!(hints(&report), ["+99.998s", "+99.998s"]);
+}
+
+/// What the table of processes says that the victim held when it was killed.
+fn rss_at_oom(report: &Report) -> Option<Bytes> {
+    let style = Style {
+        section: Some("processes"),
+        ..Style::default()
+    };
+    let csv = written("csv", report, &style);
+    let mut lines = csv.lines().map(|line| line.split(','));
+    let mut names = lines.next()?;
+    let place = names.position(|name| name == "rss_at_oom_bytes")?;
+    let mut victim = lines.find(|fields| fields.clone().any(|field| field == "victim"))?;
+    victim.nth(place)?.parse().ok().map(Bytes)
+}
+
+/// The instants that the report leads to.
+fn hints(report: &Report) -> Vec<String> {
+    let told = written("text", report, &Style::default());
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let hints = words.windows(2).filter(|pair| pair[0] == "--at");
+    let hints = hints.map(|pair| pair[1].trim_end_matches(['`', '.']).to_owned());
+    hints.collect()
+}
+
+#[test]
+fn the_report_leads_to_an_instant_that_is_not_after_the_kill() {
+    let killed = || {
+        let mut run = run(120.0);
+        run.oom(3, 1, 100.0677, POD, LIMIT);
+        run.edit(3, |process| process.exit_boot_ns = Some(boot(100.068)));
+        run
+    };
+    let hints = hints(&killed().reported(None, None));
+    assert_eq!(hints, ["+100.067s", "+100.067s"]);
+    let state = killed().analyzed(Some(&hints[0])).at.expect("a state");
+    assert_eq!(state.holders.len(), 3);
+}
+
+fn written(format: &str, report: &Report, style: &Style) -> String {
+    let mut formats = FORMATS.iter();
+    let format = formats.find(|one| one.name() == format).expect("a format");
+    let mut out = Vec::new();
+    let written = format.write(&mut report.clone(), style, &mut out);
+    written.expect("a Vec can be written to");
+    String::from_utf8(out).expect("a report is UTF-8")
 }
 
 #[test]
@@ -159,9 +221,44 @@ fn who_was_growing_when_the_limit_was_met_is_named_and_not_who_grew_most_before(
     }
     run.oom(3, 1, 100.0, POD, LIMIT);
     let analysis = run.analyzed(None);
-    assert_eq!(culprit(&analysis), Some((2, 190, 10.0)));
+    assert_eq!(culprit(&analysis), Some((2, 806, 60.0)));
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(!found.is_sudden && found.leak.is_none(), "{found:?}");
+}
+
+#[test]
+fn who_had_stopped_is_not_named_where_another_went_on_until_the_kill() {
+    let mut run = run(120.0);
+    for tenth in 0..=40 {
+        let at = 90.0 + f64::from(tenth) / 10.0;
+        run.mem(1, at, [2_000.0 + f64::from(tenth) * 7.5, 100.0, 0.0]);
+    }
+    for tenth in 0..100 {
+        let at = 90.0 + f64::from(tenth) / 10.0;
+        run.mem(2, at, [100.0 + f64::from(tenth) * 2.0, 10.0, 0.0]);
+    }
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    let analysis = run.analyzed(None);
+    assert_eq!(culprit(&analysis), Some((2, 198, 10.0)));
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let grown = found.growers[1].grown_bytes[1];
+    assert_eq!(grown.map(|grown| grown.0 >> 20), Some(300), "still told");
+}
+
+#[test]
+fn who_was_growing_is_named_also_where_ten_seconds_of_it_are_little() {
+    let mut run = run(120.0);
+    // 512 GiB are in use, of which one percent comes in 17 s.
+    for second in 0..60 {
+        let at = 40.0 + f64::from(second);
+        run.mem(1, at, [200_000.0 + f64::from(second) * 300.0, 100.0, 0.0]);
+    }
+    for second in 0..36 {
+        let at = 40.0 + f64::from(second);
+        run.mem(2, at, [100_000.0 + f64::from(second) * 1_000.0, 10.0, 0.0]);
+    }
+    run.oom(3, 1, 100.0, POD, Bytes(512 << 30));
+    assert_eq!(culprit(&run.analyzed(None)), Some((1, 17_700, 60.0)));
 }
 
 /// A leak of 10 MiB a second for 90 s, and 900 MiB within the last 0.3 s by `spiker`.
@@ -236,6 +333,55 @@ fn children_that_write_to_what_they_inherited_grew_by_the_copies_alone() {
 }
 
 #[test]
+fn what_was_copied_before_a_kill_is_unknown_where_the_kernels_account_is() {
+    let copied = |is_account_known: bool| {
+        let mut run = run(120.0);
+        run.process(10, Some(1), 50.0, "loader");
+        run.edit(10, |process| process.cgroup = Some(POD.into()));
+        run.inherits(10, 500.0);
+        run.mem(10, 51.0, [500.0, 10.0, 0.0]);
+        run.mem(10, 95.0, [900.0, 10.0, 0.0]);
+        if is_account_known {
+            run.cgroup(80.0, POD, [3.0, 2.75, 0.0], Some(LIMIT));
+        }
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        let analysis = run.analyzed(None);
+        let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+        let loader = found.growers.iter().find(|one| &*one.shape == "loader");
+        let loader = loader.expect("the loader");
+        assert!(loader.grown_bytes[1].is_some());
+        // Before the fork it had nothing to copy.
+        assert!(loader.copied_bytes[3].is_some());
+        loader.copied_bytes[1].is_some()
+    };
+    assert_eq!([copied(true), copied(false)], [true, false]);
+}
+
+#[test]
+fn who_was_there_with_unknown_memory_has_unknown_growth() {
+    let grown = |is_known: bool, seen_by: FirstSeenBy| {
+        let mut run = run(120.0);
+        run.edit(2, |process| process.first_seen_by = Some(seen_by));
+        if !is_known {
+            run.put(crate::analyze::golden::mem_row(
+                upid(Tgid(2)).0,
+                boot(0.6).0,
+                None,
+            ));
+        }
+        run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        let analysis = run.analyzed(None);
+        let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+        let leaky = found.growers.iter().find(|one| &*one.shape == "leaky");
+        leaky.expect("a line").grown_bytes[1].map(|grown| grown.0 >> 20)
+    };
+    assert_eq!(grown(true, FirstSeenBy::Poll), Some(1_200));
+    assert_eq!(grown(false, FirstSeenBy::Poll), None);
+    assert_eq!(grown(false, FirstSeenBy::Fork), None);
+}
+
+#[test]
 fn those_who_matter_have_a_line_each_and_small_ones_share_one() {
     let mut run = run(120.0);
     for (loader, grown) in [(10, 600.0), (11, 500.0), (12, 20.0), (13, 10.0)] {
@@ -303,6 +449,48 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     let who: Vec<_> = object.held_by.iter().map(|one| one.who.pid).collect();
     assert_eq!(who, [Some(Tgid(2))]);
     assert!(!object.is_mapped);
+}
+
+/// A recording that was attached 30 s before a kill by a file of 2 GiB, with a store that was large
+/// already. Which object grew, and by how many MiB.
+fn attached(store_listed_before: Option<f64>) -> (Option<String>, i64) {
+    let mut run = run(40.0);
+    run.cgroup(0.2, POD, [22.0, 1.5, 20.0], Some(LIMIT));
+    run.cgroup(13.0, POD, [24.0, 1.5, 22.0], Some(LIMIT));
+    run.oom(3, 2, 30.0, POD, Bytes(24 << 30));
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(22 << 30));
+            row.memcg_file_bytes = Some(Bytes(22 << 30));
+        }
+    }
+    let object = |inode: i64, at: f64, gib: i64, listed: Option<f64>| ShmObjectRow {
+        ts: wall(at),
+        boot_ns: boot(at),
+        device: "0:25".to_owned(),
+        inode,
+        kind: Some(MappingKind::Tmpfs),
+        name: Some(format!("/dev/shm/file{inode}")),
+        allocated_bytes: Some(Bytes(gib << 30)),
+        first_opener_upid: Some(upid(Tgid(2))),
+        unchanged_until_boot_ns: listed.map(boot),
+        ..ShmObjectRow::default()
+    };
+    run.put(object(1, 1.0, 20, store_listed_before));
+    run.put(object(2, 3.0, 0, Some(2.0)));
+    run.put(object(2, 12.0, 2, Some(3.0)));
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let object = found.grown_object.as_ref().expect("an object");
+    (object.name.clone(), object.grown_bytes.0 >> 20)
+}
+
+#[test]
+fn an_object_that_was_there_before_anybody_looked_did_not_grow_by_all_it_has() {
+    let grown = || (Some("/dev/shm/file2".to_owned()), 2_048);
+    assert_eq!(attached(None), grown());
+    // Nor by more than all shared memory of the group did.
+    assert_eq!(attached(Some(0.1)), grown());
 }
 
 #[test]
@@ -391,6 +579,63 @@ fn shared_memory_counts_once_in_those_who_grew_together() {
     );
 }
 
+/// Eight workers that map one object of 2 GiB in a group of 4 GiB, and a kill.
+fn sharers(is_object_known: bool) -> Report {
+    let mut run = Script::command(&["serve"], 120.0);
+    run.process(1, None, 0.0, "serve");
+    run.mem(1, 0.5, [200.0, 10.0, 0.0]);
+    for worker in 10..18 {
+        run.process(worker, Some(1), 50.0, "worker");
+        run.mem(worker, 51.0, [50.0, 10.0, 0.0]);
+        run.mem(worker, 95.0, [250.0, 10.0, 2_048.0]);
+    }
+    for tgid in [1].into_iter().chain(10..18) {
+        run.edit(tgid, |process| process.cgroup = Some(POD.into()));
+    }
+    if is_object_known {
+        let mappers = (10..18).map(|tgid| upid(Tgid(tgid)).0.to_string());
+        let mappers: Vec<String> = mappers.collect();
+        run.put(ShmObjectRow {
+            ts: wall(96.0),
+            boot_ns: boot(96.0),
+            device: "0:25".to_owned(),
+            inode: 1,
+            kind: Some(MappingKind::Tmpfs),
+            allocated_bytes: Some(Bytes(2 << 30)),
+            mapper_count: 8,
+            mappers: mappers.join(" "),
+            first_mapper_upid: Some(upid(Tgid(10))),
+            ..ShmObjectRow::default()
+        });
+    }
+    run.oom(10, 11, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_anon_bytes = Some(Bytes(2_200 << 20));
+            row.memcg_shmem_bytes = Some(Bytes(2 << 30));
+            row.memcg_file_bytes = Some(Bytes(2 << 30));
+        }
+    }
+    run.reported(None, None)
+}
+
+#[test]
+fn what_many_map_counts_once_in_what_they_held_and_in_what_they_grew_by() {
+    for is_object_known in [true, false] {
+        let report = sharers(is_object_known);
+        let found = only(&report.analysis).post_mortem.as_ref();
+        let found = found.expect("a post-mortem");
+        let held: i64 = found.holders.iter().map(|one| one.bytes.0 >> 20).sum();
+        assert!((4_230..=4_248).contains(&held), "{held} MiB");
+        let told = written("text", &report, &Style::default());
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let grown = "10 worker grew by 2.2 GiB in the 10s before, and 7 more like it by 1.4 GiB";
+        assert!(told.contains(grown), "{told}");
+        let shares = "· 6 more 2.7 GiB.";
+        assert!(told.contains(shares), "{told}");
+    }
+}
+
 #[test]
 fn a_process_that_was_found_late_has_unknown_growth() {
     let mut run = run(120.0);
@@ -461,6 +706,31 @@ fn a_cpuset_that_is_full_is_not_the_machine() {
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(!found.is_of_node);
+}
+
+#[test]
+fn for_how_long_all_tasks_waited_is_told_where_it_is_known() {
+    let waited = |is_full_known: bool| {
+        let mut run = run(120.0);
+        run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+        run.cgroup(99.0, POD, [3.75, 3.5, 0.125], Some(LIMIT));
+        edit_readings(&mut run, |row| {
+            row.psi_some_ns = Some(DurationNs(row.boot_ns.0 / 10));
+            row.psi_full_ns = is_full_known.then_some(DurationNs(0));
+        });
+        run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        let report = run.reported(None, None);
+        let told = written("text", &report, &Style::default());
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (known, unknown) = (waited(true), waited(false));
+    let some = "some task waited for memory for 1.9s of the 10s before";
+    assert!(
+        known.contains(&format!("{some}, all of them for 0s.")),
+        "{known}"
+    );
+    assert!(unknown.contains(&format!("{some}.")), "{unknown}");
 }
 
 /// What a kind gained in MiB, and whether a part of it is missing.

@@ -4,8 +4,11 @@
 
 use super::abnormal_endings::AbnormalEndings;
 use super::{growth, layout, missing, oom_kills, peak, steps};
+use crate::analyze::moment::offset;
 use crate::analyze::shares::Share;
-use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, together};
+use crate::analyze::{
+    Analysis, Basis, CgroupUse, Composition, Ending, HolderGroup, Process, together,
+};
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target, quoted};
 use crate::report::words::{bytes, bytes_or_unknown, count, processes};
@@ -107,7 +110,7 @@ pub(in crate::analyze) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
 /// Who was killed, or crashed, and the instant that shows what led to it.
 fn violence(analysis: &Analysis) -> Option<(String, Option<Instant>)> {
     if let Some((told, kill)) = oom_kills::in_short(analysis) {
-        return Some((told, Some(kill.at)));
+        return Some((told, Some(kill.examined())));
     }
     let (told, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
     Some((told, who.and_then(|who| before_end(analysis, who))))
@@ -179,7 +182,7 @@ fn most_held(analysis: &Analysis) -> Option<String> {
 /// their role where others have it too; or those who held about as much as each other.
 fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     let groups = state.groups(&analysis.processes);
-    let parts = Parts::of(state);
+    let parts = Parts::of(analysis, state);
     let held = groups.iter().map(|group| (parts.held_by(group), group));
     let held: Vec<(HeldBy, &HolderGroup)> = held.collect();
     // Of equals the first, which is the largest by RSS.
@@ -200,17 +203,17 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
         1 => analysis.with_role(&group.who.who),
         _ => group.who.in_words(),
     };
-    let each = bytes(held.sum());
+    let each = held.bound().unwrap_or("some ").to_owned() + &bytes(held.sum());
     match alike.as_slice() {
         _ if held.sum().0 == 0 => None,
         [first, second] => {
             let (first, second) = (who(first), who(second));
-            Some(format!("above all {first} and {second}, some {each} each"))
+            Some(format!("above all {first} and {second}, {each} each"))
         }
         [first, _, _, ..] => {
             let (all, first) = (processes(alike.len()), who(first));
             Some(format!(
-                "above all {all} with some {each} each, the first {first}"
+                "above all {all} with {each} each, the first {first}"
             ))
         }
         [] | [_] => {
@@ -248,11 +251,22 @@ struct HeldBy {
     rss: Option<Bytes>,
     /// Whether the part of one of them in what is shared is not known, and not in it.
     is_lower_bound: bool,
+    /// Whether pages that some of them share count in each.
+    is_upper_bound: bool,
 }
 
 impl HeldBy {
     fn sum(&self) -> Bytes {
         self.rss.unwrap_or(self.anon + self.shared)
+    }
+
+    /// On which side it can be off; where on both, that is not said.
+    fn bound(&self) -> Option<&'static str> {
+        match (self.is_lower_bound, self.is_upper_bound) {
+            (true, false) => Some("at least "),
+            (false, true) => Some("at most "),
+            _ => None,
+        }
     }
 
     fn in_words(&self) -> String {
@@ -264,26 +278,30 @@ impl HeldBy {
             false => ("shared", self.shared),
         };
         let (sum, largest) = (bytes(self.sum()), bytes(largest));
-        let least = if self.is_lower_bound { "at least " } else { "" };
+        let bound = self.bound().unwrap_or_default();
         match sum == largest {
-            true => format!("{least}{sum}, {kind}"),
-            false => format!("{least}{sum}, of it {largest} {kind}"),
+            true => format!("{bound}{sum}, {kind}"),
+            false => format!("{bound}{sum}, of it {largest} {kind}"),
         }
     }
 }
 
 /// What each process held at an instant.
 struct Parts<'a> {
+    processes: &'a [Process],
+    at: BootNs,
     amounts: HashMap<usize, &'a Amounts>,
     /// Where it is known what is shared.
     shares: HashMap<usize, &'a Share>,
 }
 
 impl<'a> Parts<'a> {
-    fn of(state: &'a Composition) -> Self {
+    fn of(analysis: &'a Analysis, state: &'a Composition) -> Self {
         let holders = state.holders.iter();
         let shares = state.shares.iter().flatten();
         Self {
+            processes: &analysis.processes,
+            at: state.at.boot_ns,
             amounts: holders
                 .map(|holder| (holder.process, &holder.amounts))
                 .collect(),
@@ -304,8 +322,18 @@ impl<'a> Parts<'a> {
                 shared: shares.iter().filter_map(|share| share.shmem_bytes).sum(),
                 rss: None,
                 is_lower_bound: shares.iter().any(|share| share.shmem_bytes.is_none()),
+                is_upper_bound: shares.iter().any(|share| {
+                    let has_any = share.anon_bytes.is_some_and(|anon| anon.0 > 0);
+                    has_any && share.anon_basis == Basis::UpperBound
+                }),
             };
         }
+        // What fork gave, and they never copied, they share.
+        let may_share = |member: &usize| {
+            let anon = self.amounts.get(member).and_then(|amounts| amounts.anon());
+            let process = &self.processes[*member];
+            anon.is_some_and(|anon| process.inherited(anon, self.at) != Some(Bytes(0)))
+        };
         let amounts = members.iter().filter_map(|member| self.amounts.get(member));
         let shared = amounts.filter_map(|amounts| amounts.shmem()).max();
         let anon = group.totals[Kind::Anon].bytes();
@@ -314,6 +342,7 @@ impl<'a> Parts<'a> {
             shared: shared.unwrap_or_default(),
             rss: group.totals[Kind::Rss].bytes().filter(|_| anon.is_none()),
             is_lower_bound: false,
+            is_upper_bound: members.iter().any(may_share),
         }
     }
 }
@@ -411,12 +440,6 @@ fn next(analysis: &Analysis, violent: Option<Instant>) -> (&'static str, String)
         true => ("what each phase cost:", "--phases".to_owned()),
         false => ("who held what at the peak:", "--at peak".to_owned()),
     }
-}
-
-/// `+92.461s`: to the millisecond, and not later.
-fn offset(at: Instant) -> String {
-    let millis = at.offset_ns.0.max(0) / 1_000_000;
-    format!("+{}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
 /// A name as `--phase` takes it: what a terminal does not show is any character there.

@@ -493,7 +493,7 @@ fn in_short(analysis: &Analysis, attribution: &Attribution) -> String {
         parts.insert(1, format!("{who} {}", bytes(others)));
     }
     let cache = attribution.other_files_bytes;
-    let cache = cache.map(|others| others + attribution.files_bytes);
+    let cache = cache.map(|others| others + attribution.files_bytes.unwrap_or_default());
     parts.push(format!("page cache {}", bytes_or_unknown(cache)));
     parts.push(format!(
         "kernel {}",

@@ -2,6 +2,7 @@
 //! was not.
 
 use super::layout;
+use crate::analyze::moment::offset;
 use crate::analyze::section::{MORE_IN_JSON, Section, View};
 use crate::analyze::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure, Who,
@@ -67,7 +68,7 @@ impl Section for OomKills {
                 }
                 kinds_table(&mut section, found);
                 section.tell(Tone::Plain, approach_line(found));
-                let offset = words::after(kill.at.offset_ns);
+                let offset = offset(kill.examined());
                 let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
                 section.quiet(told);
             }
@@ -200,16 +201,15 @@ fn growth(found: &PostMortem) -> Vec<String> {
         let grown_too = other.grown_bytes.get(told).copied().flatten();
         other.shape == grower.shape && grown_too.is_some_and(|too| too.0 * 2 >= grown.0)
     });
+    // What they share with the first is told of that one.
+    let of = |amounts: &[Option<Bytes>]| amounts.get(told).copied().flatten().unwrap_or_default();
+    let mut shared = of(&grower.grown_shared_bytes).max(Bytes(0));
     let (mut count, mut more) = (0, Bytes(0));
     for other in alike {
+        let shared_too = of(&other.grown_shared_bytes);
         count += other.who.process_count;
-        more = more
-            + other
-                .grown_bytes
-                .get(told)
-                .copied()
-                .flatten()
-                .unwrap_or_default();
+        more = more + of(&other.grown_bytes) - shared_too + (shared_too - shared).max(Bytes(0));
+        shared = shared.max(shared_too);
     }
     if count > 0 {
         let count = words::count(count);
@@ -374,11 +374,11 @@ fn waited(pressure: &Pressure, window: DurationNs) -> Vec<String> {
         told.push(format!("the limit was hit {hits} × in the {window} before"));
     }
     if let Some(some) = pressure.some_ns.filter(|some| some.0 > 0) {
-        let full = pressure.full_ns.unwrap_or(DurationNs(0));
+        let full = pressure.full_ns.map(words::duration);
+        let full = full.map_or_else(String::new, |full| format!(", all of them for {full}"));
         told.push(format!(
-            "some task waited for memory for {} of the {window} before, all of them for {}",
-            words::duration(some),
-            words::duration(full)
+            "some task waited for memory for {} of the {window} before{full}",
+            words::duration(some)
         ));
     }
     told

@@ -30,7 +30,7 @@ fn steepest<'a>(
         })
 }
 
-/// What surely grows from step to step: memory of the tree, and what is in use on GPUs.
+/// What surely grows from step to step: the sum of RSS of the tree, and what is in use on GPUs.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(super) struct Steps {}
 
@@ -59,7 +59,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     match (sentences.next(), gpu) {
         (Some(_), Some((_, slope))) => {
             let per_step = per_step_bytes(&slope);
-            Some(format!("{first} That of all GPUs by {per_step}."))
+            Some(format!("{first} Memory of all GPUs grows by {per_step}."))
         }
         _ => Some(first),
     }
@@ -70,14 +70,14 @@ fn sentences(analysis: &Analysis) -> Vec<String> {
     let [host, gpu] = steepest_of_each(analysis);
     let host = host.map(|(stage, slope)| {
         let who = who_leaks(analysis, stage);
-        grows("the tree", stage, &slope, &who)
+        grows("The sum of RSS of the tree", stage, &slope, &who)
     });
     let gpu = gpu.map(|(stage, slope)| {
         let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {
             let device = short(analysis, name);
             format!("; most of it on GPU {device} ({})", per_step_bytes(&slope))
         });
-        grows("all GPUs", stage, &slope, &who)
+        grows("Memory of all GPUs", stage, &slope, &who)
     });
     host.into_iter().chain(gpu).collect()
 }
@@ -185,7 +185,7 @@ fn grower(parts: &[PhasePart]) -> Option<(&str, Slope)> {
 
 fn grows(of: &str, stage: &Repeated, slope: &Slope, parts: &str) -> String {
     format!(
-        "Memory of {of} at the end of {} grows by {} ±{} (95 %) per step, {} from step {} to \
+        "{of} at the end of {} grows by {} ±{} (95 %) per step, {} from step {} to \
          {}{parts}.",
         stage.name,
         per_step_bytes(slope),

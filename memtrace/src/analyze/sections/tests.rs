@@ -731,6 +731,93 @@ fn the_sentence_about_a_leak_names_who_leaks_most() {
 }
 
 #[test]
+fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
+    use crate::model::tables::MarkKind::{Begin, End};
+    let mut run = Script::command(&["a"], 200.0);
+    run.process(1, None, 0.0, "a");
+    for (tgid, rank) in [(2, "TP0"), (3, "TP1")] {
+        run.process(tgid, Some(1), 0.0, "VLLM::Worker");
+        run.is(tgid, "vLLM", "worker", Some(rank));
+        run.mem(tgid, 0.5, [100.0, 0.0, 0.0]);
+    }
+    for step in 0..40_u32 {
+        let at = 1.0 + f64::from(step) * 4.9;
+        run.numbered_mark(Some(1), at, Begin, "step", Some(step));
+        run.mem(1, at + 0.1, [100.0, 0.0, 0.0]);
+        run.mem(3, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
+        run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
+    }
+    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = "The sum of RSS of the tree at the end of step grows by 2.0 MiB";
+    assert!(report.contains(told), "{report}");
+    let told = "most of it in 2 × vLLM worker, above all 3 vLLM worker TP1 (2.0 MiB).";
+    assert!(report.contains(told), "{report}");
+}
+
+#[test]
+fn why_the_size_of_an_object_is_unknown_is_told_by_whether_it_could_have_been_asked_for() {
+    let told = |capabilities: serde_json::Value| {
+        let mut run = Script::command(&["a"], 30.0);
+        run.process(1, None, 0.0, "a");
+        run.edit(1, |row| row.cgroup = Some("/pod".into()));
+        run.mem(1, 1.0, [100.0, 1.0, 50.0]);
+        run.unasked_object(1, 5.0, "/dev/shm/plasmaA");
+        run.cgroup(9.0, "/pod", [1.0, 0.25, 0.25], None);
+        run.info.host = serde_json::json!({ "capabilities": capabilities });
+        let style = Style {
+            section: Some("ledger"),
+            ..Style::default()
+        };
+        let report = written(FORMATS[0], &run.reported(None, None), &style);
+        report.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let gone = "Those who had the unknown objects mapped were gone, or had moved them, whenever";
+    let refused = "through a process that has it, which takes CAP_CHECKPOINT_RESTORE";
+    for may_ask in ["CAP_CHECKPOINT_RESTORE", "CAP_SYS_ADMIN"] {
+        let told = told(serde_json::json!(["CAP_BPF", may_ask]));
+        assert!(told.contains("1 object of unknown amount"), "{told}");
+        assert!(told.contains(gone) && !told.contains(refused), "{told}");
+    }
+    let told = told(serde_json::json!(["CAP_BPF"]));
+    assert!(told.contains(refused) && !told.contains(gone), "{told}");
+}
+
+#[test]
+fn who_held_most_did_so_at_most_where_what_is_shared_since_a_fork_counts_in_each() {
+    let told = |inherited: f64, is_anyone_read: bool| {
+        let mut run = Script::command(&["a"], 30.0);
+        run.process(1, None, 0.0, "a");
+        run.mem(1, 0.5, [400.0, 1.0, 0.0]);
+        if is_anyone_read {
+            run.pss(1, 0.6, [400.0, 400.0], true);
+        }
+        for child in 2..6 {
+            run.process(child, Some(1), 1.0, "worker");
+            run.inherits(child, inherited);
+            run.mem(child, 2.0, [512.0, 1.0, 0.0]);
+        }
+        let lines = answer::lines(&run.reported(None, None).analysis);
+        let mut held = lines
+            .iter()
+            .filter(|line| line.about.as_str() == "most_held");
+        held.next().expect("the peak").text.clone()
+    };
+    let at_most = "at most 512 MiB each";
+    assert!(told(400.0, true).contains(at_most), "{}", told(400.0, true));
+    assert!(
+        told(400.0, false).contains(at_most),
+        "{}",
+        told(400.0, false)
+    );
+    assert!(
+        told(0.0, false).contains("some 512 MiB each"),
+        "{}",
+        told(0.0, false)
+    );
+}
+
+#[test]
 fn without_marks_there_is_no_word_of_phases_unless_asked() {
     let reported = with_phase("trainer_with_vllm", None);
     let told = |style: Style| written(FORMATS[0], &reported, &style);

@@ -3,6 +3,7 @@
 use super::{CgroupUse, NodeUse, RecorderUse, Uses, ancestry, is_within};
 use crate::analyze::RowSource;
 use crate::analyze::near::Sums;
+use crate::analyze::oom;
 use crate::analyze::pass::Snapshot;
 use crate::analyze::process::Process;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
@@ -89,7 +90,7 @@ struct Freed {
 
 impl Freed {
     fn by(kill: &OomRow, victim: Option<&Process>) -> Self {
-        let killed = kill.boot_ns;
+        let killed = oom::examined_at(kill, victim);
         let end = victim.and_then(|victim| victim.exit_boot_ns());
         let end = end.filter(|end| (0..=DYING_NS).contains(&(*end - killed).0));
         Self {
@@ -162,13 +163,15 @@ impl GroupTrack<'_> {
     }
 
     /// The log of the kernel is one more reading.
-    fn take_logged(&mut self, kills: &[OomRow]) {
+    fn take_logged(&mut self, kills: &[OomRow], processes: &[Process]) {
         for (before, kill) in self.before.iter().zip(kills) {
             let Some(logged) = before.as_ref().and_then(|before| at_kill(kill, before)) else {
                 continue;
             };
+            // It tells what was in use when the limit was met, so of the victim's memory too.
+            let met = oom::examined_at(kill, victim(kill, processes));
             for nearest in &mut self.nearest {
-                nearest.take(kill.boot_ns, &self.kills, || logged.clone());
+                nearest.take(met, &self.kills, || logged.clone());
             }
         }
     }
@@ -212,7 +215,7 @@ pub(in crate::analyze) fn read<S: RowSource>(
         }
     })?;
     for track in groups.values_mut() {
-        track.take_logged(kills);
+        track.take_logged(kills, processes);
     }
     let all_kills: Vec<Freed> = kills
         .iter()

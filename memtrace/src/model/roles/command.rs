@@ -2,28 +2,41 @@
 //! only spoken of in its arguments, as in `pgrep -f 'vllm serve'` or in an editor's file, is not
 //! run.
 
-/// Options of Python whose value is the next word.
-const WITH_VALUE: [&str; 3] = ["-W", "-X", "--check-hash-based-pycs"];
+use std::borrow::Cow;
+
+/// A long option of Python whose value is the next word.
+const LONG_WITH_VALUE: &str = "--check-hash-based-pycs";
 
 /// The part of a command line that begins with what is run: the program's path; of Python the
-/// script's path, or `-m` or `-c` and what follows. A title that a process gave itself is
+/// script's path, or `-m` or `-c`, a blank and what follows. A title that a process gave itself is
 /// whole.
-pub(super) fn command(title: &str) -> &str {
+pub(super) fn command(title: &str) -> Cow<'_, str> {
     let Some((program, mut rest)) = title.split_once(' ') else {
-        return title;
+        return title.into();
     };
     if !is_python(program) {
-        return title;
+        return title.into();
     }
     loop {
         let (word, after) = rest.split_once(' ').unwrap_or((rest, ""));
-        let is_option = word.starts_with('-') && !matches!(word, "-m" | "-c" | "-");
-        if !is_option {
-            return rest;
-        }
-        rest = match WITH_VALUE.contains(&word) {
-            true => after.split_once(' ').map_or("", |(_, after)| after),
-            false => after,
+        let next = || after.split_once(' ').map_or("", |(_, after)| after);
+        let Some(options) = word.strip_prefix('-').filter(|options| !options.is_empty()) else {
+            return rest.into();
+        };
+        // The first of several in a word that takes a value takes the rest of the word, or the next.
+        let with_value = options.find(['m', 'c', 'W', 'X']);
+        rest = match with_value.filter(|_| !options.starts_with('-')) {
+            Some(place) if options[place..].starts_with(['m', 'c']) => {
+                let (option, value) = (&options[place..=place], &rest[place + 2..]);
+                return match (place, value.starts_with(' ') || value.is_empty()) {
+                    (0, true) => rest.into(),
+                    (_, true) => format!("-{option}{value}").into(),
+                    (_, false) => format!("-{option} {value}").into(),
+                };
+            }
+            Some(place) if place + 1 == options.len() => next(),
+            None if word == LONG_WITH_VALUE => next(),
+            _ => after,
         };
     }
 }
@@ -61,6 +74,14 @@ mod tests {
                 "pypy3 -c from a import main;main(3)",
                 "-c from a import main;main(3)",
             ),
+            ("python -mvllm.a --x y", "-m vllm.a --x y"),
+            ("python -um vllm.a --x", "-m vllm.a --x"),
+            ("python -Bumvllm.a", "-m vllm.a"),
+            ("python -uW error -BX dev s.py -m a", "s.py -m a"),
+            ("python -Xmm -Wcc s.py", "s.py"),
+            ("python --check-hash-based-pycs never s.py", "s.py"),
+            ("python --help-env -m", "-m"),
+            ("python3 -Ic import a", "-c import a"),
             ("python3 - vllm serve", "- vllm serve"),
             ("pgrep -f /v/bin/vllm serve", "pgrep -f /v/bin/vllm serve"),
             ("python-build -m vllm.a", "python-build -m vllm.a"),
@@ -76,12 +97,24 @@ mod tests {
         }
     }
 
+    /// What is run, without the option before it, which can have stood among others.
+    fn end_of(run: &str) -> &str {
+        let value = run.strip_prefix("-m").or_else(|| run.strip_prefix("-c"));
+        value.unwrap_or(run).trim_start()
+    }
+
     proptest! {
         #[test]
         fn any_title_has_one_and_it_is_the_titles_end(title: String, words: Vec<String>) {
-            let line = format!("python3 {}", words.join(" "));
-            prop_assert!(title.ends_with(command(&title)));
-            prop_assert!(line.ends_with(command(&line)));
+            for line in [format!("python3 {}", words.join(" ")), title] {
+                prop_assert!(line.ends_with(end_of(&command(&line))), "{line}");
+            }
+        }
+
+        #[test]
+        fn options_of_python_are_read_in_any_words(words in "(-{0,2}[mcWXu]{0,3}e? ?){0,6}") {
+            let line = format!("python3 {words}");
+            prop_assert!(line.ends_with(end_of(&command(&line))), "{line}");
         }
     }
 }

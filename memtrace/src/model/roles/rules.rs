@@ -119,12 +119,13 @@ impl Rule {
         // Where the arguments could not be read, the name is all there is of the title.
         let comm = Some(looks.comm).filter(|comm| !comm.is_empty());
         let title = looks.title.filter(|title| !title.is_empty()).or(comm);
+        let run = title.map(command);
         let mut captured = Vec::new();
         let wanted = [
             (&self.title, title),
             (&self.comm, comm),
             (&self.cmdline, looks.cmdline),
-            (&self.command, title.map(command)),
+            (&self.command, run.as_deref()),
             (&self.exe, looks.exe),
             (&self.parent, parent.map(|parent| parent.role.as_str())),
         ];

@@ -37,6 +37,14 @@ fn titles_and_command_lines_of_real_trees_are_known() {
             "python3 -m vllm.entrypoints.openai.api_server",
             "vLLM API server",
         ),
+        (
+            "python -mvllm.entrypoints.openai.api_server --port 8000",
+            "vLLM API server",
+        ),
+        (
+            "/v/bin/python3 -um vllm.entrypoints.openai.api_server",
+            "vLLM API server",
+        ),
         ("VLLM::APIServer_1", "vLLM API server 1"),
         ("VLLM::EngineCore", "vLLM engine core"),
         ("VLLM::EngineCore_DP1", "vLLM engine core DP1"),

@@ -146,7 +146,10 @@ fn roles(before: &RunReport, after: &RunReport) -> Vec<JobRoleChange> {
             highest: bounded(|role| role.highest_bytes),
             median: bounded(|role| role.median_bytes),
             at_job_peak: change(|role| role.at_job_peak_bytes),
-            bytes_per_hour: change(|role| Some(Bytes(role.bytes_per_hour.unwrap_or(0)))),
+            bytes_per_hour: change(|role| {
+                let none = role.is_growth_known.then_some(0);
+                role.bytes_per_hour.or(none).map(Bytes)
+            }),
         }
     });
     let mut roles: Vec<JobRoleChange> = roles.collect();

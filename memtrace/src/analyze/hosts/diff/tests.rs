@@ -145,6 +145,20 @@ fn two_runs_of_the_same_are_quiet() {
 }
 
 #[test]
+fn the_growth_of_a_role_is_unknown_where_a_run_is_too_short_to_tell_and_else_zero() {
+    let slope = |report: RunReport| {
+        let diff = RunDiff::of(&report, &report);
+        diff.roles[0].bytes_per_hour
+    };
+    let none = Change {
+        before: Some(Bytes(0)),
+        after: Some(Bytes(0)),
+    };
+    assert_eq!(slope(PLAIN.report()), none);
+    assert_eq!(slope(golden("many_hosts")), Change::default());
+}
+
+#[test]
 fn a_rank_that_keeps_40_mib_a_step_is_told_in_every_format() {
     let leak = Trained {
         kept: 40.0,
