@@ -28,6 +28,9 @@ pub struct Config {
     /// A sample is sent when RSS moved by this many pages, or by 1/128 if that is more.
     /// Never below the drift bound of the kernel's own counters.
     pub drift_pages: i64,
+    /// On more CPUs than these their parts of the counters, and the time of a local maximum, are
+    /// taken at steps of what stands out instead of every few pages.
+    pub few_cpus: u64,
     /// Least time between two drift samples of one process, sustained.
     pub drift_interval_ns: u64,
     /// How many drift samples may come at once before `drift_interval_ns` holds.

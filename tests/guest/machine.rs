@@ -4,29 +4,40 @@ use anyhow::{Context, Result, bail};
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::ptr;
+use std::time::{Duration, Instant};
 
 /// The serial line that reports go to; the console has the first.
 const SERIAL: &str = "/dev/ttyS1";
 
-/// What is mounted: type, place, options.
-const MOUNTS: &[(&str, &str, &str)] = &[
-    ("proc", "/proc", ""),
-    ("sysfs", "/sys", ""),
-    ("devtmpfs", "/dev", ""),
-    ("tmpfs", "/dev/shm", ""),
-    // What lies in a tmpfs is shared memory, and no page cache as on a disk.
-    ("ramfs", "/tmp", ""),
-    ("tracefs", "/sys/kernel/tracing", ""),
-    ("cgroup2", "/sys/fs/cgroup", ""),
+/// The machine's disk, with an empty ext4.
+const DISK: &str = "/dev/nvme0n1";
+/// The kernel looks for disks while this runs already.
+const DISK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is mounted: type, place.
+const MOUNTS: &[(&str, &str)] = &[
+    ("proc", "/proc"),
+    ("sysfs", "/sys"),
+    ("devtmpfs", "/dev"),
+    ("tmpfs", "/dev/shm"),
+    ("tracefs", "/sys/kernel/tracing"),
+    ("cgroup2", "/sys/fs/cgroup"),
 ];
 
 /// Makes the machine one that memtrace and its tests can run on, and opens the serial
 /// line.
 pub(crate) fn set_up() -> Result<File> {
-    for (kind, place, options) in MOUNTS {
-        mount(kind, place, options)?;
+    for (kind, place) in MOUNTS {
+        mount(kind, kind, place)?;
     }
+    // What lies in a tmpfs is shared memory, and what lies in a ramfs can't be dropped.
+    let start = Instant::now();
+    while !Path::new(DISK).exists() && start.elapsed() < DISK_PATIENCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    mount(DISK, "ext4", "/tmp")?;
     let control = "/sys/fs/cgroup/cgroup.subtree_control";
     std::fs::write(control, "+memory").with_context(|| format!("failed to write {control}"))?;
     let serial = File::options()
@@ -37,23 +48,16 @@ pub(crate) fn set_up() -> Result<File> {
     Ok(serial)
 }
 
-fn mount(kind: &str, place: &str, options: &str) -> Result<()> {
+fn mount(source: &str, kind: &str, place: &str) -> Result<()> {
     std::fs::create_dir_all(place).with_context(|| format!("failed to make {place}"))?;
-    let (kind, at, options) = (
+    let (source, kind, at) = (
+        CString::new(source)?,
         CString::new(kind)?,
         CString::new(place)?,
-        CString::new(options)?,
     );
-    // SAFETY: all four are live texts that end with NUL, and the kernel only reads them.
-    let failed = unsafe {
-        libc::mount(
-            kind.as_ptr(),
-            at.as_ptr(),
-            kind.as_ptr(),
-            0,
-            options.as_ptr().cast(),
-        )
-    };
+    // SAFETY: all three are live texts that end with NUL, and the kernel only reads them.
+    let failed =
+        unsafe { libc::mount(source.as_ptr(), at.as_ptr(), kind.as_ptr(), 0, ptr::null()) };
     if failed != 0 {
         let error = std::io::Error::last_os_error();
         bail!("failed to mount {}: {error}", at.to_string_lossy());

@@ -43,6 +43,18 @@ mod needs_bpf {
         Ok(())
     }
 
+    /// There the parts of the counters are added to a maximum at larger steps.
+    #[test]
+    fn a_spike_is_seen_at_its_height_as_on_a_machine_of_many_cpus() -> anyhow::Result<()> {
+        need::require("bpf");
+        let words = [BPF, &["--few-cpus", "0"]].concat();
+        for kind in ["anon", "shm", "thp"] {
+            all_hold(scenario::spikes(&words, kind, 32 << 20, 5)?);
+        }
+        all_hold(scenario::spikes_after_churn(&words, 20)?);
+        Ok(())
+    }
+
     #[test]
     fn a_spike_that_begins_to_fall_by_little_is_seen_at_its_height() -> anyhow::Result<()> {
         need::require("bpf");

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from checks import Finding
 from live import LIVE
-from trees import loops, trees
+from trees import large, loops, trees
 from trial import Trial, run
 
 
@@ -39,7 +39,7 @@ def try_each(args: argparse.Namespace, directory: Path) -> None:
             continue
         print(f"{trial.name} …", file=sys.stderr, flush=True)
         try:
-            for finding in run(trial, args.memtrace, args.keep, args.quick):
+            for finding in run(trial, args.memtrace, args.keep or directory, args.quick):
                 say(trial, finding)
         except Exception as error:  # A trial that fails is a finding, and the others go on.
             traceback.print_exc()
@@ -52,6 +52,7 @@ def chosen(args: argparse.Namespace, directory: Path) -> Iterator[Trial]:
     else:
         yield from trees(args.workload)
         if not args.quick:
+            yield from large(args.workload)
             yield from loops(args.workload)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from checks import MIB, Finding, verdict
-from recording import Recording
+from recording import Comparison, Recording
 
 # A process below this changes no answer.
 MATTERS_BYTES = 8 * MIB
@@ -26,14 +26,29 @@ def residuals(recording: Recording, group: str) -> Iterator[Finding]:
     peak = recording.report["peak"] or {}
     for ledger in peak.get("ledgers", []):
         if (ledger["cgroup"] or "").endswith(group):
-            share = ledger["residual_bytes"] / max(ledger["current_bytes"], 1)
-            found = f"{share:.2%} of {ledger['current_bytes'] / MIB:.0f} MiB"
-            is_dated = bool(ledger["skew_ns"] or ledger["span_ns"] or ledger["ending"])
-            found += ", and told that its parts are of different instants" if is_dated else ""
-            is_met = abs(share) <= 0.01 or is_dated
+            current = max(ledger["current_bytes"], 1)
+            share = ledger["residual_bytes"] / current
+            found = f"{share:.2%} of {current / MIB:.0f} MiB"
+            date = dated(ledger)
+            found += f", {date}" if date else ""
+            is_met = abs(share) <= 0.01 or bool(date)
             yield Finding("residual", "at most 1 %, or dated", found, verdict(is_met))
             return
     yield Finding("residual", "at most 1 %, or dated", "no ledger of the group", "MISSED")
+
+
+def dated(ledger: dict[str, Any]) -> str:
+    """What the ledger says of time that can be its residual; empty where it says nothing."""
+    residual = ledger["residual_bytes"]
+    if abs(residual) * 100 <= ledger["current_bytes"]:
+        return ""
+    if ledger["skew_ns"] or ledger["span_ns"]:
+        skew, span = ledger["skew_ns"] / 1e6, ledger["span_ns"] / 1e6
+        return f"told to be read {abs(skew):.0f} ms apart, over {span:.0f} ms"
+    # Who ended shortly before can have held all of it still, and never less than nothing.
+    ending = sum(line["bytes"] for line in ledger["ending"])
+    is_enough = 0 < residual <= ending + ledger["current_bytes"] // 100
+    return f"told to be of {ending / MIB:.0f} MiB that ended just before" if is_enough else ""
 
 
 def roles(recording: Recording, expected: set[str]) -> Finding:
@@ -103,3 +118,25 @@ def no_grower(recording: Recording) -> Finding:
     about = [line.strip() for line in recording.text.splitlines() if GROWS.search(line)]
     found = " ".join(about)[:100] or "none"
     return Finding("sentences of growth", "none", found, verdict(not about))
+
+
+def quiet_diff(comparison: Comparison) -> Finding:
+    """Two recordings of the same fail no gate."""
+    excesses = [f"{each['figure']} of {each['name']}" for each in comparison.told["excesses"]]
+    found = f"status {comparison.status}"
+    found += f": {', '.join(excesses)} rose" if excesses else ", nothing rose"
+    is_met = comparison.status == 0 and not excesses
+    return Finding("diff --fail-above 5%", "status 0", found, verdict(is_met))
+
+
+def telling_diff(comparison: Comparison, phase: str, role: str) -> Finding:
+    """A recording with a leak fails the gate, by the phase and the role that leak."""
+    rose = [each["name"] for each in comparison.told["excesses"] if each["figure"] == "per_step"]
+    stages = {stage["name"]: stage["role"] or "no role" for stage in comparison.told["stages"]}
+    first = " ".join(line.strip() for line in comparison.text.splitlines()[:FIRST_LINES])
+    found = f"status {comparison.status}"
+    found += "".join(f", {name} by {stages[name]}" for name in rose) or ", no phase rose"
+    is_named = phase in rose and role in stages[phase] and phase in first and role in first
+    is_met = comparison.status == Comparison.ABOVE and is_named
+    asked = f"status {Comparison.ABOVE}, and {phase} by {role}"
+    return Finding("diff --fail-above 5%", asked, found, verdict(is_met))

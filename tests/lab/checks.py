@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from typing import Literal, NamedTuple
 
-from recording import Recording, Row
+from recording import Held, Recording, Row
 from watch import Process, Watch
 
 MIB = 1 << 20
@@ -25,6 +25,10 @@ CHARGE_ERROR = 2 * MIB
 # Between two snapshots a process can move by this part of its RSS before a row says so
 # (docs/concepts.md); a busy machine has them further apart.
 DRIFT_PART = 128
+
+# What stands for so long is to be known, where it is not little; a change is looked for so often.
+STANDS_S, LOOKS_S = 1.0, 0.6
+LARGE = 512 * MIB
 
 # A sum over many processes is no instant: each is read after the other. Where it moves by more than
 # this from one look to the next, two tracers need not agree.
@@ -179,8 +183,51 @@ def held(watch: Watch, recording: Recording) -> Finding:
     # The look and the report are of two instants: what moves is between its neighbours.
     around = looks[max(place - 1, 0) : place + 2]
     told = [recording.held_at(time) for time, _ in around]
-    low, high = min(low for low, _ in told), max(high for _, high in told)
+    low, high = min(each.least_bytes for each in told), max(each.most_bytes for each in told)
     found = f"{low / MIB:.0f} to {high / MIB:.0f} for {truth / MIB:.0f} MiB"
     error = CHARGE_ERROR + truth // DRIFT_PART
     is_met = low - error <= truth <= high + error
     return Finding("held at the peak", asked, found, verdict(is_met))
+
+
+def known(watch: Watch, recording: Recording) -> Finding:
+    """How wide the bound is at the most that stood for a while, and so was to be known."""
+    asked = f"at most 2 % of what stood for {STANDS_S:.0f} s, of {LARGE // MIB} MiB and more"
+    if not watch.charges:
+        return Finding("bound at the peak", asked, "no memory cgroup here", "unknown")
+    begin, end = recording.span
+    looks = [(time, each.held_bytes) for time, each in watch.charges if begin <= time <= end]
+    standing = [look for look in looks if look[1] >= LARGE and has_stood(look, looks)]
+    if not standing:
+        return Finding("bound at the peak", asked, "nothing stood for so long", "MISSED")
+    highest = max(held for _, held in standing)
+    # Over the whole time that it stood, from the first moment on at which it had for long enough.
+    there = [look for look in standing if (highest - look[1]) * 100 <= highest]
+    places = sorted({place * (len(there) - 1) // 4 for place in range(5)})
+    told = [(recording.held_at(there[place][0]), there[place]) for place in places]
+    wide = [(width(each) / look[1], each, look) for each, look in told]
+    share, each, (time, charged) = max(wide, key=lambda one: one[0])
+    count = sum(one[0] <= 0.02 for one in wide)
+    found = (
+        f"so at {count} of {len(wide)} instants; at most {share:.1%}: {each.bytes / MIB:.0f} MiB"
+    )
+    found += f" ({each.least_bytes / MIB:.0f} to {each.most_bytes / MIB:.0f})"
+    found += f" at +{(time - begin) / 1e9:.2f} s, charged {charged / MIB:.0f}"
+    return Finding("bound at the peak", asked, found, verdict(count == len(wide)))
+
+
+def width(held: Held) -> int:
+    """By how much what is told to be held can be off."""
+    return max(held.most_bytes - held.bytes, held.bytes - held.least_bytes)
+
+
+def has_stood(look: tuple[int, int], looks: list[tuple[int, int]]) -> bool:
+    """Whether a group was charged the same for long enough before a look, and is for a while after
+    it: a recorder reads a process half a second after it has changed."""
+    time, charged = look
+    since = bisect.bisect_left(looks, (time - int(STANDS_S * 1e9), 0))
+    until = bisect.bisect_right(looks, (time + int(LOOKS_S * 1e9), 0))
+    # None at its begin or its end tells that the watch did not look for so long.
+    if since == 0 or until == len(looks):
+        return False
+    return all(abs(held - charged) * 100 <= charged for _, held in looks[since - 1 : until + 1])

@@ -58,7 +58,8 @@ def ray(python: Path, directory: Path) -> Iterator[Trial]:
         "ray-local",
         [str(python), session, "8", str(directory)],
         answers=answering(
-            {"Ray actor Trainer", "Ray actor Rollout", "Ray raylet", "Ray gcs_server"}
+            {"Ray actor Trainer", "Ray actor Rollout", "Ray raylet", "Ray gcs_server"},
+            answers.no_grower,
         ),
         poll_period_s=PERIOD_S,
         holds=True,
@@ -69,7 +70,7 @@ def ray(python: Path, directory: Path) -> Iterator[Trial]:
         attach=["--ray"],
         ready="READY",
         meanwhile=lambda running: time.sleep(10),
-        answers=answering({"Ray actor Holder", "Ray raylet", "Ray gcs_server"}),
+        answers=answering({"Ray actor Holder", "Ray raylet", "Ray gcs_server"}, answers.no_grower),
         poll_period_s=PERIOD_S,
         # Its group has the program that starts the cluster too, which is not recorded. The ledger
         # of the group, which tells of it, is held against the controller instead.
@@ -90,7 +91,7 @@ def vllm(python: Path, directory: Path) -> Iterator[Trial]:
             name,
             [*serving(python, model), *words],
             lambda running: ask_and_end(running, end, ready),
-            answering(parts, loaded),
+            answering(parts, loaded, answers.no_grower),
             options=["--marks-from-output"],
             environment=SERVER,
             poll_period_s=PERIOD_S,
@@ -105,7 +106,9 @@ def vllm(python: Path, directory: Path) -> Iterator[Trial]:
         "vllm-in-ray",
         [str(python), str(HERE / "programs" / "vllm_actor.py"), str(model)],
         lambda running: running.wait_for("GENERATED", START_S),
-        answering({"Ray actor RolloutEngine", "vLLM engine core", "vLLM worker"}),
+        answering(
+            {"Ray actor RolloutEngine", "vLLM engine core", "vLLM worker"}, answers.no_grower
+        ),
         environment=SERVER,
         poll_period_s=PERIOD_S,
         holds=True,
@@ -130,12 +133,14 @@ def rl(python: Path, directory: Path) -> Iterator[Trial]:
         )
 
     yield loop("rl-steady", 0, answers.no_grower)
-    yield loop(
+    leaking = loop(
         "rl-leak",
         LEAK_BYTES,
         lambda recording: answers.slope(recording, "train", LEAK_BYTES),
         lambda recording: answers.grower(recording, "main"),
     )
+    leaking.compared["rl-steady"] = lambda diff: answers.telling_diff(diff, "train", "main")
+    yield leaking
 
 
 LIVE = {"ray": ray, "vllm": vllm, "rl": rl}

@@ -6,11 +6,19 @@ import json
 import subprocess
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.dataset
 
 Row = dict[str, Any]
+
+
+class Held(NamedTuple):
+    """What the report says was held, and its bounds."""
+
+    least_bytes: int
+    bytes: int
+    most_bytes: int
 
 
 class Recording:
@@ -52,11 +60,11 @@ class Recording:
         """The report as a person reads it."""
         return self.say("report")
 
-    def held_at(self, boot_ns: int) -> tuple[int, int]:
-        """What the report says was held at an instant: at least, and at most."""
+    def held_at(self, boot_ns: int) -> Held:
+        """What the report says was held at an instant."""
         offset = max(boot_ns - self.span[0], 0) / 1e9
         at = json.loads(self.say("report", "--format", "json", "--at", f"+{offset:.6f}s"))["at"]
-        return at["held_at_least_bytes"], at["held_at_most_bytes"]
+        return Held(at["held_at_least_bytes"], at["held_bytes"], at["held_at_most_bytes"])
 
     def say(self, command: str, *words: str) -> str:
         """What a command of memtrace says of the recording."""
@@ -82,3 +90,22 @@ class Recording:
             now[upid] = rss
             curve.append((time, total))
         return curve
+
+
+class Comparison:
+    """What `memtrace diff` says of two recordings."""
+
+    # Its status where something rose by more than was allowed.
+    ABOVE = 3
+
+    def __init__(self, memtrace: Path, before: Path, after: Path, allowed: str = "5%") -> None:
+        line = [str(memtrace), "diff", str(before), str(after), "--fail-above", allowed]
+        self.status, self.text = self.said(line)
+        _, told = self.said([*line, "--format", "json"])
+        self.told: Row = json.loads(told)
+
+    def said(self, line: list[str]) -> tuple[int, str]:
+        ended = subprocess.run(line, stdout=subprocess.PIPE, text=True)
+        if ended.returncode not in (0, self.ABOVE):
+            ended.check_returncode()
+        return ended.returncode, ended.stdout

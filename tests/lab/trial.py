@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from typing import BinaryIO, TypedDict
 import checks
 from checks import Finding
 from memory import Group
-from recording import Recording
+from recording import Comparison, Recording
 from watch import Watch
 
 # A recorder that has not finished by then never does.
@@ -36,8 +35,12 @@ class Trial:
     options: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)
     poll_period_s: float = 0.1
+    # What is asked of it beside a trial that ran before it, by that one's name.
+    compared: dict[str, Callable[[Comparison], Finding]] = field(default_factory=dict)
     # Whether it holds its most for long enough for a poll to see it.
     holds: bool = False
+    # Whether what it holds stands for long enough that it is to be known well.
+    stands: bool = False
     # How memtrace finds it where it runs already. The command itself is then no part of the
     # recording, but what descends from it is. Empty: memtrace starts it.
     attach: list[str] = field(default_factory=list)
@@ -123,48 +126,55 @@ def open_gate(directory: Path) -> None:
     (directory / "gate").write_text("\n")
 
 
-def run(trial: Trial, memtrace: Path, kept: Path | None, quick: bool) -> Iterator[Finding]:
-    """Runs a trial and holds what was recorded against what was seen; if `quick`, only what does
-    not depend on how busy the machine is."""
-    with tempfile.TemporaryDirectory(prefix=f"memtrace-lab-{trial.name}-") as temporary:
-        directory = kept / trial.name if kept else Path(temporary)
-        directory.mkdir(parents=True, exist_ok=True)
-        group = make_group(trial.name)
-        path = directory / "recording"
-        record = [str(memtrace), "record", "-o", str(path), *trial.options, *trial.attach]
-        command = group.enter(trial.command) if group else trial.command
-        line = command if trial.attach else [*record, "--", *command]
-        log = directory / "output"
-        with open(log, "wb") as output:
-            told: Output = {"stdout": output, "stderr": output}
-            environment = {**os.environ, **trial.environment}
-            with gated(line, directory, env=environment, **told) as process:
-                watch = Watch(process.pid, group, trial.poll_period_s)
-                running = Running(process, watch, log)
-                open_gate(directory)
-                try:
-                    if trial.attach:
-                        running.wait_for(trial.ready, PATIENCE_S)
-                        with stopped(subprocess.Popen(record, **told)):
-                            wait_until(path / "run.json")
-                            trial.meanwhile(running)
-                        running.close_input()
-                    else:
+def run(trial: Trial, memtrace: Path, kept: Path, quick: bool) -> Iterator[Finding]:
+    """Runs a trial, keeps what it leaves below `kept`, and holds what was recorded against what was
+    seen; if `quick`, only what does not depend on how busy the machine is."""
+    directory = kept / trial.name
+    directory.mkdir(parents=True, exist_ok=True)
+    group = make_group(trial.name)
+    path = directory / "recording"
+    record = [str(memtrace), "record", "-o", str(path), *trial.options, *trial.attach]
+    command = group.enter(trial.command) if group else trial.command
+    line = command if trial.attach else [*record, "--", *command]
+    log = directory / "output"
+    with open(log, "wb") as output:
+        told: Output = {"stdout": output, "stderr": output}
+        environment = {**os.environ, **trial.environment}
+        with gated(line, directory, env=environment, **told) as process:
+            watch = Watch(process.pid, group, trial.poll_period_s)
+            running = Running(process, watch, log)
+            open_gate(directory)
+            try:
+                if trial.attach:
+                    running.wait_for(trial.ready, PATIENCE_S)
+                    with stopped(subprocess.Popen(record, **told)):
+                        wait_until(path / "run.json")
                         trial.meanwhile(running)
-                    process.wait(PATIENCE_S)
-                finally:
-                    watch.stop()
-                    if group:
-                        group.end()
-        if group:
-            group.remove()
-        recording = Recording(memtrace, path)
-        for check in (checks.processes, checks.endings, checks.peaks, checks.sums):
-            yield check(watch, recording)
-        if not quick:
-            if trial.holds:
-                yield checks.held(watch, recording)
-            yield from trial.answers(recording, group.path.name if group else "")
+                    running.close_input()
+                else:
+                    trial.meanwhile(running)
+                process.wait(PATIENCE_S)
+            finally:
+                watch.stop()
+                if group:
+                    group.end()
+    if group:
+        group.remove()
+    recording = Recording(memtrace, path)
+    for check in (checks.processes, checks.endings, checks.peaks, checks.sums):
+        yield check(watch, recording)
+    if not quick:
+        if trial.holds:
+            yield checks.held(watch, recording)
+        if trial.stands:
+            yield checks.known(watch, recording)
+        yield from trial.answers(recording, group.path.name if group else "")
+        for name, ask in trial.compared.items():
+            before = kept / name / "recording"
+            if before.exists():
+                yield ask(Comparison(memtrace, before, path))
+            else:
+                yield Finding("diff", "beside another", f"{name} did not run", "unknown")
 
 
 def wait_until(path: Path) -> None:

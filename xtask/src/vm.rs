@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// In an emulated machine such ratios are those of the emulation.
     #[arg(long)]
     measure: bool,
-    /// First install what is missing: qemu and binutils, from Debian packages (as root).
+    /// First install what is missing: qemu, binutils and e2fsprogs, from Debian packages (as root).
     #[arg(long)]
     install_tools: bool,
     /// Keep the part of each kernel's BTF that memtrace looks at in this directory; the unit
@@ -63,7 +63,7 @@ pub(crate) struct Args {
 /// Boots, runs and tells.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.install_tools {
-        debian::install(&["qemu-system-x86", "binutils"])?;
+        debian::install(&["qemu-system-x86", "binutils", "e2fsprogs"])?;
     }
     let kernels = kernels(&args.kernels)?;
     let programs = Programs::build(&args.profile, &args.tests, args.measure)?;

@@ -85,6 +85,7 @@ static CONFIG: Config = Config {
     has_target_cgroups: 0,
     held_tgid: 0,
     drift_pages: 0,
+    few_cpus: 0,
     drift_interval_ns: 0,
     drift_burst: 0,
     ring_bytes: 0,

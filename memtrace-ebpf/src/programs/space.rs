@@ -49,7 +49,6 @@ pub struct Space {
 
 /// See [`Space::stamp_pages`], on a machine of few CPUs.
 const STAMP_PAGES: i64 = 16;
-const FEW_CPUS: u32 = 16;
 
 /// Drift from a sample of so many pages at which the next one is due.
 #[inline(always)]
@@ -157,7 +156,7 @@ impl Space {
     /// the program, and the parts of many CPUs are as many lines of other CPUs' caches.
     #[inline(always)]
     fn stamp_pages(&self) -> i64 {
-        if layout!(cpu_count) > FEW_CPUS {
+        if u64::from(layout!(cpu_count)) > config!(few_cpus) {
             self.margin_pages()
         } else {
             STAMP_PAGES

@@ -114,6 +114,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size, help_heading = HOW)]
     vm_min_bytes: Bytes,
 
+    /// Take more CPUs than these for many (backend bpf). For tests: it trades the exactness of
+    /// maxima for the cost of page faults, and the default is right
+    #[arg(long, value_name = "CPUS", hide = true)]
+    few_cpus: Option<u32>,
+
     /// Percent of one CPU that memtrace may take before it looks less often; a fifth of it
     /// goes to learning PSS and kinds of memory, a twentieth to what is inside of processes
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent, help_heading = HOW)]
@@ -302,6 +307,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         probes: args.probes,
         vm_min: args.vm_min_bytes,
+        few_cpus: args.few_cpus,
         roles,
         gpu_interval,
         gpus: gpus_observed,

@@ -4,6 +4,7 @@ use super::output::Output;
 use crate::collect::{ProcessTable, Tick};
 use crate::host::clock;
 use crate::model::{Bytes, DurationNs, Record, SelfCostRow, Tgid};
+use std::path::Path;
 
 /// The cost up to now.
 pub(super) fn row(
@@ -26,7 +27,7 @@ pub(super) fn row(
         rss_anon_bytes: resident.map(|(_, anon)| anon),
         cgroup: own_cgroup.map(str::to_owned),
         upid: table.upid(Tgid(std::process::id())),
-        peak_rss_bytes: Some(own_peak().unwrap_or_else(|| max_resident(&usage))),
+        peak_rss_bytes: own_peak(Path::new("/proc/self"), &usage),
         bpf_run_ns: bpf.map(|(time, _)| time),
         bpf_run_count: bpf.map(|(_, count)| count),
         interval_ns: interval,
@@ -67,21 +68,22 @@ fn duration(time: libc::timeval) -> DurationNs {
     DurationNs(time.tv_sec * 1_000_000_000 + microseconds * 1_000)
 }
 
-/// The highest RSS of this program's own image (VmHWM). ru_maxrss is carried over by exec: it
-/// would be what the process that started memtrace held, where that was more. `None` where there
-/// is no /proc.
-fn own_peak() -> Option<Bytes> {
-    #[cfg(target_os = "linux")]
-    {
-        let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kib: i64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-        Some(Bytes(kib * 1024))
-    }
-    #[cfg(not(target_os = "linux"))]
-    None
+/// The highest RSS of this program's own image (VmHWM), by what /proc says of it. Unknown where
+/// there is no /proc: ru_maxrss is carried over by exec on Linux, and would be what the process that
+/// started memtrace held, where that was more.
+#[cfg(target_os = "linux")]
+fn own_peak(own: &Path, _usage: &libc::rusage) -> Option<Bytes> {
+    let status = std::fs::read_to_string(own.join("status")).ok()?;
+    let mut lines = status.lines();
+    let high = lines.find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: i64 = high.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(Bytes(kib * 1024))
+}
+
+/// The highest RSS of this process, as far as other systems tell it.
+#[cfg(not(target_os = "linux"))]
+fn own_peak(_own: &Path, usage: &libc::rusage) -> Option<Bytes> {
+    Some(max_resident(usage))
 }
 
 /// Resident memory of this process, and the anonymous part of it; unknown where there is no
@@ -98,4 +100,18 @@ fn resident() -> Option<(Bytes, Bytes)> {
     }
     #[cfg(not(target_os = "linux"))]
     None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_peak_is_what_the_kernel_says_of_this_image_or_unknown() {
+        let own = tempfile::tempdir().unwrap();
+        let peak = || own_peak(own.path(), &usage());
+        assert_eq!(peak(), None, "no /proc");
+        std::fs::write(own.path().join("status"), "VmHWM:\t    3000 kB\n").unwrap();
+        assert_eq!(peak(), Some(Bytes(3000 << 10)));
+    }
 }

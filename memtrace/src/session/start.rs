@@ -3,7 +3,7 @@
 
 use super::Options;
 #[cfg(target_os = "linux")]
-use crate::collect::bpf::{BpfBackend, BpfOptions, HeldCommand};
+use crate::collect::bpf::{BpfBackend, BpfOptions, FEW_CPUS, HeldCommand};
 #[cfg(target_os = "linux")]
 use crate::collect::cgroup::CgroupCollector;
 use crate::collect::clocks::ClockCollector;
@@ -428,6 +428,7 @@ impl Request<'_> {
             page_size: self.facts.page_size(),
             possible_cpus: self.facts.possible_cpu_count.unwrap_or(online),
             online_cpus: online,
+            few_cpus: self.options.few_cpus.unwrap_or(FEW_CPUS),
             members_max: self.plan.members_max,
             ended_max: self.plan.ended_max,
             probes: self.plan.probes.clone(),

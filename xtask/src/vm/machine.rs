@@ -19,6 +19,8 @@ pub(super) struct Said {
 }
 
 const EMULATOR: &str = "qemu-system-x86_64";
+/// Most of it is a hole.
+const DISK_BYTES: u64 = 4 << 30;
 
 /// The file system that every machine starts with.
 pub(super) fn initramfs() -> Result<PathBuf> {
@@ -33,6 +35,7 @@ pub(super) fn emulated(kernel: &Kernel, patience: Duration) -> Result<Said> {
     let image = kernel.image()?;
     let console = log(&kernel.package, "console")?;
     let report = log(&kernel.package, "report")?;
+    let disk = disk(&kernel.package)?;
     // initramfs as ramfs: in a tmpfs the pages of programs would count as shared memory.
     // panic=-1 restarts at once, and -no-reboot turns that into an end.
     let command_line = format!(
@@ -49,6 +52,13 @@ pub(super) fn emulated(kernel: &Kernel, patience: Duration) -> Result<Said> {
         .arg(format!("file:{}", console.display()))
         .arg("-serial")
         .arg(format!("file:{}", report.display()))
+        // The one kind of disk whose driver is built into these kernels. Nothing on it is to outlast
+        // the machine.
+        .args(["-device", "nvme,drive=disk,serial=memtrace", "-drive"])
+        .arg(format!(
+            "file={},if=none,id=disk,format=raw,cache=unsafe",
+            disk.display()
+        ))
         .arg("-kernel")
         .arg(image)
         .arg("-initrd")
@@ -58,6 +68,19 @@ pub(super) fn emulated(kernel: &Kernel, patience: Duration) -> Result<Said> {
         .stdout(Stdio::null());
     let trouble = ended(qemu.spawn().context("failed to start qemu")?, patience)?;
     said(&report, trouble.map(|how| how + &last_words(&console)))
+}
+
+/// An empty disk: what the guest keeps in files is page cache there that the kernel can drop, as it
+/// is elsewhere.
+fn disk(name: &str) -> Result<PathBuf> {
+    let path = dir()?.join(format!("{name}.disk"));
+    let file = File::create(&path).with_context(|| format!("failed to make {}", path.display()))?;
+    file.set_len(DISK_BYTES)?;
+    let mut format = Command::new("mkfs.ext4");
+    // A journal writes twice, and nothing here survives a crash.
+    format.args(["-q", "-F", "-O", "^has_journal"]).arg(&path);
+    sh::run(&mut format)?;
+    Ok(path)
 }
 
 /// Runs on the kernel of this machine.

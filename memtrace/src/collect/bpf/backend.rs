@@ -40,6 +40,9 @@ pub struct BpfOptions {
     pub possible_cpus: u32,
     /// CPUs that are online.
     pub online_cpus: u32,
+    /// On more CPUs than these their parts of the counters are added to a new maximum at larger
+    /// steps; see [`FEW_CPUS`].
+    pub few_cpus: u32,
     /// Most processes that can belong to the recording at once.
     pub members_max: u32,
     /// Most ends of processes that the kernel keeps while nobody reads its events.
@@ -63,6 +66,10 @@ pub struct HeldCommand {
     pub cmdline: String,
 }
 
+/// Of so many CPUs the parts of the counters are added up every few pages of a new maximum. The
+/// parts of more are as many lines of other CPUs' caches, and are added at steps of what stands out
+/// from the last sample, a quarter of the drift.
+pub const FEW_CPUS: u32 = 16;
 /// RSS moves by at least this much before a sample is sent on the spot.
 const DRIFT_BYTES_MIN: i64 = 1 << 20;
 /// Sustained, one process sends at most one sample on the spot per this time ...
@@ -469,6 +476,7 @@ pub(super) fn settings(options: &BpfOptions) -> Settings {
             has_target_cgroups: u32::from(matches!(options.targets, Targets::Cgroup(_))),
             held_tgid: options.held.as_ref().map_or(0, |held| held.tgid.0),
             drift_pages: drift,
+            few_cpus: options.few_cpus.into(),
             drift_interval_ns: DRIFT_INTERVAL_NS,
             drift_burst: DRIFT_BURST,
             ring_bytes: RING_BYTES,

@@ -1,7 +1,7 @@
 //! What seeing calls on address spaces costs on this machine: a short trial of one way, with
 //! the programs attached as in a recording, on calls of our own.
 
-use super::backend::{BpfOptions, VM_BURST, settings};
+use super::backend::{BpfOptions, FEW_CPUS, VM_BURST, settings};
 use super::error::LoadError;
 use super::load::{self, Programs};
 use crate::collect::Targets;
@@ -33,6 +33,7 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
         page_size: facts.page_size(),
         possible_cpus: facts.possible_cpu_count.unwrap_or(online),
         online_cpus: online,
+        few_cpus: FEW_CPUS,
         members_max: plan.members_max,
         ended_max: 1, // nobody ends here
         probes: vec![way],

@@ -28,7 +28,7 @@ mod probes;
 mod program;
 mod vm;
 
-pub use backend::{BpfBackend, BpfOptions, HeldCommand};
+pub use backend::{BpfBackend, BpfOptions, FEW_CPUS, HeldCommand};
 pub use decode::{DecodeError, decode};
 pub use error::LoadError;
 pub use layout::reduced_btf;

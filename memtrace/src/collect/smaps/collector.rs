@@ -13,12 +13,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a recording that ends waits for a reading that is going on.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The same for looks at those for whom somebody was just killed.
+const PATIENCE_AFTER_KILLS: Duration = Duration::from_millis(100);
 
 /// Time between two looks at what was found.
 const PERIOD: DurationNs = DurationNs(500_000_000);
@@ -49,7 +51,10 @@ pub struct SmapsOptions {
 pub struct SmapsCollector {
     orders: Arc<WorkerOrders>,
     found: Receiver<Delivery>,
+    /// Those that tell what they found.
     threads: Vec<JoinHandle<()>>,
+    /// The one that looks at descriptors.
+    looks: Option<JoinHandle<()>>,
     /// Readings of which it is not yet known whether a fork came before them.
     unjudged: Vec<Reading>,
     refused: Option<(i64, String)>,
@@ -93,6 +98,7 @@ impl SmapsCollector {
             orders,
             found,
             threads: Vec::new(),
+            looks: None,
             unjudged: Vec::new(),
             refused: None,
             is_refusal_told: false,
@@ -107,7 +113,7 @@ impl SmapsCollector {
         let second = start("memtrace-layout", move || layout.run(layout_share))?;
         collector.threads.push(second);
         let third = start("memtrace-opened", move || descriptors.run(&told))?;
-        collector.threads.push(third);
+        collector.looks = Some(third);
         Ok(collector)
     }
 
@@ -230,29 +236,53 @@ impl SmapsCollector {
 
     /// Ends the threads. Gives what they told meanwhile.
     fn stop(&mut self) -> Vec<Delivery> {
-        self.orders.stop.set();
-        self.whose = None;
         let mut last = Vec::new();
-        let threads = std::mem::take(&mut self.threads);
-        if threads.is_empty() {
+        // The thread that looks at descriptors takes what waits for it and ends. The others, which
+        // write at their end what it found, are stopped after that.
+        self.whose = None;
+        let looks = self.looks.take();
+        let have_looked = || looks.as_ref().is_none_or(JoinHandle::is_finished);
+        self.wait_until(have_looked, PATIENCE_AFTER_KILLS, &mut last);
+        self.orders.stop.set();
+        let mut threads = std::mem::take(&mut self.threads);
+        threads.extend(looks);
+        let are_over = || threads.iter().all(JoinHandle::is_finished);
+        if !self.wait_until(are_over, PATIENCE, &mut last) {
+            // In a read that does not come back, from a file system that hangs for one.
+            // It owns nothing that the recording needs, and ends with this process.
+            tracing::warn!("a reading of smaps or of a file does not come back");
             return last;
-        }
-        let asked = Instant::now();
-        while !threads.iter().all(JoinHandle::is_finished) {
-            if asked.elapsed() > PATIENCE {
-                // In a read that does not come back, from a file system that hangs for one.
-                // It owns nothing that the recording needs, and ends with this process.
-                tracing::warn!("a reading of smaps or of a file does not come back");
-                return last;
-            }
-            // It can be waiting for room to tell something.
-            last.extend(self.found.recv_timeout(Duration::from_millis(1)));
         }
         for thread in threads {
             let _ = thread.join();
         }
         last.extend(self.found.try_iter());
         last
+    }
+
+    /// Waits until something is so, and takes what the threads tell meanwhile. Answers whether it
+    /// came to that within `patience`.
+    fn wait_until(
+        &self,
+        is_so: impl Fn() -> bool,
+        patience: Duration,
+        told: &mut Vec<Delivery>,
+    ) -> bool {
+        const PAUSE: Duration = Duration::from_millis(1);
+        let asked = Instant::now();
+        while !is_so() {
+            if asked.elapsed() > patience {
+                return false;
+            }
+            // They can be waiting for room to tell something.
+            match self.found.recv_timeout(PAUSE) {
+                Ok(delivery) => told.push(delivery),
+                Err(RecvTimeoutError::Timeout) => {}
+                // Of those that are left nobody tells anything.
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(PAUSE),
+            }
+        }
+        true
     }
 }
 
@@ -329,6 +359,8 @@ impl Collector for SmapsCollector {
     ) -> Result<(), CollectError> {
         self.take_found(table, out);
         self.tell_who_is_there(table);
+        // Whoever came before in the last round can have seen a kill.
+        self.look_at_killed_for(table);
         for (found, _room) in self.stop() {
             self.take(found, table, out);
         }
@@ -350,10 +382,11 @@ impl Drop for SmapsCollector {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{reading, subject};
+    use super::super::tests::{opener, reading, subject};
     use super::*;
     use crate::collect::{Birth, End};
-    use crate::model::{BootNs, Bytes, FirstSeenBy, PssRow, Tgid, Upid};
+    use crate::host::clock;
+    use crate::model::{BootNs, Bytes, ClockOffset, FirstSeenBy, PssRow, Tgid, Upid};
 
     /// Knows of one process that nobody shares pages with, and of one reading of it.
     struct Watch {
@@ -413,6 +446,40 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         }
+    }
+
+    /// A process has a file of shared memory open, and for it somebody is killed in the last round.
+    #[test]
+    fn whose_group_was_full_is_looked_at_also_at_the_end() {
+        let (root, _file) = opener(7);
+        let mut collector = SmapsCollector::start(SmapsOptions {
+            root: root.path().to_owned(),
+            share: 0.01,
+            layout_share: 0.01,
+            page_size: 4096,
+            ceiling: Arc::default(),
+        })
+        .unwrap();
+        let mut table = ProcessTable::default();
+        let upid = table.enter(birth(7, None), BootNs(0));
+        table.note_killed_for(upid);
+        let reading = clock::read();
+        let tick = Tick {
+            boot: reading.boot_ns,
+            clock: ClockOffset::at(reading),
+            is_keyframe: true,
+        };
+        let mut out = Vec::new();
+        collector.finish(&tick, &mut table, &mut out).unwrap();
+        // /dev/shm has objects of others, which nobody here has open.
+        let openers: Vec<_> = out
+            .iter()
+            .filter_map(|record| match record {
+                Record::ShmObject(row) => row.first_opener_upid,
+                _ => None,
+            })
+            .collect();
+        assert_eq!(openers, [upid]);
     }
 
     fn birth(tgid: u32, parent: Option<Upid>) -> Birth {

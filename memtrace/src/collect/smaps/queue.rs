@@ -36,6 +36,17 @@ pub(super) struct Last {
     pub(super) was_coarse: bool,
 }
 
+/// Whether a coarse look will do for now: of a process that was never read, and of one that has
+/// moved by half of what it holds since it was, for it may go on so. Not where others can share its
+/// anonymous pages, of which its parts are known by a close look alone.
+pub(super) fn begins_coarsely(now: Held, sharers: usize, last: Option<&Last>) -> bool {
+    let moved = |now: Bytes, then: Bytes| (now - then).0.saturating_abs();
+    last.is_none_or(|last| {
+        let moved = moved(now.anon, last.held.anon) + moved(now.shared, last.held.shared);
+        sharers == UNSHARED && moved.saturating_mul(2) >= (now.anon + now.shared).0
+    })
+}
+
 /// How much is wrong with what is known of a process, in bytes; `None` when it is good
 /// enough.
 pub(super) fn urgency(now: Held, sharers: usize, last: Option<&Last>, at: BootNs) -> Option<i64> {
@@ -97,6 +108,18 @@ mod tests {
         let again = urgency(held(100, 10), 2, Some(&coarse), BootNs(1));
         let never = urgency(held(10, 0), 2, None, BootNs(1));
         assert!(again.is_some() && again < never, "{again:?} {never:?}");
+    }
+
+    #[test]
+    fn a_process_of_its_own_that_has_doubled_since_it_was_read_is_looked_at_coarsely_again() {
+        assert!(begins_coarsely(held(1, 1), 2, None));
+        let small = last(10, 10, UNSHARED);
+        let of = |anon, shared| begins_coarsely(held(anon, shared), UNSHARED, Some(&small));
+        assert!(!of(15, 15));
+        assert!(of(20, 20));
+        assert!(of(20, 0), "it is other memory");
+        assert!(of(5, 5), "half of it has left");
+        assert!(!begins_coarsely(held(20, 20), 2, Some(&small)), "a fork");
     }
 
     #[test]

@@ -41,9 +41,13 @@ impl Bench {
     }
 
     fn read(&mut self, tgid: u32) -> Result<(PssRow, Vec<MappingRow>), ReadError> {
+        self.read_one(subject(tgid))
+    }
+
+    fn read_one(&mut self, subject: Subject) -> Result<(PssRow, Vec<MappingRow>), ReadError> {
         let orders = Arc::clone(&self.orders);
         let mut meter = Meter::new(1.0, &orders.stop);
-        self.worker.read(&subject(tgid), &mut meter)?;
+        self.worker.read(&subject, &mut meter)?;
         let Ok((Found::Reading(reading), _)) = self.found.try_recv() else {
             panic!("no reading");
         };
@@ -322,6 +326,42 @@ fn a_sample_gives_no_file_more_than_it_has_and_the_others_the_rest() {
     let all = totals.total();
     assert!((all.rss - counters.file).abs() < 1.0, "{all:?}");
     assert!((all.private - all.rss).abs() < 1.0, "{all:?}");
+}
+
+#[test]
+fn a_process_that_has_grown_to_many_times_its_size_is_looked_at_coarsely_first() {
+    const PAGE: u64 = 4096;
+    let size = 256 * MIB as u64;
+    let maps = format!("0-{size:x} rw-s 00000000 00:01 5 /dev/shm/x\n");
+    let present_elsewhere_too: u64 = 1 << 63 | 1 << 61;
+    let entries: Vec<u8> = (0..size / PAGE)
+        .flat_map(|_| present_elsewhere_too.to_ne_bytes())
+        .collect();
+    let smaps = mapping(4096, "/dev/shm/x", 8);
+    let root = fake(&[("smaps", &smaps), ("maps", &maps), ("status", STATUS)]);
+    fs::write(root.path().join("7/pagemap"), entries).unwrap();
+    let mut bench = Bench::at(root.path());
+    let mut shares = Vec::new();
+    let alone = Subject {
+        is_unshared: true,
+        ..subject(7)
+    };
+    // It is small when it is read first, then has grown, then stays.
+    for (kib, pages) in [(8, 2), (256 << 10, 65_536), (256 << 10, 65_536)] {
+        let status = STATUS
+            .replace("RssAnon:\t 8 kB", "RssAnon:\t 0 kB")
+            .replace("RssFile:\t 4 kB", "RssFile:\t 0 kB")
+            .replace("RssShmem:\t 0 kB", &format!("RssShmem:\t {kib} kB"));
+        fs::write(root.path().join("7/status"), status).unwrap();
+        let statm = format!("{pages} {pages} {pages} 0 0 0 0\n");
+        fs::write(root.path().join("7/statm"), statm).unwrap();
+        bench.worker.scan(&[alone]);
+        let (row, _) = bench.read_one(alone).unwrap();
+        shares.push(row.sampled_share.unwrap());
+    }
+    assert!((shares[0] - 1.0).abs() < 0.01, "{shares:?}");
+    assert!(shares[1] < 0.1, "{shares:?}");
+    assert!(shares[2] > 0.9, "{shares:?}");
 }
 
 #[test]

@@ -40,8 +40,8 @@ const SMALL_PACE: f64 = 0.25;
 /// No read(2) of smaps may keep the process's lock for longer than this. It is not known
 /// before how its memory is spread, so all of it is taken to lie in one mapping.
 const CEILING_NS: f64 = 3e6;
-/// The first look at a process takes no more than this; a closer one follows when every
-/// process was looked at.
+/// A coarse look at a process takes no more than this; a closer one follows when every process was
+/// looked at.
 const FIRST_NS: f64 = 5e5;
 /// What a walk of resident memory takes before it was measured here: 4 KiB pages, cold
 /// caches.
@@ -326,7 +326,7 @@ impl Worker {
         self.teller.tell_shared(rows)
     }
 
-    fn scan(&mut self, subjects: &[Subject]) {
+    pub(super) fn scan(&mut self, subjects: &[Subject]) {
         for known in self.known.values_mut() {
             known.is_there = false;
         }
@@ -395,17 +395,19 @@ impl Worker {
         let (_, before) = self.counters(subject)?;
         let resident = before.anon + before.file + before.shmem;
         let walk_ns = resident / MIB * self.walk_ns_per_mib;
-        let was_read = self
-            .known
-            .get(&subject.upid)
-            .is_some_and(|known| known.last.is_some());
-        let ceiling = if was_read { CEILING_NS } else { FIRST_NS };
-        let look = if was_read {
-            Look::Close {
-                is_anon_unshared: subject.is_unshared,
+        let known = self.known.get(&subject.upid);
+        let now = Held {
+            anon: amount(before.anon),
+            shared: amount(before.file + before.shmem),
+            copied: known.map_or(Bytes(0), |known| known.held.copied),
+        };
+        let last = known.and_then(|known| known.last.as_ref());
+        let (ceiling, look) = match queue::begins_coarsely(now, self.sharers(subject), last) {
+            true => (FIRST_NS, Look::Coarse),
+            false => {
+                let is_anon_unshared = subject.is_unshared;
+                (CEILING_NS, Look::Close { is_anon_unshared })
             }
-        } else {
-            Look::Coarse
         };
         let (totals, source, sampled_share) = if walk_ns <= ceiling {
             (self.by_smaps(subject, meter)?, PssSource::Smaps, 1.0)
@@ -441,11 +443,7 @@ impl Worker {
         if let Some(known) = self.known.get_mut(&subject.upid) {
             known.last = Some(Last {
                 // What came while it was read can lie where it had been.
-                held: Held {
-                    anon: amount(before.anon),
-                    shared: amount(before.file + before.shmem),
-                    copied: known.held.copied,
-                },
+                held: now,
                 at: reading.at(),
                 sharers,
                 was_coarse: source == PssSource::Pagemap && look == Look::Coarse,

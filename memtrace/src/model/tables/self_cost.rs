@@ -22,7 +22,7 @@ table! {
         cgroup: Option<String>,
         /// The recorder's own identity, where it is itself part of the recording.
         upid: Option<Upid>,
-        /// Peak resident memory of the recorder's own image (VmHWM; ru_maxrss where there is no /proc).
+        /// Peak resident memory of the recorder's own image (VmHWM; elsewhere than on Linux ru_maxrss). Null where Linux has no /proc.
         peak_rss_bytes: Option<Bytes>,
         /// Time spent in memtrace's BPF programs, in the traced processes' context: measured in a short share of the time and scaled by the number of runs. Counts up; null without BPF, or when the kernel refuses BPF_ENABLE_STATS (5.8).
         bpf_run_ns: Option<DurationNs>,

@@ -3,7 +3,7 @@
 
 use super::movement::{LastAsked, Movement};
 use super::{Session, tick};
-use crate::collect::{Collector, NAME_BYTES_KEPT, Part, Tick};
+use crate::collect::{Collector, NAME_BYTES_KEPT, Part, ProcessTable, Tick};
 use crate::host::clock;
 use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use crate::session::{Progress, self_cost};
@@ -61,10 +61,10 @@ impl Session {
         let slowest = self.pace.interval();
         let ((), cost) = self_cost::timed(|| {
             let mut failures = Vec::new();
-            for turn in &mut self.turns {
+            in_turn(&mut self.turns, &mut self.table, |turn, table| {
                 self.movement.note(&self.batch);
                 if !turn.is_due(&tick, &self.movement) {
-                    continue;
+                    return;
                 }
                 let period = turn.collector.period();
                 let period = match turn.collector.is_urged() {
@@ -74,16 +74,14 @@ impl Session {
                 if turn.next <= tick.boot {
                     turn.next = next_after(turn.next, tick.boot, period);
                 }
-                let (collected, cost) = self_cost::timed(|| {
-                    turn.collector
-                        .collect(&tick, &mut self.table, &mut self.batch)
-                });
+                let (collected, cost) =
+                    self_cost::timed(|| turn.collector.collect(&tick, table, &mut self.batch));
                 let budget = self.pace.budget();
                 turn.last.note(&self.movement, tick.boot, cost, budget);
                 if let Err(error) = collected {
                     failures.push((turn.collector.name(), error));
                 }
-            }
+            });
             for (name, error) in failures {
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());
             }
@@ -101,7 +99,6 @@ impl Session {
             self.batch
                 .push(tick.diag(severity, DiagKind::BackOff, "budget", None, detail));
         }
-        self.look_at_killed_for();
         self.tell_cut_names(&tick);
         let is_flush_due = now >= self.next_flush;
         self.hand_over(is_keyframe || is_flush_due);
@@ -135,20 +132,11 @@ impl Session {
     /// Takes what woke us between two turns.
     pub(in crate::session) fn drain(&mut self) {
         let tick = tick(false);
-        for turn in &mut self.turns {
+        in_turn(&mut self.turns, &mut self.table, |turn, table| {
             // An error here comes again at the collector's turn, which reports it.
-            let _ = turn
-                .collector
-                .drain(&tick, &mut self.table, &mut self.batch);
-        }
-        self.look_at_killed_for();
+            let _ = turn.collector.drain(&tick, table, &mut self.batch);
+        });
         self.hand_over(false);
-    }
-
-    fn look_at_killed_for(&mut self) {
-        for turn in &mut self.turns {
-            turn.collector.look_at_killed_for(&mut self.table);
-        }
     }
 
     /// Peaks go out with every flush, not with every batch, for they rise often: so no more
@@ -204,8 +192,99 @@ impl Session {
     }
 }
 
+/// Asks one collector after the other. Those for whom one of them saw somebody killed are looked at
+/// before the next one is asked, which may take as long as they live.
+fn in_turn(
+    turns: &mut [Turn],
+    table: &mut ProcessTable,
+    mut ask: impl FnMut(&mut Turn, &mut ProcessTable),
+) {
+    for place in 0..turns.len() {
+        if let Some(turn) = turns.get_mut(place) {
+            ask(turn, table);
+        }
+        for turn in &mut *turns {
+            turn.collector.look_at_killed_for(table);
+        }
+    }
+}
+
 /// The next turn on the collector's own beat; turns that were missed are not made up for.
 fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
     let next = planned + period;
     if next > now { next } else { now + period }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collect::CollectError;
+    use crate::model::Upid;
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    /// Says what it is asked to do.
+    struct Told {
+        name: &'static str,
+        sees_kill: bool,
+        looks: bool,
+        log: Rc<RefCell<Vec<String>>>,
+    }
+
+    impl Collector for Told {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+
+        fn period(&self) -> DurationNs {
+            DurationNs(1)
+        }
+
+        fn collect(
+            &mut self,
+            _tick: &Tick,
+            table: &mut ProcessTable,
+            _out: &mut Vec<Record>,
+        ) -> Result<(), CollectError> {
+            self.log.borrow_mut().push(self.name.to_owned());
+            if self.sees_kill {
+                table.note_killed_for(Upid(7));
+            }
+            Ok(())
+        }
+
+        fn look_at_killed_for(&mut self, table: &mut ProcessTable) {
+            if self.looks {
+                let killed_for = table.take_killed_for();
+                let told = killed_for.iter().map(|upid| format!("look at {upid}"));
+                self.log.borrow_mut().extend(told);
+            }
+        }
+    }
+
+    #[test]
+    fn whose_group_was_full_is_looked_at_before_the_next_collector_is_asked() {
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let told = |name, sees_kill, looks| {
+            let log = Rc::clone(&log);
+            let collector = Told {
+                name,
+                sees_kill,
+                looks,
+                log,
+            };
+            Turn::new(Box::new(collector), BootNs(0))
+        };
+        let mut turns = [
+            told("backend", true, false),
+            told("groups", false, false),
+            told("memory", false, true),
+        ];
+        let (tick, mut table) = (tick(false), ProcessTable::default());
+        in_turn(&mut turns, &mut table, |turn, table| {
+            let collected = turn.collector.collect(&tick, table, &mut Vec::new());
+            collected.unwrap();
+        });
+        assert_eq!(*log.borrow(), ["backend", "look at 7", "groups", "memory"]);
+    }
 }

@@ -24,6 +24,7 @@ mod needs_bpf {
             page_size: PageSize(4096),
             possible_cpus: possible.unwrap(),
             online_cpus: u32::try_from(online).unwrap(),
+            few_cpus: FEW_CPUS,
             members_max: 64,
             ended_max: 64,
             probes: Vec::new(),
