@@ -76,6 +76,7 @@ pub struct PerKind<T>([T; Kind::ALL.len()]);
 
 impl<T> PerKind<T> {
     /// The values that a function gives.
+    #[inline]
     pub fn of(value: impl Fn(Kind) -> T) -> Self {
         Self(std::array::from_fn(|place| value(Kind::ALL[place])))
     }

@@ -136,6 +136,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl<'a> Turn<'a> {
+    #[inline]
     pub(super) fn new(before: Option<&'a Amounts>, after: Option<&'a Amounts>) -> Self {
         let more = before.zip(after).and_then(|(before, after)| {
             let is_known = |amounts: &Amounts, kind| amounts.0[kind] != UNKNOWN;
