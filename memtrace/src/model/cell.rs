@@ -88,6 +88,7 @@ macro_rules! number_cell {
                 #[allow(clippy::redundant_closure_call)]
                 sink.$method(Some($to(*self)));
             }
+            #[inline]
             fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
                 #[allow(clippy::redundant_closure_call)]
                 source
@@ -104,6 +105,7 @@ macro_rules! number_cell {
                 #[allow(clippy::redundant_closure_call)]
                 sink.$method(self.map($to));
             }
+            #[inline]
             fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
                 #[allow(clippy::redundant_closure_call)]
                 Ok(source.$method().map($from))

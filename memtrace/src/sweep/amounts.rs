@@ -24,6 +24,7 @@ impl Amounts {
 
     /// The amounts of a row. The kernel's per-CPU counters can read below zero for a moment;
     /// that counts as zero.
+    #[inline]
     pub fn of(row: &MemRow) -> Self {
         Self::by(|kind| Some(kind.of(row)?.max(Bytes(0))))
     }
