@@ -77,12 +77,19 @@ impl ColumnEncoder {
             }
             Values::Utf8(writer) => {
                 let array = array.as_string_opt::<i32>().ok_or_else(|| unfit(array))?;
-                let texts = Bytes::from_owner(array.values().clone());
-                let values: Vec<ByteArray> = array
-                    .value_offsets()
+                let ends = array.value_offsets();
+                let first = ends.first().map_or(0, |&end| end as usize);
+                let last = ends.last().map_or(0, |&end| end as usize);
+                // A copy: what the encoder keeps of a text until the chunk ends, such as one that
+                // is new to its dictionary, would keep all of what the batch was read from.
+                let texts = array.values().get(first..last).unwrap_or_default();
+                let texts = Bytes::copy_from_slice(texts);
+                let values: Vec<ByteArray> = ends
                     .windows(2)
                     .map(|ends| match *ends {
-                        [start, end] => texts.slice(start as usize..end as usize).into(),
+                        [start, end] => texts
+                            .slice(start as usize - first..end as usize - first)
+                            .into(),
                         _ => ByteArray::new(),
                     })
                     .collect();
@@ -113,8 +120,8 @@ fn unfit(array: &ArrayRef) -> ParquetError {
     ParquetError::General(format!("{} is not the column's type", array.data_type()))
 }
 
-/// Parquet has no place for the value of a null: it takes those that are there, and for each row of a
-/// column that may be null whether it has one.
+/// Parquet has no place for the value of a null: the writer takes the values that are known, and of a
+/// column that can be null one definition level a row.
 fn write<T: DataType>(
     writer: &mut ColumnWriterImpl<'static, T>,
     values: &[T::T],

@@ -26,6 +26,12 @@ const MAX_BATCH_BYTES: u64 = 1 << 26;
 const MAX_PAGE_BYTES: i64 = 1 << 26;
 /// A page holds at most one row group.
 const MAX_PAGE_VALUES: i64 = 1 << 22;
+/// A dictionary of texts is cut at 128 KiB, and each takes 4 bytes at least; the decoder holds 32 for
+/// each while its row group is read.
+const MAX_DICTIONARY_VALUES: i64 = 1 << 17;
+/// Encodings by their numbers in Parquet: the values themselves, or places in a dictionary. Any other
+/// of texts can make each of a few bytes as long as the page.
+const TEXT_ENCODINGS: [i64; 3] = [0, 2, 8];
 /// The structs of a page header are nested two deep.
 const MAX_DEPTH: usize = 8;
 
@@ -143,6 +149,8 @@ struct PageHeader {
     unpacked_bytes: Option<i64>,
     packed_bytes: Option<i64>,
     values: Option<i64>,
+    /// How the values stand in a data page.
+    encoding: Option<i64>,
     is_dictionary: bool,
 }
 
@@ -173,6 +181,7 @@ fn check_chunk(bytes: &[u8], chunk: &ColumnChunkMetaData, row_count: i64) -> Res
     while !reader.bytes.is_empty() {
         let header = reader.page_header()?;
         let packed = check_page(&header, reader.bytes.len() as u64)?;
+        check_encoding(&header, chunk.column_type())?;
         reader.skip_bytes(packed)?;
         let unpacked = header.unpacked_bytes.unwrap_or(0).unsigned_abs();
         pages.largest_bytes = pages.largest_bytes.max(unpacked);
@@ -191,9 +200,13 @@ fn check_page(header: &PageHeader, remaining: u64) -> Result<u64, String> {
     let packed = header.packed_bytes.unwrap_or(-1);
     let unpacked = header.unpacked_bytes.unwrap_or(-1);
     let values = header.values.unwrap_or(-1);
+    let most = match header.is_dictionary {
+        true => MAX_DICTIONARY_VALUES,
+        false => MAX_PAGE_VALUES,
+    };
     if !(0..=MAX_PAGE_BYTES).contains(&packed)
         || !(0..=MAX_PAGE_BYTES).contains(&unpacked)
-        || !(0..=MAX_PAGE_VALUES).contains(&values)
+        || !(0..=most).contains(&values)
         || packed.unsigned_abs() > remaining
     {
         return Err(format!(
@@ -201,6 +214,18 @@ fn check_page(header: &PageHeader, remaining: u64) -> Result<u64, String> {
         ));
     }
     Ok(packed.unsigned_abs())
+}
+
+/// That texts do not stand as differences from each other.
+fn check_encoding(header: &PageHeader, column_type: Type) -> Result<(), String> {
+    let is_text = column_type == Type::BYTE_ARRAY && !header.is_dictionary;
+    match header.encoding {
+        _ if !is_text => Ok(()),
+        Some(known) if TEXT_ENCODINGS.contains(&known) => Ok(()),
+        other => Err(format!(
+            "texts in an encoding that memtrace does not write: {other:?}"
+        )),
+    }
 }
 
 /// Reads just as much of the Thrift compact protocol as a page header needs.
@@ -220,7 +245,9 @@ impl ThriftReader<'_> {
                 // have two of them, the larger one counts.
                 (5 | 7 | 8, STRUCT) => {
                     header.is_dictionary |= field == 7;
-                    header.values = header.values.max(reader.values(depth)?);
+                    let (values, encoding) = reader.page(field, depth)?;
+                    header.values = header.values.max(values);
+                    header.encoding = encoding.or(header.encoding);
                 }
                 // parquet reads these by their number, whatever their type says.
                 (2 | 3 | 5 | 7 | 8, _) => return Err(format!("field {field} of type {kind}")),
@@ -231,18 +258,27 @@ impl ThriftReader<'_> {
         Ok(header)
     }
 
-    /// The first field of a data or dictionary page's own header.
-    fn values(&mut self, depth: usize) -> Result<Option<i64>, String> {
-        let mut values = None;
+    /// How many values, which is the first field of a data or dictionary page's own header, and how
+    /// they are encoded.
+    fn page(&mut self, page: i64, depth: usize) -> Result<(Option<i64>, Option<i64>), String> {
+        let (mut values, mut encoding) = (None, None);
+        // A data page of version 2 has how many nulls and rows there are before it.
+        let encoding_field = if page == 8 { 4 } else { 2 };
         self.fields(depth, |reader, field, kind, depth| {
             match (field, kind) {
                 (1, I32) => values = values.max(Some(reader.zigzag()?)),
                 (1, _) => return Err(format!("a number of values of type {kind}")),
+                (field, I32) if field == encoding_field && encoding.is_none() => {
+                    encoding = Some(reader.zigzag()?);
+                }
+                (field, _) if field == encoding_field => {
+                    return Err(format!("an encoding of type {kind}, or a second one"));
+                }
                 _ => reader.skip(kind, depth)?,
             }
             Ok(())
         })?;
-        Ok(values)
+        Ok((values, encoding))
     }
 
     /// Calls `visit` with the id and type of each field of a struct; it must read the
@@ -380,6 +416,33 @@ mod tests {
             check_page(&header, 300).unwrap_err();
         }
         check_page(&PageHeader::default(), 300).unwrap_err();
+    }
+
+    #[test]
+    fn texts_as_differences_and_dictionaries_of_millions_are_refused() {
+        for (encoding, is_known) in [(0, true), (2, true), (8, true), (6, false), (7, false)] {
+            let header = PageHeader {
+                encoding: Some(encoding),
+                ..PageHeader::default()
+            };
+            let checked = check_encoding(&header, Type::BYTE_ARRAY);
+            assert_eq!(checked.is_ok(), is_known, "{encoding}");
+            check_encoding(&header, Type::INT64).unwrap();
+        }
+        check_encoding(&PageHeader::default(), Type::BYTE_ARRAY).unwrap_err();
+        // DELTA_BYTE_ARRAY is 7.
+        let mut bytes = data_page(1000, 300, 77);
+        let at = bytes.windows(2).rposition(|pair| pair == [0x15, 0x00]);
+        bytes[at.unwrap() + 1] = 14;
+        assert_eq!(parse(&bytes).unwrap().encoding, Some(7));
+        let dictionary = PageHeader {
+            unpacked_bytes: Some(1 << 24),
+            packed_bytes: Some(300),
+            values: Some(1 << 22),
+            is_dictionary: true,
+            ..PageHeader::default()
+        };
+        check_page(&dictionary, 300).unwrap_err();
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub(super) fn file_columns(schema: &SchemaDescriptor) -> Vec<FileColumn<'_>> {
         .collect()
 }
 
-/// Our columns follow from their Parquet types alone, so the Arrow schema that a part has for other
+/// The type of a column, or what it is instead. Our columns follow from their Parquet types alone, so the Arrow schema that a part has for other
 /// readers is one thing less to trust.
 fn column_type(column: &ColumnDescriptor) -> Result<ColumnType, String> {
     let is_flat = column.path().parts().len() == 1 && column.max_rep_level() == 0;

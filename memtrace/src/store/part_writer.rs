@@ -216,7 +216,6 @@ fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_created_by(concat!("memtrace ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // Without bounds of each page there is nothing that it could be used for.
         .set_offset_index_disabled(true)

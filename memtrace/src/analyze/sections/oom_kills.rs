@@ -213,7 +213,10 @@ fn growth(found: &PostMortem) -> Vec<String> {
     }
     if count > 0 {
         let count = words::count(count);
-        told_of.push_str(&format!(", and {count} more like it by {}", bytes(more)));
+        told_of.push_str(&match more > Bytes(0) {
+            true => format!(", and {count} more like it by {}", bytes(more)),
+            false => format!(", which {count} more like it share"),
+        });
     }
     vec![told_of]
 }
