@@ -1,6 +1,6 @@
 //! The stretches of time before a kill in which growth is told.
 
-use super::MAX_KILLS_EXAMINED;
+use super::{MAX_KILLS_EXAMINED, examined_at};
 use crate::analyze::clock::RunClock;
 use crate::analyze::process::Process;
 use crate::model::tables::OomRow;
@@ -42,7 +42,11 @@ impl Windows {
                     break;
                 }
             }
-            starts.retain(|start| *start < kill.boot_ns);
+            // A victim that ended before its kill was told is asked about before it ended.
+            let victim = processes.iter();
+            let mut victim = victim.filter(|process| Some(process.upid) == kill.victim_upid);
+            let examined = examined_at(kill, victim.next());
+            starts.retain(|start| *start < examined);
             (kill.boot_ns, starts)
         };
         let examined = kills.iter().take(MAX_KILLS_EXAMINED);
