@@ -22,6 +22,18 @@ pub enum ColumnType {
     TimestampNs,
 }
 
+impl ColumnType {
+    /// Each of them.
+    pub const ALL: [Self; 6] = [
+        Self::Int64,
+        Self::Int32,
+        Self::Float64,
+        Self::Boolean,
+        Self::Utf8,
+        Self::TimestampNs,
+    ];
+}
+
 /// Takes the cells of one row, left to right. `None` is written as null.
 pub trait CellSink {
     /// An Int64 or TimestampNs cell.

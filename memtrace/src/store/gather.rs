@@ -193,17 +193,8 @@ mod tests {
     use arrow_array::{BooleanArray, Float64Array, Int32Array, Int64Array, StringArray};
     use arrow_schema::Field;
 
-    const TYPES: [ColumnType; 6] = [
-        ColumnType::Int64,
-        ColumnType::Int32,
-        ColumnType::Float64,
-        ColumnType::Boolean,
-        ColumnType::Utf8,
-        ColumnType::TimestampNs,
-    ];
-
     fn schema() -> SchemaRef {
-        let fields = TYPES.iter().enumerate();
+        let fields = ColumnType::ALL.iter().enumerate();
         let fields = fields
             .map(|(at, &column_type)| Field::new(format!("c{at}"), data_type(column_type), true));
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
@@ -267,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_column_of_nulls_has_the_type_that_was_asked_for() {
-        for column_type in TYPES {
+        for column_type in ColumnType::ALL {
             let column = nulls(column_type, 3);
             assert_eq!(column.data_type(), &data_type(column_type));
             assert_eq!((column.len(), column.null_count()), (3, 3));

@@ -85,15 +85,7 @@ fn column_type(column: &ColumnDescriptor) -> Result<ColumnType, String> {
         return Err("nested".to_owned());
     }
     let found = (column.physical_type(), column.logical_type_ref());
-    let known = [
-        ColumnType::Int64,
-        ColumnType::Int32,
-        ColumnType::Float64,
-        ColumnType::Boolean,
-        ColumnType::Utf8,
-        ColumnType::TimestampNs,
-    ];
-    let mut known = known.into_iter();
+    let mut known = ColumnType::ALL.into_iter();
     let fitting = known.find(|&column_type| {
         let (physical, logical) = types(column_type);
         found == (physical, logical.as_ref())
