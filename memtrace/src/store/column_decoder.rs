@@ -1,7 +1,7 @@
 //! The columns of one row group of a part, decoded into batches.
 //!
 //! parquet's own reader of Arrow batches can do that for every type of Arrow, which makes the program
-//! a megabyte larger; here are the six types of a recording.
+//! much larger; here are the six types of a recording.
 
 use super::page_guard::Chunks;
 use crate::model::ColumnType;

@@ -1,7 +1,7 @@
 //! One column chunk of a part while its row group grows: values in, encoded pages out.
 //!
 //! parquet's own writer of Arrow batches does the same for every type of Arrow, which makes the
-//! program a megabyte larger; here are the six types of a recording.
+//! program much larger; here are the six types of a recording.
 
 use crate::model::ColumnType;
 use arrow_array::cast::AsArray;

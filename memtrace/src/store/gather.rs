@@ -1,6 +1,6 @@
 //! Rows out of batches: those that a mask keeps, those of an order, all of several batches.
 //!
-//! arrow-select does that for every type there is, which is a megabyte of code; a recording has six.
+//! arrow-select does that for every type there is, of which it has code for each; a recording has six.
 
 use super::schema::column_type;
 use crate::model::ColumnType;
