@@ -142,8 +142,9 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
 fn every_page_shows_lines_that_are_understood() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let dir = tempfile::tempdir()?;
-    let mut pages = ["README.md", "python/README.md", "python/recorder/README.md"]
-        .map(|page| root.join(page))
+    let of_packages = ["", "python", "python/recorder", "python/remote"];
+    let mut pages = of_packages
+        .map(|dir| root.join(dir).join("README.md"))
         .to_vec();
     pages.extend(pages_in(&root.join("docs"))?);
     let mut count = 0;

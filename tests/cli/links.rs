@@ -14,6 +14,7 @@ fn every_link_between_pages_leads_to_a_file_and_a_heading() -> Result<()> {
         "docs",
         "python",
         "python/recorder",
+        "python/remote",
         "tests/lab",
         "tests/page",
     ] {

@@ -123,10 +123,12 @@ fn without_its_program_load_says_which_is_missing_and_how_to_get_it() -> Result<
     assert_eq!(output.status.code(), Some(1));
     let said = words(&output);
     assert!(said.contains("memtrace-remote"), "{said}");
-    assert!(
-        said.contains("cargo install --path memtrace-remote"),
-        "{said}"
-    );
+    for way in [
+        "memtrace-python[remote]",
+        "cargo install --path memtrace-remote",
+    ] {
+        assert!(said.contains(way), "{said}");
+    }
     Ok(())
 }
 

@@ -32,6 +32,7 @@ mod sudo;
 mod targets;
 mod top;
 mod traces;
+mod versions;
 mod wrong_use;
 
 use anyhow::{Context, Result};

@@ -1,10 +1,10 @@
 //! `cargo xtask bench`: measures what memtrace promises, on this machine, in release
-//! builds. What is measured, and how, is in the `memtrace-bench` program of the tests
-//! crate.
+//! builds or as packages have it. What is measured, and how, is in the `memtrace-bench` program of
+//! the tests crate.
 
-use crate::sh;
-use anyhow::Result;
-use std::path::PathBuf;
+use crate::{dist, sh};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Options of `cargo xtask bench`.
@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Fewer and shorter runs: shows that it works, resolves less.
     #[arg(long)]
     quick: bool,
+    /// The programs that `cargo xtask dist` packed last, instead of those of a release build.
+    #[arg(long)]
+    packaged: bool,
     /// Name the measurements and stop.
     #[arg(long)]
     list: bool,
@@ -32,7 +35,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .args(["--package", "memtrace", "--package", "memtrace-tests"])
             .args(["--package", "memtrace-remote"]),
     )?;
-    let mut bench = Command::new(sh::target_dir().join("release/memtrace-bench"));
+    let release = sh::target_dir().join("release");
+    let dir = if args.packaged {
+        beside_packaged(&release)?
+    } else {
+        release
+    };
+    let mut bench = Command::new(dir.join("memtrace-bench"));
     bench.args(&args.names);
     if args.quick {
         bench.arg("--quick");
@@ -45,4 +54,27 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bench.arg("--json").arg(json);
     }
     sh::run(&mut bench)
+}
+
+/// A directory with the programs of packages, and what measures them of a release build beside them.
+fn beside_packaged(release: &Path) -> Result<PathBuf> {
+    let dir = dist::emptied(sh::target_dir().join("packaged"))?;
+    let staged = dist::staged_programs();
+    let programs = ["memtrace", "memtrace-remote"].map(|name| staged.join(name));
+    let measuring = [
+        "memtrace-bench",
+        "memtrace-workload",
+        "deps/libmemtrace_fake_nvml.so",
+    ];
+    let measuring = measuring.map(|name| release.join(name));
+    for from in programs.iter().chain(&measuring) {
+        let name = from.file_name().context("a program has a name")?;
+        std::fs::copy(from, dir.join(name)).with_context(|| {
+            format!(
+                "failed to copy {}; `cargo xtask dist` makes packages",
+                from.display()
+            )
+        })?;
+    }
+    Ok(dir)
 }

@@ -17,7 +17,7 @@ mod wheel;
 
 use crate::sh;
 use anyhow::{Context, Result};
-use programs::{HOST, OTHERS, Programs};
+use programs::{HOST, OTHERS, Output, Programs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use toolchain::Toolchain;
@@ -38,12 +38,23 @@ pub(crate) struct Args {
     /// Then install each into a clean root or environment, and record something there (as root).
     #[arg(long = "try")]
     is_tried: bool,
+    /// Build quickly, to see that packing works: larger and slower programs than people are given.
+    #[arg(long)]
+    quick: bool,
+    /// Then build the programs for this machine again, from nothing and elsewhere, and compare the packages.
+    #[arg(long, conflicts_with = "no_build")]
+    twice: bool,
     /// Leave the build out: pack, or only try, what an earlier call built.
     #[arg(long)]
     no_build: bool,
 }
 
 impl Args {
+    fn output(&self, dir: PathBuf) -> Output {
+        let is_quick = self.quick;
+        Output { dir, is_quick }
+    }
+
     fn has_image(&self) -> bool {
         self.image || self.all
     }
@@ -67,11 +78,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         toolchain.install(args)?;
     }
     let release = Release::of_checkout()?;
+    let output = args.output(sh::target_dir());
     let programs = |target| {
         let programs = if args.no_build {
-            Programs::built_before(target)
+            Programs::built_before(target, &output)
         } else {
-            Programs::build(target, &toolchain, &release)
+            Programs::build(target, &output, &toolchain, &release)
         }?;
         programs.check()?;
         Ok::<_, anyhow::Error>(programs)
@@ -84,6 +96,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     sums::write(&release.dir, &made)?;
     sums::show(&made)?;
+    if args.twice {
+        pack_again(args, &toolchain, &release)?;
+    }
     if args.is_tried {
         trial::run(&release, &made)?;
     }
@@ -99,15 +114,23 @@ fn pack(
     let staged = stage::stage(programs, programs, toolchain, release)?;
     let mut made = vec![
         tarball::pack(&staged, programs.target(), release)?,
-        wheel::pack(&staged, toolchain, release)?,
-        wheel::pack_source(toolchain, release)?,
-        wheel::pack_python(toolchain, release)?,
         deb::pack(toolchain, release)?,
     ];
+    made.extend(wheel::pack(&staged, toolchain, release)?);
     if has_image {
         made.push(image::pack(&staged, release)?);
     }
     Ok(made)
+}
+
+/// Makes what [`pack`] makes again: every file must be the same.
+fn pack_again(args: &Args, toolchain: &Toolchain, release: &Release) -> Result<()> {
+    let output = args.output(emptied(sh::target_dir().join("dist-again"))?);
+    let programs = Programs::build(&HOST, &output, toolchain, release)?;
+    let made = pack(&programs, toolchain, release, args.has_image())?;
+    sums::check(&release.dir, &made)?;
+    std::fs::remove_dir_all(&output.dir)
+        .with_context(|| format!("failed to remove {}", output.dir.display()))
 }
 
 impl Release {
@@ -118,7 +141,7 @@ impl Release {
         };
         let is_changed = !git(&["status", "--porcelain"])?.is_empty();
         let suffix = if is_changed { ", with changes" } else { "" };
-        let dir = sh::target_dir().join("packages");
+        let dir = packages_dir();
         std::fs::create_dir_all(&dir)
             .with_context(|| format!("failed to make {}", dir.display()))?;
         Ok(Self {
@@ -130,8 +153,17 @@ impl Release {
     }
 }
 
+/// Where the programs are that were packed last for this machine.
+pub(crate) fn staged_programs() -> PathBuf {
+    stage::dir(&packages_dir(), &HOST).join("bin")
+}
+
+fn packages_dir() -> PathBuf {
+    sh::target_dir().join("packages")
+}
+
 /// An empty directory, whatever was there.
-fn emptied(dir: PathBuf) -> Result<PathBuf> {
+pub(crate) fn emptied(dir: PathBuf) -> Result<PathBuf> {
     if dir.exists() {
         std::fs::remove_dir_all(&dir)
             .with_context(|| format!("failed to empty {}", dir.display()))?;

@@ -107,8 +107,9 @@ pub(super) fn found() -> anyhow::Result<PathBuf> {
     let Some(program) = find() else {
         bail!(
             "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load`, `memtrace \
-             engine`, `memtrace push` and addresses of buckets need it. In a checkout it is built by `cargo build --release -p {REMOTE}` and installed by `cargo \
-             install --path {REMOTE}`"
+             engine`, `memtrace push` and addresses of buckets need it. To pip it is a package of \
+             its own, which the extra `memtrace-python[remote]` brings; in a checkout `cargo \
+             install --path {REMOTE}` installs it"
         );
     };
     Ok(program)

@@ -12,7 +12,8 @@ use std::process::Command;
 pub(super) const PROGRAMS: &[&str] = &["memtrace", "memtrace-remote"];
 /// The oldest glibc that the programs run with: that of CentOS 7, and of `manylinux2014`.
 const GLIBC: &str = "2.17";
-const PROFILE: &str = "dist";
+/// Small, and minutes to build; for a look at whether packing works.
+const PROFILES: [&str; 2] = ["dist", "quick"];
 
 /// How programs find the C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,20 @@ pub(super) static OTHERS: &[Target] = &[
     },
 ];
 
+/// Where programs are built, and how.
+pub(super) struct Output {
+    /// A directory of build output.
+    pub(super) dir: PathBuf,
+    /// Quickly: larger and slower than what is given to people.
+    pub(super) is_quick: bool,
+}
+
+impl Output {
+    fn profile(&self) -> &'static str {
+        PROFILES[usize::from(self.is_quick)]
+    }
+}
+
 /// Programs that were built.
 pub(super) struct Programs {
     target: &'static Target,
@@ -66,6 +81,7 @@ impl Programs {
     /// Builds them.
     pub(super) fn build(
         target: &'static Target,
+        output: &Output,
         toolchain: &Toolchain,
         release: &Release,
     ) -> Result<Self> {
@@ -85,19 +101,20 @@ impl Programs {
         sh::run(
             cargo
                 .current_dir(sh::root())
-                .args(["--locked", "--profile", PROFILE, "--target"])
+                .args(["--locked", "--profile", output.profile(), "--target"])
                 .arg(target.of_zigbuild())
                 .env("PATH", toolchain.path())
                 .env("MEMTRACE_COMMIT", &release.commit)
                 .env("SOURCE_DATE_EPOCH", &release.epoch)
-                .env("RUSTFLAGS", target.flags(&library)?),
+                .env("CARGO_TARGET_DIR", &output.dir)
+                .env("RUSTFLAGS", target.flags(&output.dir, &library)?),
         )?;
-        Self::built_before(target)
+        Self::built_before(target, output)
     }
 
     /// Those that an earlier call built.
-    pub(super) fn built_before(target: &'static Target) -> Result<Self> {
-        let dir = sh::target_dir().join(target.triple).join(PROFILE);
+    pub(super) fn built_before(target: &'static Target, output: &Output) -> Result<Self> {
+        let dir = output.dir.join(target.triple).join(output.profile());
         for program in PROGRAMS {
             let file = dir.join(program);
             if !file.is_file() {
@@ -152,17 +169,17 @@ impl Target {
 
     /// Paths of this machine have no place in what is given to people, and would make every build
     /// another; `library` are those of the standard library's sources.
-    fn flags(&self, library: &[PathBuf]) -> Result<String> {
+    fn flags(&self, output: &Path, library: &[PathBuf]) -> Result<String> {
         let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
         let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
         let home = home.context("neither CARGO_HOME nor HOME is set")?;
-        let (root, target) = (sh::root(), sh::target_dir());
+        let root = sh::root();
         let mapped = [
-            (&home, "/cargo"),
+            (home.as_path(), "/cargo"),
             (&root, "/memtrace"),
-            (&target, "/target"),
+            (output, "/target"),
         ];
-        let library = library.iter().map(|path| (path, "/library"));
+        let library = library.iter().map(|path| (path.as_path(), "/library"));
         let mut flags: Vec<String> = mapped
             .into_iter()
             .chain(library)
@@ -234,14 +251,19 @@ mod tests {
         assert_eq!(HOST.of_zigbuild(), "x86_64-unknown-linux-gnu.2.17");
         assert_eq!(arm.of_zigbuild(), "aarch64-unknown-linux-gnu.2.17");
         assert_eq!(musl.of_zigbuild(), "x86_64-unknown-linux-musl");
-        let is_static = |target: &Target| target.flags(&[]).unwrap().contains("+crt-static");
+        let is_static = |target: &Target| {
+            target
+                .flags(Path::new("/out"), &[])
+                .unwrap()
+                .contains("+crt-static")
+        };
         assert_eq!([&HOST, musl, arm].map(is_static), [false, true, false]);
     }
 
     #[test]
     fn sources_of_the_standard_library_lose_their_place_too() {
         let flags = OTHERS[0]
-            .flags(&[PathBuf::from("/usr/src/library")])
+            .flags(Path::new("/out"), &[PathBuf::from("/usr/src/library")])
             .unwrap();
         assert!(flags.contains("--remap-path-prefix=/usr/src/library=/library"));
     }

@@ -1,6 +1,6 @@
 //! The files that every package carries, as they lie below /usr.
 
-use super::programs::{PROGRAMS, Programs};
+use super::programs::{PROGRAMS, Programs, Target};
 use super::toolchain::Toolchain;
 use super::{Release, bill, emptied, write};
 use crate::sh;
@@ -32,7 +32,7 @@ pub(super) fn stage(
     toolchain: &Toolchain,
     release: &Release,
 ) -> Result<PathBuf> {
-    let dir = emptied(release.dir.join("stage").join(programs.target().name))?;
+    let dir = emptied(dir(&release.dir, programs.target()))?;
     let bin = dir.join("bin");
     std::fs::create_dir_all(&bin)?;
     for program in PROGRAMS {
@@ -97,6 +97,11 @@ fn write_manual(here: &Programs, man: &Path, release: &Release) -> Result<()> {
         }
     }
     write(&man.join("memtrace-remote.1"), ".so man1/memtrace-load.1\n")
+}
+
+/// Where a target's tree is.
+pub(super) fn dir(packages: &Path, target: &Target) -> PathBuf {
+    packages.join("stage").join(target.name)
 }
 
 /// Of a staged tree, the folder with the texts.

@@ -1,13 +1,33 @@
 //! SHA-256 of what was made.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+
+/// What has them.
+const FILE: &str = "SHA256SUMS";
 
 /// Writes them as `sha256sum --check` reads them.
 pub(super) fn write(dir: &Path, made: &[PathBuf]) -> Result<()> {
     let lines: Result<Vec<String>> = made.iter().map(|path| line(path)).collect();
-    super::write(&dir.join("SHA256SUMS"), lines?.concat())
+    super::write(&dir.join(FILE), lines?.concat())
+}
+
+/// That what was made since is the same.
+pub(super) fn check(dir: &Path, made: &[PathBuf]) -> Result<()> {
+    let file = dir.join(FILE);
+    let written = std::fs::read_to_string(&file)
+        .with_context(|| format!("failed to read {}", file.display()))?;
+    for path in made {
+        if !written.contains(&line(path)?) {
+            bail!("{} is another when it is made again", path.display());
+        }
+    }
+    println!(
+        "{} packages are the same when they are made again",
+        made.len()
+    );
+    Ok(())
 }
 
 /// Prints them with their sizes.
@@ -29,4 +49,27 @@ fn line(path: &Path) -> Result<String> {
     let digest = Sha256::digest(bytes);
     let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{digits}  {name}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_that_is_another_when_it_is_made_again_is_named() -> Result<()> {
+        let dir = std::env::temp_dir().join(format!("memtrace-sums-{}", std::process::id()));
+        std::fs::create_dir_all(&dir)?;
+        let made = ["one.tar.gz", "two.tar.gz"].map(|name| dir.join(name));
+        for path in &made {
+            std::fs::write(path, "the same")?;
+        }
+        write(&dir, &made)?;
+        let same = check(&dir, &made);
+        std::fs::write(&made[1], "another")?;
+        let other = check(&dir, &made).map_err(|error| error.to_string());
+        std::fs::remove_dir_all(&dir)?;
+        same?;
+        assert!(other.is_err_and(|said| said.contains("two.tar.gz is another")));
+        Ok(())
+    }
 }

@@ -2,7 +2,7 @@
 
 mod others;
 
-use super::{Release, emptied};
+use super::{Release, emptied, wheel};
 use crate::sh;
 use crate::venv::Venv;
 use anyhow::{Context, Result, bail};
@@ -65,9 +65,12 @@ pub(super) fn run(release: &Release, made: &[PathBuf]) -> Result<()> {
             ])
             .arg(&deb),
     )?;
-    wheel(release)?;
-    let sources = named(&format!("recorder-{}.tar.gz", release.version));
-    source(release, &sources.context("no source package was made")?)?;
+    python(release)?;
+    let sources = made.iter();
+    let sources: Vec<&PathBuf> = sources
+        .filter(|path| wheel::is_source(&file_name(path), release))
+        .collect();
+    from_source(release, &sources)?;
     if let Some(image) = named("-image-") {
         container(&image)?;
     }
@@ -186,14 +189,14 @@ fn check(name: &str, by: &str, report: &str) -> Result<()> {
     Ok(())
 }
 
-/// Both packages for Python in an environment of its own, without the network.
-fn wheel(release: &Release) -> Result<()> {
+/// All packages for Python in an environment of its own, without the network.
+fn python(release: &Release) -> Result<()> {
     let dir = emptied(release.dir.join("trial"))?;
     let venv = Venv::at(dir.join("venv"));
     venv.make()?;
     let (bin, packages) = (venv.dir().join("bin"), release.dir.display());
     let script = format!(
-        "{0}/pip install --quiet --no-index --find-links {packages} 'memtrace-python[recorder]' >&2\n\
+        "{0}/pip install --quiet --no-index --find-links {packages} 'memtrace-python[remote]' >&2\n\
          {0}/python3 -c 'import memtrace; memtrace.mark(\"tried\")' >&2\n{1}",
         bin.display(),
         recording(&bin.join("memtrace").display().to_string(), "python3")
@@ -201,20 +204,32 @@ fn wheel(release: &Release) -> Result<()> {
     let start = Instant::now();
     let mut command = Command::new("sh");
     let report = sh::capture(command.current_dir(&dir).args(["-e", "-c", &script]))?;
-    told("wheel", start, &report)
+    told("wheels", start, &report)?;
+    finds_remote(&bin.join("memtrace"))
 }
 
-/// The source package, which pip compiles in an environment of its own: that takes minutes, and pip
+/// The source packages, which pip compiles in an environment of its own: that takes minutes, and pip
 /// fetches what it builds with.
-fn source(release: &Release, package: &Path) -> Result<()> {
+fn from_source(release: &Release, packages: &[&PathBuf]) -> Result<()> {
     let dir = emptied(release.dir.join("trial-source"))?;
     let venv = Venv::at(dir.join("venv"));
-    venv.install([package])?;
-    let script = recording(&venv.program("memtrace").display().to_string(), "python3");
+    venv.install(packages)?;
+    let memtrace = venv.program("memtrace");
+    let script = recording(&memtrace.display().to_string(), "python3");
     let start = Instant::now();
     let mut command = Command::new("sh");
     let report = sh::capture(command.current_dir(&dir).args(["-e", "-c", &script]))?;
-    told("source package, once compiled", start, &report)
+    told("source packages, once compiled", start, &report)?;
+    finds_remote(&memtrace)
+}
+
+/// `memtrace-remote` answers this.
+fn finds_remote(memtrace: &Path) -> Result<()> {
+    let said = sh::capture(Command::new(memtrace).args(["load", "--help"]))?;
+    if !said.contains("memtrace load") {
+        bail!("`memtrace load --help` says: {said}");
+    }
+    Ok(())
 }
 
 /// The image, as what is in it, without what starts containers.

@@ -3,7 +3,7 @@
 
 use super::{HELD_BYTES, check, file_name, told};
 use crate::dist::programs::{HOST, Linkage, OTHERS, Target};
-use crate::dist::{Release, emptied, tarball};
+use crate::dist::{Release, emptied, stage, tarball};
 use crate::sh;
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -77,11 +77,7 @@ chroot . /bin/memtrace report /recording --format json"#
 /// programs recorded as they do.
 fn emulated(release: &Release, tarball: &Path) -> Result<()> {
     let root = unpacked(release, tarball, "trial-arm")?;
-    let here = release
-        .dir
-        .join("stage")
-        .join(HOST.name)
-        .join("bin/memtrace");
+    let here = stage::dir(&release.dir, &HOST).join("bin/memtrace");
     let here = [here.display().to_string()];
     let mut arm: Vec<String> = EMULATOR.iter().map(|&word| word.to_owned()).collect();
     arm.push(root.join("bin/memtrace").display().to_string());
