@@ -178,6 +178,7 @@ impl HeldSum {
     }
 
     /// Takes what changes without a row of `mem`, until and with an instant.
+    #[inline]
     pub(super) fn pass(&mut self, until: BootNs) {
         if self.next.is_some_and(|next| next <= until) {
             self.families.pass(until);
@@ -193,6 +194,7 @@ impl HeldSum {
 
     /// A process holds something else from now on. Where its kinds are unknown all of it is taken
     /// to be anonymous.
+    #[inline]
     pub(super) fn change(&mut self, change: Change<'_>) {
         let anon = change.after.and_then(|held| held.anon().or(held.rss()));
         self.families.set(change.process, anon);
@@ -204,6 +206,7 @@ impl HeldSum {
     }
 
     /// What is held.
+    #[inline]
     pub(super) fn now(&self) -> HeldKinds {
         HeldKinds {
             anon: self.families.held(),

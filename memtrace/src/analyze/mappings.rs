@@ -78,6 +78,7 @@ pub struct Mapping {
 pub(super) struct Sizes(Vec<Option<Bytes>>);
 
 impl Sizes {
+    #[inline]
     pub(super) fn note(&mut self, process: usize, size: Option<Bytes>) {
         if self.0.len() <= process {
             self.0.resize(process + 1, None);

@@ -292,10 +292,12 @@ impl Places {
         places
     }
 
+    #[inline]
     fn count(&self, upid: Upid) -> Option<usize> {
         usize::try_from(upid.0.checked_sub(self.lowest)?).ok()
     }
 
+    #[inline]
     fn get(&self, upid: Upid) -> Option<usize> {
         let counted = self.count(upid).and_then(|count| *self.counted.get(count)?);
         let other = || self.others.get(&upid).copied();

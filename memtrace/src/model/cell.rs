@@ -170,6 +170,7 @@ macro_rules! text_cell {
             fn put(&self, sink: &mut impl CellSink) {
                 sink.utf8(Some(self));
             }
+            #[inline]
             fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
                 source.utf8().map(Self::from).ok_or(CellError("text"))
             }
@@ -184,6 +185,7 @@ macro_rules! text_cell {
             fn put(&self, sink: &mut impl CellSink) {
                 sink.utf8(self.as_deref());
             }
+            #[inline]
             fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
                 Ok(source.utf8().map(<$type>::from))
             }
@@ -204,6 +206,7 @@ impl<L: Label> Cell for Option<L> {
     fn put(&self, sink: &mut impl CellSink) {
         sink.utf8(self.map(L::as_str));
     }
+    #[inline]
     fn take(source: &mut impl CellSource) -> Result<Self, CellError> {
         Ok(source.utf8().and_then(L::from_word))
     }

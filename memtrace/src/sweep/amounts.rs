@@ -29,6 +29,7 @@ impl Amounts {
         Self::by(|kind| Some(kind.of(row)?.max(Bytes(0))))
     }
 
+    #[inline]
     fn by(amount: impl Fn(Kind) -> Option<Bytes>) -> Self {
         Self(PerKind::of(|kind| {
             amount(kind).map_or(UNKNOWN, |bytes| bytes.0)

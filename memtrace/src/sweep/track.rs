@@ -72,6 +72,7 @@ impl Track {
     }
 
     /// A row was read.
+    #[inline]
     pub(super) fn saw(&mut self, amounts: &Amounts, boot_ns: BootNs) {
         if self.row_count == 0 {
             self.first = boot_ns;
@@ -93,12 +94,14 @@ impl Track {
     }
 
     /// Its own part of what it holds, where that is not all of it.
+    #[inline]
     pub(super) fn own_of(&self, amounts: &Amounts) -> Option<Amounts> {
         let given = self.given.as_deref();
         given.map(|given| amounts.beyond(given))
     }
 
     /// Takes in what it held until `time`.
+    #[inline]
     pub(super) fn hold_until(&mut self, time: BootNs) {
         let from = std::mem::replace(&mut self.since, time);
         let is_due = self.member.has_curve && time - self.first >= CURVE_AFTER;

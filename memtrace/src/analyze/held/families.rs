@@ -147,6 +147,7 @@ impl ForkFamilies {
     }
 
     /// A process holds `anon` from now on; `None` when it has ended.
+    #[inline]
     pub(super) fn set(&mut self, process: usize, anon: Option<Bytes>) {
         if self.members.len() <= process {
             self.members.resize(process + 1, Member::default());
@@ -165,6 +166,7 @@ impl ForkFamilies {
     }
 
     /// What all hold.
+    #[inline]
     pub(super) fn held(&self) -> Held {
         self.sum
     }
@@ -182,6 +184,7 @@ impl ForkFamilies {
     }
 
     /// A member holds something else.
+    #[inline]
     fn change(&mut self, process: usize, anon: i64) {
         let member = &mut self.members[process];
         if member.anon == anon {
