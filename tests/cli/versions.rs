@@ -1,4 +1,4 @@
-//! Recordings of every version of the tables are read, with the answers that were right when they were made.
+//! Recordings of earlier versions of the tables are read, with the answers that were right when they were made.
 
 use super::*;
 use memtrace::model::SCHEMA_VERSION;
@@ -24,7 +24,7 @@ fn read(recording: &Path) -> Result<(String, Value)> {
 }
 
 #[test]
-fn kept_recordings_of_every_version_are_read_with_the_peaks_that_getrusage_told() -> Result<()> {
+fn kept_recordings_are_read_with_the_peaks_that_getrusage_told() -> Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
     let mut versions = BTreeSet::new();
     for entry in std::fs::read_dir(&dir)? {

@@ -59,15 +59,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 /// A directory with the programs of packages, and what measures them of a release build beside them.
 fn beside_packaged(release: &Path) -> Result<PathBuf> {
     let dir = dist::emptied(sh::target_dir().join("packaged"))?;
-    let staged = dist::staged_programs();
-    let programs = ["memtrace", "memtrace-remote"].map(|name| staged.join(name));
     let measuring = [
         "memtrace-bench",
         "memtrace-workload",
         "deps/libmemtrace_fake_nvml.so",
     ];
     let measuring = measuring.map(|name| release.join(name));
-    for from in programs.iter().chain(&measuring) {
+    for from in dist::staged_programs().iter().chain(&measuring) {
         let name = from.file_name().context("a program has a name")?;
         std::fs::copy(from, dir.join(name)).with_context(|| {
             format!(

@@ -153,9 +153,11 @@ impl Release {
     }
 }
 
-/// Where the programs are that were packed last for this machine.
-pub(crate) fn staged_programs() -> PathBuf {
-    stage::dir(&packages_dir(), &HOST).join("bin")
+/// The programs that were packed last for this machine.
+pub(crate) fn staged_programs() -> Vec<PathBuf> {
+    let bin = stage::dir(&packages_dir(), &HOST).join("bin");
+    let paths = programs::PROGRAMS.iter().map(|program| bin.join(program));
+    paths.collect()
 }
 
 fn packages_dir() -> PathBuf {

@@ -10,7 +10,8 @@ use std::process::Command;
 
 /// Makes it of the staged tree, which memtrace/Cargo.toml names.
 pub(super) fn pack(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
-    if release.dir != sh::root().join("target/packages") {
+    let named = sh::root().join("target/packages").canonicalize();
+    if named.ok() != release.dir.canonicalize().ok() {
         bail!("memtrace/Cargo.toml names target/packages: unset CARGO_TARGET_DIR");
     }
     let made = release
