@@ -2,6 +2,7 @@
 //! shared memory, files of a tmpfs. A running sum, moved along by the one pass over `mem`.
 
 mod families;
+mod given_back;
 mod objects;
 mod readings;
 mod stays;
@@ -14,6 +15,7 @@ use crate::model::{BootNs, Bytes, Upid};
 use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
 use families::ForkFamilies;
+use given_back::GivenBack;
 use objects::{ObjectHistories, Objects};
 use readings::{Copied, Reading};
 use schemars::JsonSchema;
@@ -124,29 +126,15 @@ pub(super) struct HeldSum {
     next: Option<BootNs>,
 }
 
-impl HeldSum {
-    /// Reads `pss`, `cow` and `shm_object`. Nobody holds anything yet.
-    pub(super) fn read<S: RowSource>(
-        source: &S,
-        table: &ProcessTable,
-        execs: &Execs,
-        start: BootNs,
-    ) -> Result<Self, S::Error> {
-        let mut held = Self::default();
-        held.prepare(source, table, execs, start, None)?;
-        Ok(held)
-    }
+/// What was read of what processes share.
+struct Readings {
+    readings: Vec<Reading>,
+    copies: Vec<Copied>,
+    objects: ObjectHistories,
+}
 
-    /// Reads them when there is more of them. What is later than `since` replaces what was known of
-    /// that time; what is earlier has passed, and only the last reading of each before it is needed.
-    pub(super) fn prepare<S: RowSource>(
-        &mut self,
-        source: &S,
-        table: &ProcessTable,
-        execs: &Execs,
-        start: BootNs,
-        since: Option<BootNs>,
-    ) -> Result<(), S::Error> {
+impl Readings {
+    fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
         let mut readings = Vec::new();
         source.scan(Reading::COLUMNS, |row: PssRow| {
             let process = table.find(row.upid);
@@ -160,16 +148,65 @@ impl HeldSum {
                     .map(|process| Copied::of(process, &row)),
             );
         })?;
-        let mut courses = ObjectHistories::default();
+        let mut objects = ObjectHistories::default();
         source.scan(ObjectHistories::COLUMNS, |row: ShmObjectRow| {
-            courses.take(row, |upid| table.find(Upid(upid)));
+            objects.take(row, |upid| table.find(Upid(upid)));
         })?;
-        let readings = (readings.as_slice(), copies.as_slice());
-        self.families
-            .prepare(&table.processes, execs, readings, since);
-        self.objects.prepare(courses, start, since);
-        self.look_ahead();
+        Ok(Self {
+            readings,
+            copies,
+            objects,
+        })
+    }
+}
+
+impl HeldSum {
+    /// Reads `pss`, `cow` and `shm_object`, and `mem` where that says more of them. Nobody holds
+    /// anything yet.
+    pub(super) fn read<S: RowSource>(
+        source: &S,
+        table: &ProcessTable,
+        execs: &Execs,
+        start: BootNs,
+    ) -> Result<Self, S::Error> {
+        let mut held = Self::default();
+        let readings = Readings::read(source, table)?;
+        let given_back = GivenBack::read(source, table, readings.objects.windows())?;
+        held.take(table, execs, readings, Some(given_back), start, None);
+        Ok(held)
+    }
+
+    /// Reads them when there is more of them, but for `mem`. What is later than `since` replaces
+    /// what was known of that time; what is earlier has passed, and only the last reading of each
+    /// before it is needed.
+    pub(super) fn prepare<S: RowSource>(
+        &mut self,
+        source: &S,
+        table: &ProcessTable,
+        execs: &Execs,
+        start: BootNs,
+        since: Option<BootNs>,
+    ) -> Result<(), S::Error> {
+        let readings = Readings::read(source, table)?;
+        self.take(table, execs, readings, None, start, since);
         Ok(())
+    }
+
+    fn take(
+        &mut self,
+        table: &ProcessTable,
+        execs: &Execs,
+        readings: Readings,
+        given_back: Option<GivenBack>,
+        start: BootNs,
+        since: Option<BootNs>,
+    ) {
+        let of_families = (readings.readings.as_slice(), readings.copies.as_slice());
+        self.families
+            .prepare(&table.processes, execs, of_families, since);
+        self.objects
+            .prepare(readings.objects, given_back, start, since);
+        self.look_ahead();
     }
 
     /// When it changes next without a row of `mem`, if that is before `until`.

@@ -4,6 +4,7 @@
 //! of those who map it tells at once that there is more, but not of which object.
 
 use super::Held;
+use super::given_back::{GivenBack, Windows};
 use crate::model::tables::ShmObjectRow;
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Order};
 use std::collections::{BTreeMap, HashMap};
@@ -21,6 +22,19 @@ struct Change {
     /// Whether it was not seen yet: it takes no more than its mappers have in their RSS.
     is_awaited: bool,
     mappers: Arc<[usize]>,
+    /// Those that the next look found to map it, and the one before did not.
+    newcomers: Arc<[usize]>,
+}
+
+/// What happens without a row of `mem`.
+#[derive(Clone, Debug)]
+enum Event {
+    Change(Change),
+    /// From now until the next look a process gives back so much shared memory.
+    GivesBack {
+        process: usize,
+        bytes: i64,
+    },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -28,20 +42,28 @@ struct Object {
     held: Held,
     is_awaited: bool,
     mappers: Arc<[usize]>,
+    newcomers: Arc<[usize]>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Mapper {
     /// Shared memory in its RSS.
     shmem: i64,
-    /// At most so much of that is of objects that are known.
+    /// At most so much of that is of objects that it was seen to map.
     known: i64,
+    /// At most so much more is of objects that the next look finds it to map.
+    expected: i64,
+    /// It gives back so much before that look.
+    given_back: i64,
 }
 
 impl Mapper {
-    /// Shared memory of no object that is known.
+    /// Shared memory of no object that is known. What it still has at the next look is of those
+    /// that it maps then; only what it gives back until then can be of others.
     fn excess(&self) -> i64 {
-        (self.shmem - self.known).max(0)
+        let unknown = (self.shmem - self.known).max(0);
+        let unexpected = (unknown - self.expected).max(0);
+        unexpected + self.given_back.min(unknown - unexpected)
     }
 }
 
@@ -59,7 +81,7 @@ pub(super) struct Objects {
     excess: i64,
     sum: Held,
     /// What is to come, the latest first.
-    changes: Vec<(BootNs, Change)>,
+    events: Vec<(BootNs, Event)>,
 }
 
 /// What an object takes, by a row.
@@ -109,18 +131,17 @@ impl ObjectHistories {
         }
         let bytes = row.in_memory_bytes();
         let upids = row.mappers.split(' ');
-        let mappers: Arc<[usize]> = upids
-            .filter_map(|upid| upid.parse().ok())
-            .filter_map(find)
-            .collect();
+        let mappers = upids.filter_map(|upid| upid.parse().ok());
+        let mut mappers: Vec<usize> = mappers.filter_map(find).collect();
+        mappers.sort_unstable();
         let is_trees = row.first_user().is_some();
         let course = self.0.entry((row.device, row.inode)).or_default();
         course.is_trees |= is_trees;
         course.is_others |= row.has_other_mapper == Some(true);
         let last = course.rows.last();
         let mappers = match last {
-            Some(last) if last.mappers == mappers => Arc::clone(&last.mappers),
-            _ => mappers,
+            Some(last) if *last.mappers == *mappers => Arc::clone(&last.mappers),
+            _ => mappers.into(),
         };
         course.rows.push(ObjectReading {
             at: row.boot_ns,
@@ -130,12 +151,48 @@ impl ObjectHistories {
             since: row.unchanged_until_boot_ns,
         });
     }
+
+    /// Of whom it is not known what they map, and when.
+    pub(super) fn windows(&self) -> Windows {
+        let mut windows = Windows::default();
+        for course in self.0.values() {
+            for pair in course.rows.windows(2) {
+                let [before, look] = pair else { continue };
+                for &process in look.newcomers(before).iter() {
+                    windows.add(process, look.since().max(before.at), look.at);
+                }
+            }
+        }
+        windows
+    }
+}
+
+impl ObjectReading {
+    /// Since when it may have been so.
+    fn since(&self) -> BootNs {
+        self.since.unwrap_or(BootNs(self.at.0 - LOOK.0))
+    }
+
+    /// Who maps it and did not when it was looked at before.
+    fn newcomers(&self, before: &Self) -> Arc<[usize]> {
+        if Arc::ptr_eq(&self.mappers, &before.mappers) {
+            return Arc::default();
+        }
+        let is_new = |process: &usize| before.mappers.binary_search(process).is_err();
+        self.mappers.iter().copied().filter(is_new).collect()
+    }
 }
 
 impl ObjectHistory {
     /// Of a file of a tmpfs that nobody recorded had open when it was looked at, it is not known
     /// whose it is, unless it was there before.
-    fn changes(self, object: usize, start: BootNs, give: &mut impl FnMut(BootNs, Change)) {
+    fn changes(
+        self,
+        object: usize,
+        start: BootNs,
+        has_given_back: bool,
+        give: &mut impl FnMut(BootNs, Change),
+    ) {
         let Some(first) = self.rows.first() else {
             return;
         };
@@ -152,19 +209,22 @@ impl ObjectHistory {
         for look in &self.rows {
             let is = held(look.bytes, look.is_known);
             let was = before.map_or(held(0, true), |before| held(before.bytes, before.is_known));
-            let since = look.since.unwrap_or(BootNs(look.at.0 - LOOK.0));
+            let newcomers = before.filter(|_| has_given_back);
             let change = Change {
                 object,
                 held: was.hull(is),
                 is_awaited: before.is_none() && !look.mappers.is_empty(),
                 mappers: Arc::clone(before.map_or(&look.mappers, |before| &before.mappers)),
+                newcomers: newcomers.map_or_else(Arc::default, |before| look.newcomers(before)),
             };
-            give(before.map_or(start, |before| before.at).max(since), change);
+            let since = before.map_or(start, |before| before.at).max(look.since());
+            give(since, change);
             let change = Change {
                 object,
                 held: is,
                 is_awaited: false,
                 mappers: Arc::clone(&look.mappers),
+                newcomers: Arc::default(),
             };
             give(look.at, change);
             before = Some(look);
@@ -173,39 +233,48 @@ impl ObjectHistory {
 }
 
 impl Objects {
-    /// Takes the rows of all objects. What is later than `since` replaces what was known of that
-    /// time; what is earlier has passed.
+    /// Takes the rows of all objects, and where it is known what was given back meanwhile. What is
+    /// later than `since` replaces what was known of that time; what is earlier has passed.
     pub(super) fn prepare(
         &mut self,
         courses: ObjectHistories,
+        given_back: Option<GivenBack>,
         start: BootNs,
         since: Option<BootNs>,
     ) {
-        let mut changes = Vec::new();
+        let mut events = Vec::new();
+        let has_given_back = given_back.is_some();
         for (key, course) in courses.0 {
             let next = self.places.len();
             let object = *self.places.entry(key).or_insert(next);
-            course.changes(object, start, &mut |at, change| changes.push((at, change)));
+            course.changes(object, start, has_given_back, &mut |at, change| {
+                events.push((at, Event::Change(change)));
+            });
         }
-        changes.retain(|(at, _)| since.is_none_or(|since| *at > since));
-        changes.order_by_key(|(at, _)| *at);
-        changes.reverse();
+        for (at, process, bytes) in given_back.into_iter().flat_map(GivenBack::left) {
+            events.push((at, Event::GivesBack { process, bytes }));
+        }
+        events.retain(|(at, _)| since.is_none_or(|since| *at > since));
+        // Stable: those of one instant stay in their order.
+        events.order_by_key(|(at, _)| *at);
+        events.reverse();
         self.objects.resize(self.places.len(), Object::default());
-        self.changes = changes;
+        self.events = events;
     }
 
     /// When something changes by itself.
     pub(super) fn next_change(&self) -> Option<BootNs> {
-        self.changes.last().map(|(at, _)| *at)
+        self.events.last().map(|(at, _)| *at)
     }
 
     /// Takes what changes by itself until an instant.
     pub(super) fn pass(&mut self, until: BootNs) {
-        while let Some((at, _)) = self.changes.last()
-            && *at <= until
-        {
-            if let Some((_, change)) = self.changes.pop() {
-                self.change(change);
+        while let Some((_, event)) = self.events.pop_if(|(at, _)| *at <= until) {
+            match event {
+                Event::Change(change) => self.change(change),
+                Event::GivesBack { process, bytes } => {
+                    self.alter(process, |mapper| mapper.given_back = bytes);
+                }
             }
         }
     }
@@ -219,10 +288,9 @@ impl Objects {
         for &object in &awaited {
             self.sum = self.sum.minus(self.held_by(object));
         }
-        let mapper = self.mappers.entry(process).or_default();
-        self.excess -= mapper.excess();
-        let before = std::mem::replace(&mut mapper.shmem, shmem);
-        self.excess += mapper.excess();
+        let before = self.alter(process, |mapper| {
+            std::mem::replace(&mut mapper.shmem, shmem)
+        });
         if let Some(count) = self.shmem.get_mut(&before) {
             *count -= 1;
             if *count == 0 {
@@ -264,37 +332,45 @@ impl Objects {
     fn change(&mut self, change: Change) {
         let place = change.object;
         self.sum = self.sum.minus(self.held_by(place));
-        let known = self.objects[place].held.at_most.0;
-        let old = std::mem::take(&mut self.objects[place].mappers);
-        for &process in old.iter() {
-            self.know(process, -known);
-            if self.objects[place].is_awaited
+        let is = Object {
+            held: change.held,
+            is_awaited: change.is_awaited,
+            mappers: change.mappers,
+            newcomers: change.newcomers,
+        };
+        let was = std::mem::replace(&mut self.objects[place], is.clone());
+        for &process in was.mappers.iter() {
+            self.alter(process, |mapper| mapper.known -= was.held.at_most.0);
+            if was.is_awaited
                 && let Some(awaited) = self.awaited.get_mut(&process)
             {
                 awaited.retain(|object| *object != place);
             }
         }
-        for &process in change.mappers.iter() {
-            self.know(process, change.held.at_most.0);
-            if change.is_awaited {
+        for &process in is.mappers.iter() {
+            self.alter(process, |mapper| mapper.known += is.held.at_most.0);
+            if is.is_awaited {
                 self.awaited.entry(process).or_default().push(place);
             }
         }
-        self.objects[place] = Object {
-            held: change.held,
-            is_awaited: change.is_awaited,
-            mappers: change.mappers,
-        };
+        for (newcomers, sign) in [(&was, -1), (&is, 1)] {
+            for &process in newcomers.newcomers.iter() {
+                let more = sign * newcomers.held.at_most.0;
+                self.alter(process, |mapper| mapper.expected += more);
+            }
+        }
         self.sum = self.sum.plus(self.held_by(place));
     }
 
-    fn know(&mut self, process: usize, more: i64) {
+    /// Changes what is known of a process.
+    fn alter<T>(&mut self, process: usize, change: impl FnOnce(&mut Mapper) -> T) -> T {
         let mapper = self.mappers.entry(process).or_insert_with(|| {
             *self.shmem.entry(0).or_default() += 1;
             Mapper::default()
         });
         self.excess -= mapper.excess();
-        mapper.known += more;
+        let answer = change(mapper);
         self.excess += mapper.excess();
+        answer
     }
 }

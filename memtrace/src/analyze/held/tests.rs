@@ -251,6 +251,46 @@ fn shared_memory_that_many_map_is_at_least_the_largest_part_until_its_object_is_
     assert_eq!(held_at(&run, "+31s"), [3; 3]);
 }
 
+/// An object of 256 MiB that its maker and, as is seen at 12 s and at 20 s, another process map.
+fn shared_by_a_newcomer() -> Script {
+    let mut run = Script::command(&["x"], 60.0);
+    for tgid in 500..502 {
+        run.process(tgid, (tgid > 500).then_some(500), 0.0, "x");
+        run.mem(tgid, 1.0, [1.0, 0.0, 0.0]);
+    }
+    run.mem(500, 4.5, [1.0, 0.0, 256.0]);
+    for (at, mappers) in [(5.0, 500..501), (12.0, 500..502), (20.0, 500..502)] {
+        run.shared_object(mappers, at, "/dev/shm/a", 256.0);
+    }
+    run
+}
+
+#[test]
+fn what_a_process_has_until_it_is_seen_what_it_maps_is_of_that() {
+    let mut run = shared_by_a_newcomer();
+    run.mem(501, 10.0, [1.0, 0.0, 256.0]);
+    assert_eq!(held_at(&run, "+11s"), [258; 3]);
+    assert_eq!(held_peak(&run.clone().analyzed(None)), [258; 3]);
+    run.mem(501, 10.5, [1.0, 0.0, 300.0]);
+    assert_eq!(held_at(&run, "+11s"), [302; 3], "an object beside it");
+}
+
+#[test]
+fn what_a_process_gave_back_before_it_was_seen_what_it_maps_can_be_of_another_object() {
+    let mut run = shared_by_a_newcomer();
+    for (at, shmem) in [(10.0, 256.0), (10.5, 56.0), (11.0, 256.0), (15.0, 0.0)] {
+        run.mem(501, at, [1.0, 0.0, shmem]);
+    }
+    assert_eq!(held_at(&run, "+10.2s"), [258, 258, 458]);
+    assert_eq!(held_at(&run, "+10.7s"), [258; 3]);
+    assert_eq!(held_at(&run, "+11.5s"), [258; 3]);
+    assert_eq!(
+        held_at(&run, "+16s"),
+        [258; 3],
+        "after the look it says nothing"
+    );
+}
+
 #[test]
 fn a_file_of_a_tmpfs_counts_for_certain_where_a_recorded_process_had_it_open() {
     let mut run = Script::command(&["x"], 60.0);
