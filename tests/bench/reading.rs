@@ -4,7 +4,9 @@ use crate::measured::Measured;
 use crate::stats::Estimate;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::{FirstSeenBy, MemRow, MemSource, PeakSource, ProcessRow};
+use memtrace::model::tables::{
+    FirstSeenBy, MappingKind, MemRow, MemSource, PeakSource, ProcessRow, ShmObjectRow,
+};
 use memtrace::model::{
     BootNs, Bytes, ClockReading, DurationNs, RunInfo, RunState, SCHEMA_VERSION, Target, Tgid, Upid,
     WallNs,
@@ -211,13 +213,18 @@ pub(crate) fn run(words: &[OsString], recording: &Path) -> Result<(f64, f64)> {
     Ok((seconds, usage.ru_maxrss as f64 / 1024.0))
 }
 
-/// A recording of processes whose memory walks at random, a row each every 100 ms.
+/// A recording of processes whose memory walks at random, a row each every 100 ms. They map one
+/// object of shared memory, as a look tells that comes after they began to.
 fn write(dir: &Path, steps: i64) -> Result<()> {
     let end_ns = START_NS + steps * PERIOD_NS;
     let mut info = info();
     let mut writer = Writer::create(dir, &info)?;
     for index in 0..PROCESSES {
         writer.append(&process(index, end_ns).into())?;
+    }
+    for (mapper_count, seconds) in [(1, 1), (PROCESSES, 2)] {
+        let at = START_NS + seconds * 1_000_000_000;
+        writer.append(&shared_object(mapper_count, at).into())?;
     }
     let mut walk = Walk::default();
     let mut pages = vec![10_000_i64; usize::try_from(PROCESSES)?];
@@ -258,6 +265,24 @@ impl Walk {
     /// What is held next.
     pub(crate) fn step(&mut self, pages: &mut i64) {
         *pages = (*pages + self.next() % 2_001 - 1_000).max(1_000);
+    }
+}
+
+fn shared_object(mapper_count: i64, boot_ns: i64) -> ShmObjectRow {
+    let mappers = (1..=mapper_count).map(|upid| Upid(upid).to_string());
+    ShmObjectRow {
+        ts: WallNs(boot_ns + WALL_OFFSET_NS),
+        boot_ns: BootNs(boot_ns),
+        device: "0:25".to_owned(),
+        inode: 1,
+        kind: Some(MappingKind::Tmpfs),
+        name: Some("/dev/shm/shared".to_owned()),
+        size_bytes: Some(Bytes(1 << 30)),
+        allocated_bytes: Some(Bytes(1 << 30)),
+        mapper_count,
+        mappers: mappers.collect::<Vec<_>>().join(" "),
+        first_mapper_upid: Some(Upid(1)),
+        ..ShmObjectRow::default()
     }
 }
 

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use finding::Finding;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Options of `cargo xtask lab`.
@@ -50,13 +50,8 @@ enum Live {
 
 /// Builds, tries, and prints the table.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    sh::run(sh::cargo().current_dir(sh::root()).args([
-        "build",
-        "--locked",
-        "--workspace",
-        "--bins",
-    ]))?;
-    let mut findings = trials(args)?;
+    let programs = sh::build_programs(&[])?;
+    let mut findings = trials(args, &programs)?;
     if !args.quick && args.live.is_none() && args.names.is_empty() {
         findings.extend(staged::run()?);
     }
@@ -69,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-fn trials(args: &Args) -> Result<Vec<Finding>> {
+fn trials(args: &Args, programs: &Path) -> Result<Vec<Finding>> {
     let python = sh::target_dir().join("python/bin/python3");
     if sh::capture(Command::new(&python).args(["-c", "import pyarrow"])).is_err() {
         bail!(
@@ -77,13 +72,12 @@ fn trials(args: &Args) -> Result<Vec<Finding>> {
             python.display()
         );
     }
-    let built = sh::target_dir().join("debug");
     let mut lab = Command::new(python);
     lab.arg(sh::root().join("tests/lab"))
         .arg("--memtrace")
-        .arg(built.join("memtrace"))
+        .arg(programs.join("memtrace"))
         .arg("--workload")
-        .arg(built.join("memtrace-workload"));
+        .arg(programs.join("memtrace-workload"));
     if let Some(live) = args.live {
         lab.arg("--live").arg(word(live));
         lab.arg("--python").arg(live_python(args, live)?);

@@ -47,15 +47,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         );
     }
     sh::run(Command::new("tsc").arg("--project").arg(&sources))?;
-    let mut build = sh::cargo();
-    let words = ["build", "--locked", "--package", "memtrace", "--bins"];
-    sh::run(build.args(words).current_dir(sh::root()))?;
+    let programs = sh::build_programs(&[])?;
     let golden = venv.dir().join("golden");
     write_golden(&golden)?;
     let mut test = Command::new(venv.program("pytest"));
     test.args(["--quiet", "-rP"])
         .env(GOLDEN_DIR, &golden)
-        .env("MEMTRACE_PROGRAM", sh::target_dir().join("debug/memtrace"))
+        .env("MEMTRACE_PROGRAM", programs.join("memtrace"))
         .current_dir(&tests);
     if let Some(words) = &args.only {
         test.args(["-k", words]);

@@ -72,17 +72,11 @@ pub(crate) fn write_golden(dir: &Path) -> Result<()> {
         std::fs::remove_dir_all(dir)?;
     }
     std::fs::create_dir(dir)?;
-    let words = [
-        "test",
-        "--quiet",
-        "--locked",
-        "--package",
-        "memtrace",
-        "--lib",
-        WRITES_GOLDEN,
-    ];
+    // Of the whole workspace, so that it is what its other tests were built for.
+    let words = ["test", "--quiet", "--locked", "--workspace", "--lib"];
     let mut test = sh::cargo();
     test.args(words)
+        .arg(WRITES_GOLDEN)
         .env(GOLDEN_DIR, dir)
         .current_dir(sh::root());
     sh::run(&mut test)?;

@@ -3,6 +3,8 @@
 
 use crate::sh;
 use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::process::Command;
 
 /// Options of `cargo xtask schema`.
 #[derive(Debug, clap::Args)]
@@ -12,40 +14,31 @@ pub(crate) struct Args {
     check: bool,
 }
 
-/// Every page, and what `cargo run` prints it with. `memtrace` carries the schema, from which it makes the
-/// page on it.
-const PAGES: &[(&str, &[&str])] = &[
-    (
-        "docs/tables.md",
-        &["--bin", "memtrace", "--", "schema", "--format", "md"],
-    ),
-    ("docs/report.schema.json", &["--example", "report_schema"]),
+/// Every page, and what prints it. `memtrace` carries the schema, from which it makes the page on it.
+const PAGES: &[(&str, &str, &[&str])] = &[
+    ("docs/tables.md", "memtrace", &["schema", "--format", "md"]),
+    ("docs/report.schema.json", "examples/report_schema", &[]),
     (
         "docs/report-json.md",
-        &[
-            "--bin", "memtrace", "--", "schema", "--report", "--format", "md",
-        ],
+        "memtrace",
+        &["schema", "--report", "--format", "md"],
     ),
 ];
 
 /// Writes or compares the pages.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    for (name, command) in PAGES {
-        page(name, command, args.check)?;
+    let programs = sh::build_programs(&["--example", "report_schema"])?;
+    for (name, program, words) in PAGES {
+        page(name, &programs.join(program), words, args.check)?;
     }
     Ok(())
 }
 
-fn page(name: &str, command: &[&str], is_check: bool) -> Result<()> {
+fn page(name: &str, program: &Path, words: &[&str], is_check: bool) -> Result<()> {
     let page = sh::root().join(name);
-    let fresh = sh::capture(
-        sh::cargo()
-            .current_dir(sh::root())
-            .args(["run", "--quiet", "--locked", "--package", "memtrace"])
-            .args(command),
-    )?;
+    let fresh = sh::capture(Command::new(program).args(words))?;
     if fresh.trim().is_empty() {
-        bail!("`cargo run {}` printed nothing", command.join(" "));
+        bail!("`{}` printed nothing", program.display());
     }
     if !is_check {
         return std::fs::write(&page, &fresh)

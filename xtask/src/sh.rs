@@ -27,6 +27,15 @@ pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
 
+/// Builds the programs of all packages, as tests of the whole workspace have them built: of one
+/// package alone the same crates have other features, and would be built once more. Answers where
+/// they are. `more` are words for cargo.
+pub(crate) fn build_programs(more: &[&str]) -> Result<PathBuf> {
+    let words = ["build", "--locked", "--workspace", "--bins"];
+    run(cargo().current_dir(root()).args(words).args(more))?;
+    Ok(target_dir().join("debug"))
+}
+
 /// Runs a command to its end with its output on the terminal; any failure is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let line = shown(command);

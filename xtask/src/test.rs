@@ -44,7 +44,7 @@ struct Need {
 /// Runs the tests.
 pub(crate) fn run(args: &Args) -> Result<()> {
     // The tests call these programs, and cargo only builds those of their own package.
-    sh::run(at_root().args(["build", "--locked", "--workspace", "--bins"]))?;
+    sh::build_programs(&[])?;
     let is_left_out = |word: &str| args.no_root || args.without.iter().any(|out| out == word);
     if !is_left_out("ray")
         && let Err(error) = install_ray()

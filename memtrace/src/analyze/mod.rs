@@ -133,7 +133,8 @@ pub use who::{Bundle, Who};
 
 pub use crate::sweep::{Amounts, Sum, Totals};
 
-use crate::model::Row;
+use crate::model::{BootNs, Row};
+use std::ops::RangeInclusive;
 
 /// Where rows come from.
 pub trait RowSource {
@@ -150,6 +151,19 @@ pub trait RowSource {
     /// # Errors
     /// When the recording can't be read.
     fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), Self::Error>;
+
+    /// The same, of rows within one of some times at least: others may be left out.
+    ///
+    /// # Errors
+    /// As [`RowSource::scan`].
+    fn scan_within<R: Row>(
+        &self,
+        _times: &[RangeInclusive<BootNs>],
+        columns: &[&str],
+        each: impl FnMut(R),
+    ) -> Result<(), Self::Error> {
+        self.scan(columns, each)
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::model::{BootNs, Row};
 use crate::report::visible;
 use crate::store::{Recording, StoreError, newest_recording};
 use anyhow::{Context, bail};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// The directory that was given, or the newest recording here.
@@ -89,5 +90,14 @@ impl RowSource for Rows<'_> {
             return self.0.scan(&all, each);
         }
         self.0.scan(columns, each)
+    }
+
+    fn scan_within<R: Row>(
+        &self,
+        times: &[RangeInclusive<BootNs>],
+        columns: &[&str],
+        each: impl FnMut(R),
+    ) -> Result<(), StoreError> {
+        self.0.scan_within(times, columns, each)
     }
 }

@@ -7,8 +7,13 @@
 use crate::analyze::RowSource;
 use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::MemRow;
-use crate::model::{BootNs, Order};
+use crate::model::{BootNs, DurationNs, Order};
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
+
+/// Each process has a row of `mem` within this time, also one that does not change: every 10 s,
+/// and later where the recorder waits for a CPU.
+const ROW_AT_LEAST_EVERY: DurationNs = DurationNs(30_000_000_000);
 
 /// By process: from when until when it is not known what it maps.
 #[derive(Debug, Default)]
@@ -45,18 +50,13 @@ impl Windows {
     /// Windows that overlap become one.
     fn merged(self) -> GivenBack {
         let courses = self.0.into_iter().map(|(process, mut spans)| {
-            spans.order_by_key(|span| *span);
-            let mut windows: Vec<Window> = Vec::new();
-            for (from, until) in spans {
-                match windows.last_mut() {
-                    Some(last) if from < last.until => last.until = last.until.max(until),
-                    _ => windows.push(Window {
-                        from,
-                        until,
-                        steps: Vec::new(),
-                    }),
-                }
-            }
+            merge(&mut spans);
+            let windows = spans.into_iter().map(|(from, until)| Window {
+                from,
+                until,
+                steps: Vec::new(),
+            });
+            let windows = windows.collect();
             let course = Course {
                 windows,
                 next: 0,
@@ -76,16 +76,30 @@ impl GivenBack {
         windows: Windows,
     ) -> Result<Self, S::Error> {
         let mut given_back = windows.merged();
-        if !given_back.0.is_empty() {
-            source.scan(&["boot_ns", "upid", "rss_shmem_bytes"], |row: MemRow| {
-                let process = table.find(row.upid);
-                let course = process.and_then(|process| given_back.0.get_mut(&process));
-                if let (Some(course), Some(shmem)) = (course, row.rss_shmem_bytes) {
-                    course.take(row.boot_ns, shmem.0);
-                }
-            })?;
+        let times = given_back.times();
+        if times.is_empty() {
+            return Ok(given_back);
         }
+        let columns = ["boot_ns", "upid", "rss_shmem_bytes"];
+        source.scan_within(&times, &columns, |row: MemRow| {
+            let process = table.find(row.upid);
+            let course = process.and_then(|process| given_back.0.get_mut(&process));
+            if let (Some(course), Some(shmem)) = (course, row.rss_shmem_bytes) {
+                course.take(row.boot_ns, shmem.0);
+            }
+        })?;
         Ok(given_back)
+    }
+
+    /// All windows of all processes, and before each what tells how much there was when it began.
+    fn times(&self) -> Vec<RangeInclusive<BootNs>> {
+        let windows = self.0.values().flat_map(|course| &course.windows);
+        let mut spans: Vec<(BootNs, BootNs)> = windows
+            .map(|window| (BootNs(window.from.0 - ROW_AT_LEAST_EVERY.0), window.until))
+            .collect();
+        merge(&mut spans);
+        let spans = spans.into_iter();
+        spans.map(|(from, until)| from..=until).collect()
     }
 
     /// At times, by process: what it gives back from then until its window ends.
@@ -104,6 +118,18 @@ impl GivenBack {
             })
         })
     }
+}
+
+/// Puts spans in order, and makes one of those that overlap.
+fn merge(spans: &mut Vec<(BootNs, BootNs)>) {
+    spans.order_by_key(|span| *span);
+    spans.dedup_by(|(from, until), last| {
+        let overlaps = *from < last.1;
+        if overlaps {
+            last.1 = last.1.max(*until);
+        }
+        overlaps
+    });
 }
 
 impl Course {

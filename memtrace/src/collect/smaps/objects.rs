@@ -35,7 +35,7 @@ const LISTED_MAX: usize = 4096;
 /// An object that is only open, and takes less than this, is left to the sums.
 const OPEN_MIN_BYTES: u64 = 1 << 20;
 /// So many upids stand in a row.
-const MAPPERS_MAX: usize = 100;
+const MAPPERS_MAX: usize = 1000;
 
 /// A process that maps an object, and where.
 #[derive(Clone, Copy, Debug)]

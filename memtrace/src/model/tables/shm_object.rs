@@ -34,7 +34,7 @@ table! {
         resident_bytes: Option<Bytes>,
         /// Recorded processes that map it.
         mapper_count: i64,
-        /// Their upids in ascending order, separated by blanks; cut after 100.
+        /// Their upids in ascending order, separated by blanks; cut after 1,000.
         mappers: String,
         /// The recorded process that was first seen to map it; its cgroup most likely pays.
         first_mapper_upid: Option<Upid>,

@@ -159,6 +159,39 @@ fn a_scan_reads_the_named_columns_and_those_that_are_never_null() {
 }
 
 #[test]
+fn a_scan_within_times_has_all_rows_of_those_and_leaves_files_out() {
+    let (_parent, dir) = new_dir();
+    let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
+    let rows: Vec<MemRow> = (0..2_000).map(|i| mem(i * 10, i % 3)).collect();
+    append_all(&mut writer, &rows);
+    append_all(&mut writer, &[process(1, "one")]);
+    writer.finish(info()).unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    let times = [(3_000, 3_100), (8_000, 8_100)]
+        .map(|(from, until)| BootNs(from * 1_000_000)..=BootNs(until * 1_000_000));
+    let is_asked_for = |row: &MemRow| times.iter().any(|time| time.contains(&row.boot_ns));
+    let mut read: Vec<MemRow> = Vec::new();
+    let all: Vec<&str> = MemRow::TABLE
+        .columns
+        .iter()
+        .map(|column| column.name)
+        .collect();
+    recording
+        .scan_within(&times, &all, |row| read.push(row))
+        .unwrap();
+    assert!(read.len() < rows.len() / 2, "{} rows", read.len());
+    assert!(read.is_sorted_by_key(|row| row.boot_ns));
+    read.retain(is_asked_for);
+    let expected: Vec<MemRow> = rows.into_iter().filter(is_asked_for).collect();
+    assert_eq!(read, expected);
+    let mut keyed = 0;
+    recording
+        .scan_within(&times, &[], |_: ProcessRow| keyed += 1)
+        .unwrap();
+    assert_eq!(keyed, 1, "of a table with a key all are read");
+}
+
+#[test]
 fn a_recording_is_never_written_over() {
     let (_parent, dir) = new_dir();
     let writer = Writer::create(&dir, &info()).unwrap();
