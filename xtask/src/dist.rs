@@ -17,7 +17,7 @@ mod wheel;
 
 use crate::sh;
 use anyhow::{Context, Result};
-use programs::{HOST, OTHERS, Output, Programs};
+use programs::{HOST, OTHERS, Programs, Target};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use toolchain::Toolchain;
@@ -38,8 +38,9 @@ pub(crate) struct Args {
     /// Then install each into a clean root or environment, and record something there (as root).
     #[arg(long = "try")]
     is_tried: bool,
-    /// Build quickly, to see that packing works: larger and slower programs than people are given.
-    #[arg(long)]
+    /// Only see that packing works, with programs as tests have them: large and slow, and for the C library of
+    /// this machine.
+    #[arg(long, conflicts_with_all = ["image", "all", "is_tried", "twice", "no_build"])]
     quick: bool,
     /// Then build the programs for this machine again, from nothing and elsewhere, and compare the packages.
     #[arg(long, conflicts_with = "no_build")]
@@ -50,9 +51,27 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn output(&self, dir: PathBuf) -> Output {
-        let is_quick = self.quick;
-        Output { dir, is_quick }
+    /// The programs for this machine.
+    fn programs_here(&self, toolchain: &Toolchain, release: &Release) -> Result<Programs> {
+        match self.quick {
+            true => Programs::of_tests(&release.dir),
+            false => self.programs(&HOST, toolchain, release),
+        }
+    }
+
+    fn programs(
+        &self,
+        target: &'static Target,
+        toolchain: &Toolchain,
+        release: &Release,
+    ) -> Result<Programs> {
+        let dir = sh::target_dir();
+        let programs = match self.no_build {
+            true => Programs::built_before(target, &dir),
+            false => Programs::build(target, &dir, toolchain, release),
+        }?;
+        programs.check()?;
+        Ok(programs)
     }
 
     fn has_image(&self) -> bool {
@@ -78,20 +97,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         toolchain.install(args)?;
     }
     let release = Release::of_checkout()?;
-    let output = args.output(sh::target_dir());
-    let programs = |target| {
-        let programs = if args.no_build {
-            Programs::built_before(target, &output)
-        } else {
-            Programs::build(target, &output, &toolchain, &release)
-        }?;
-        programs.check()?;
-        Ok::<_, anyhow::Error>(programs)
-    };
-    let here = programs(&HOST)?;
+    let here = args.programs_here(&toolchain, &release)?;
     let mut made = pack(&here, &toolchain, &release, args.has_image())?;
     for target in OTHERS.iter().filter(|_| args.all) {
-        let staged = stage::stage(&programs(target)?, &here, &toolchain, &release)?;
+        let programs = args.programs(target, &toolchain, &release)?;
+        let staged = stage::stage(&programs, &here, &toolchain, &release)?;
         made.push(tarball::pack(&staged, target, &release)?);
     }
     sums::write(&release.dir, &made)?;
@@ -114,9 +124,9 @@ fn pack(
     let staged = stage::stage(programs, programs, toolchain, release)?;
     let mut made = vec![
         tarball::pack(&staged, programs.target(), release)?,
-        deb::pack(toolchain, release)?,
+        deb::pack(programs, toolchain, release)?,
     ];
-    made.extend(wheel::pack(&staged, toolchain, release)?);
+    made.extend(wheel::pack(&staged, programs, toolchain, release)?);
     if has_image {
         made.push(image::pack(&staged, release)?);
     }
@@ -125,12 +135,11 @@ fn pack(
 
 /// Makes what [`pack`] makes again: every file must be the same.
 fn pack_again(args: &Args, toolchain: &Toolchain, release: &Release) -> Result<()> {
-    let output = args.output(emptied(sh::target_dir().join("dist-again"))?);
-    let programs = Programs::build(&HOST, &output, toolchain, release)?;
+    let dir = emptied(sh::target_dir().join("dist-again"))?;
+    let programs = Programs::build(&HOST, &dir, toolchain, release)?;
     let made = pack(&programs, toolchain, release, args.has_image())?;
     sums::check(&release.dir, &made)?;
-    std::fs::remove_dir_all(&output.dir)
-        .with_context(|| format!("failed to remove {}", output.dir.display()))
+    std::fs::remove_dir_all(&dir).with_context(|| format!("failed to remove {}", dir.display()))
 }
 
 impl Release {

@@ -1,7 +1,7 @@
 //! The Debian package.
 
 use super::Release;
-use super::programs::HOST;
+use super::programs::{HOST, Programs};
 use super::toolchain::Toolchain;
 use crate::sh;
 use anyhow::{Result, bail};
@@ -9,7 +9,11 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// Makes it of the staged tree, which memtrace/Cargo.toml names.
-pub(super) fn pack(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
+pub(super) fn pack(
+    programs: &Programs,
+    toolchain: &Toolchain,
+    release: &Release,
+) -> Result<PathBuf> {
     let named = sh::root().join("target/packages").canonicalize();
     if named.ok() != release.dir.canonicalize().ok() {
         bail!("memtrace/Cargo.toml names target/packages: unset CARGO_TARGET_DIR");
@@ -30,6 +34,7 @@ pub(super) fn pack(toolchain: &Toolchain, release: &Release) -> Result<PathBuf> 
             ])
             .args(["--profile", "dist", "--output"])
             .arg(&made)
+            .args((!programs.is_release).then_some("--fast"))
             .env("SOURCE_DATE_EPOCH", &release.epoch),
     )?;
     Ok(made)

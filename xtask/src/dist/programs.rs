@@ -1,7 +1,7 @@
 //! The programs, for each target.
 
-use super::Release;
 use super::toolchain::Toolchain;
+use super::{Release, emptied};
 use crate::compiler::Compiler;
 use crate::sh;
 use anyhow::{Context, Result, bail};
@@ -55,31 +55,41 @@ pub(super) static OTHERS: &[Target] = &[
     },
 ];
 
-/// Where programs are built, and how.
-pub(super) struct Output {
-    /// A directory of build output.
-    pub(super) dir: PathBuf,
-    /// Quickly: larger and slower than what is given to people.
-    pub(super) is_quick: bool,
-}
-
-impl Output {
-    fn profile(&self) -> &'static str {
-        if self.is_quick { "quick" } else { "dist" }
-    }
-}
+/// By which they are built.
+const PROFILE: &str = "dist";
 
 /// Programs that were built.
 pub(super) struct Programs {
     target: &'static Target,
     dir: PathBuf,
+    /// Whether people may be given them: else they are those of tests.
+    pub(super) is_release: bool,
 }
 
 impl Programs {
-    /// Builds them.
+    /// Those that tests call, without what debuggers need.
+    pub(super) fn of_tests(packages: &Path) -> Result<Self> {
+        let built = sh::build_programs(&[])?;
+        let dir = emptied(packages.join("programs"))?;
+        for program in PROGRAMS {
+            let mut strip = Command::new("strip");
+            sh::run(
+                strip
+                    .arg("-o")
+                    .args([dir.join(program), built.join(program)]),
+            )?;
+        }
+        Ok(Self {
+            target: &HOST,
+            dir,
+            is_release: false,
+        })
+    }
+
+    /// Builds them, in a directory of build output.
     pub(super) fn build(
         target: &'static Target,
-        output: &Output,
+        output: &Path,
         toolchain: &Toolchain,
         release: &Release,
     ) -> Result<Self> {
@@ -99,27 +109,31 @@ impl Programs {
         sh::run(
             cargo
                 .current_dir(sh::root())
-                .args(["--locked", "--profile", output.profile(), "--target"])
+                .args(["--locked", "--profile", PROFILE, "--target"])
                 .arg(target.of_zigbuild())
                 .env("PATH", toolchain.path())
                 .env("MEMTRACE_COMMIT", &release.commit)
                 .env("SOURCE_DATE_EPOCH", &release.epoch)
-                .env("CARGO_TARGET_DIR", &output.dir)
-                .env("RUSTFLAGS", target.flags(&output.dir, &library)?),
+                .env("CARGO_TARGET_DIR", output)
+                .env("RUSTFLAGS", target.flags(output, &library)?),
         )?;
         Self::built_before(target, output)
     }
 
     /// Those that an earlier call built.
-    pub(super) fn built_before(target: &'static Target, output: &Output) -> Result<Self> {
-        let dir = output.dir.join(target.triple).join(output.profile());
+    pub(super) fn built_before(target: &'static Target, output: &Path) -> Result<Self> {
+        let dir = output.join(target.triple).join(PROFILE);
         for program in PROGRAMS {
             let file = dir.join(program);
             if !file.is_file() {
                 bail!("{} is not built: leave --no-build out", file.display());
             }
         }
-        Ok(Self { target, dir })
+        Ok(Self {
+            target,
+            dir,
+            is_release: true,
+        })
     }
 
     /// What they are for.

@@ -1,5 +1,6 @@
 //! Python packages: one with each program, and one for Python programs, which stays pure.
 
+use super::programs::Programs;
 use super::toolchain::Toolchain;
 use super::{Release, emptied, stage, write};
 use crate::sh;
@@ -30,18 +31,25 @@ const PACKAGES: &[ProgramPackage] = &[
 ];
 /// Any Python: there is only a program in it.
 const TAG: &str = "py3-none";
+
 /// As Python calls what the programs run on.
-const PLATFORM: &str = "manylinux2014_x86_64";
+fn platform(programs: &Programs) -> &'static str {
+    match programs.is_release {
+        true => "manylinux2014_x86_64",
+        false => "linux_x86_64",
+    }
+}
 
 /// Wheels and source packages of the programs, and the package for Python programs.
 pub(super) fn pack(
     staged: &Path,
+    programs: &Programs,
     toolchain: &Toolchain,
     release: &Release,
 ) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for package in PACKAGES {
-        made.push(package.pack(staged, toolchain, release)?);
+        made.push(package.pack(staged, platform(programs), toolchain, release)?);
         made.push(package.pack_source(toolchain, release)?);
     }
     made.push(pack_python(toolchain, release)?);
@@ -56,14 +64,19 @@ pub(super) fn is_source(file: &str, release: &Release) -> bool {
 
 impl ProgramPackage {
     /// Packs the program that is built: maturin would compile it once more.
-    fn pack(&self, staged: &Path, toolchain: &Toolchain, release: &Release) -> Result<PathBuf> {
+    fn pack(
+        &self,
+        staged: &Path,
+        platform: &str,
+        toolchain: &Toolchain,
+        release: &Release,
+    ) -> Result<PathBuf> {
         let (name, program, version) = (self.name, self.program, &release.version);
         let dir = emptied(release.dir.join("wheel").join(name))?;
         let info = dir.join(format!("{name}-{version}.dist-info"));
         let scripts = dir.join(format!("{name}-{version}.data/scripts"));
         std::fs::create_dir_all(&scripts)?;
         std::fs::copy(staged.join("bin").join(program), scripts.join(program))?;
-        let platform = PLATFORM;
         let wheel = format!(
             "Wheel-Version: 1.0\nGenerator: memtrace xtask\nRoot-Is-Purelib: false\nTag: {TAG}-{platform}\n"
         );
