@@ -213,8 +213,8 @@ pub(crate) fn run(words: &[OsString], recording: &Path) -> Result<(f64, f64)> {
     Ok((seconds, usage.ru_maxrss as f64 / 1024.0))
 }
 
-/// A recording of processes whose memory walks at random, a row each every 100 ms. They map one
-/// object of shared memory, as a look tells that comes after they began to.
+/// A recording of processes whose memory walks at random, a row each every 100 ms. Ten a second come to
+/// map one object of shared memory.
 fn write(dir: &Path, steps: i64) -> Result<()> {
     let end_ns = START_NS + steps * PERIOD_NS;
     let mut info = info();
@@ -222,8 +222,8 @@ fn write(dir: &Path, steps: i64) -> Result<()> {
     for index in 0..PROCESSES {
         writer.append(&process(index, end_ns).into())?;
     }
-    for (mapper_count, seconds) in [(1, 1), (PROCESSES, 2)] {
-        let at = START_NS + seconds * 1_000_000_000;
+    for mapper_count in (10..=PROCESSES).step_by(10) {
+        let at = START_NS + mapper_count * PERIOD_NS;
         writer.append(&shared_object(mapper_count, at).into())?;
     }
     let mut walk = Walk::default();
@@ -233,7 +233,8 @@ fn write(dir: &Path, steps: i64) -> Result<()> {
             walk.step(pages);
             // Not all at the same instant, as with real ones.
             let boot_ns = START_NS + step * PERIOD_NS + index * 1_000;
-            writer.append(&mem(index, boot_ns, *pages * 4096).into())?;
+            let held = *pages * 4096;
+            writer.append(&sharing(mem(index, boot_ns, held), held / 4).into())?;
         }
         if step % 10 == 0 {
             writer.flush()?;
@@ -265,6 +266,16 @@ impl Walk {
     /// What is held next.
     pub(crate) fn step(&mut self, pages: &mut i64) {
         *pages = (*pages + self.next() % 2_001 - 1_000).max(1_000);
+    }
+}
+
+/// The same with shared memory beside.
+fn sharing(row: MemRow, shmem_bytes: i64) -> MemRow {
+    let shmem = Bytes(shmem_bytes);
+    MemRow {
+        rss_bytes: row.rss_bytes.map(|rss| rss + shmem),
+        rss_shmem_bytes: Some(shmem),
+        ..row
     }
 }
 

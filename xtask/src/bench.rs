@@ -3,7 +3,7 @@
 //! the tests crate.
 
 use crate::{dist, sh};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,7 +65,14 @@ fn beside_packaged(release: &Path) -> Result<PathBuf> {
         "deps/libmemtrace_fake_nvml.so",
     ];
     let measuring = measuring.map(|name| release.join(name));
-    for from in dist::staged_programs().iter().chain(&measuring) {
+    let staged = dist::staged_programs();
+    if let Some(memtrace) = staged.first().filter(|program| program.is_file()) {
+        let said = sh::capture(Command::new(memtrace).arg("--version"))?;
+        if !said.contains("\nbuild: profile dist ") {
+            bail!("what was packed last is of a quick build: `cargo xtask dist` makes packages");
+        }
+    }
+    for from in staged.iter().chain(&measuring) {
         let name = from.file_name().context("a program has a name")?;
         std::fs::copy(from, dir.join(name)).with_context(|| {
             format!(

@@ -39,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long = "try")]
     is_tried: bool,
     /// Only see that packing works, with programs as tests have them: large and slow, and for the C library of
-    /// this machine.
+    /// this machine. What was packed before is written over.
     #[arg(long, conflicts_with_all = ["image", "all", "is_tried", "twice", "no_build"])]
     quick: bool,
     /// Then build the programs for this machine again, from nothing and elsewhere, and compare the packages.

@@ -1,8 +1,8 @@
 //! What all recorded processes hold together at an instant, every page once: anonymous memory,
-//! shared memory, files of a tmpfs. A running sum, moved along by the one pass over `mem`.
+//! shared memory, files of a tmpfs. A running sum, moved along by the pass over `mem`.
 
 mod families;
-mod given_back;
+mod newcomers;
 mod objects;
 mod readings;
 mod stays;
@@ -11,11 +11,11 @@ use super::RowSource;
 use super::process_table::ProcessTable;
 use super::sharing::Execs;
 use crate::model::tables::{CowRow, PssRow, ShmObjectRow};
-use crate::model::{BootNs, Bytes, Upid};
+use crate::model::{BootNs, Bytes, DurationNs, Upid};
 use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
 use families::ForkFamilies;
-use given_back::GivenBack;
+use newcomers::Newcomers;
 use objects::{ObjectHistories, Objects};
 use readings::{Copied, Reading};
 use schemars::JsonSchema;
@@ -161,18 +161,20 @@ impl Readings {
 }
 
 impl HeldSum {
-    /// Reads `pss`, `cow` and `shm_object`, and `mem` where that says more of them. Nobody holds
-    /// anything yet.
+    /// Reads `pss`, `cow` and `shm_object`, and `mem` where it says more of them; `interval` is the
+    /// time between two looks at a process. Nobody holds anything yet.
     pub(super) fn read<S: RowSource>(
         source: &S,
         table: &ProcessTable,
         execs: &Execs,
         start: BootNs,
+        interval: DurationNs,
     ) -> Result<Self, S::Error> {
         let mut held = Self::default();
         let readings = Readings::read(source, table)?;
-        let given_back = GivenBack::read(source, table, readings.objects.windows())?;
-        held.take(table, execs, readings, Some(given_back), start, None);
+        let newcomers = readings.objects.newcomers();
+        let newcomers = Newcomers::read(source, table, newcomers, interval)?;
+        held.take(table, execs, readings, Some(newcomers), start, None);
         Ok(held)
     }
 
@@ -197,7 +199,7 @@ impl HeldSum {
         table: &ProcessTable,
         execs: &Execs,
         readings: Readings,
-        given_back: Option<GivenBack>,
+        newcomers: Option<Newcomers>,
         start: BootNs,
         since: Option<BootNs>,
     ) {
@@ -205,7 +207,7 @@ impl HeldSum {
         self.families
             .prepare(&table.processes, execs, of_families, since);
         self.objects
-            .prepare(readings.objects, given_back, start, since);
+            .prepare(readings.objects, newcomers, start, since);
         self.look_ahead();
     }
 

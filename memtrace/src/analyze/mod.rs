@@ -158,10 +158,11 @@ pub trait RowSource {
     /// As [`RowSource::scan`].
     fn scan_within<R: Row>(
         &self,
-        _times: &[RangeInclusive<BootNs>],
+        times: &[RangeInclusive<BootNs>],
         columns: &[&str],
         each: impl FnMut(R),
     ) -> Result<(), Self::Error> {
+        let _ = times;
         self.scan(columns, each)
     }
 }

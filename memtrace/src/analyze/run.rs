@@ -95,8 +95,9 @@ pub enum AnalyzeError<E: std::error::Error + 'static> {
 
 /// Reads a recording and says what there is to know.
 ///
-/// Every table is read once, as a stream. Memory grows with the number of processes, not with
-/// the number of rows.
+/// Tables are read as streams, the large ones once, and where somebody came to map shared memory
+/// `mem` near that once more. Memory grows with the number of processes, not with the number of rows
+/// of `mem`.
 ///
 /// # Errors
 /// When the rows can't be read, or the instant that was asked for is not part of the recording.
@@ -168,7 +169,8 @@ where
     for process in &mut table.processes {
         process.copy_until = sharing::copy_until(process, &titles.execs);
     }
-    let held = HeldSum::read(source, &table, &titles.execs, clock.start())?;
+    let (start, interval) = (clock.start(), info.interval_ns);
+    let held = HeldSum::read(source, &table, &titles.execs, start, interval)?;
     let foci = phases
         .longest(clock.end())
         .chain(oom::instants(&kills, &table));

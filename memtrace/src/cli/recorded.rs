@@ -85,11 +85,7 @@ impl RowSource for Rows<'_> {
     type Error = StoreError;
 
     fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), StoreError> {
-        if columns.is_empty() {
-            let all: Vec<&str> = R::TABLE.columns.iter().map(|column| column.name).collect();
-            return self.0.scan(&all, each);
-        }
-        self.0.scan(columns, each)
+        self.0.scan(&named::<R>(columns), each)
     }
 
     fn scan_within<R: Row>(
@@ -98,6 +94,14 @@ impl RowSource for Rows<'_> {
         columns: &[&str],
         each: impl FnMut(R),
     ) -> Result<(), StoreError> {
-        self.0.scan_within(times, columns, each)
+        self.0.scan_within(times, &named::<R>(columns), each)
+    }
+}
+
+/// The columns that are asked for: all, where none is named.
+fn named<'a, R: Row>(columns: &[&'a str]) -> Vec<&'a str> {
+    match columns.is_empty() {
+        true => R::TABLE.columns.iter().map(|column| column.name).collect(),
+        false => columns.to_vec(),
     }
 }

@@ -30,6 +30,11 @@ pub(super) struct Projection {
 pub(super) struct Times(Option<Arc<[RangeInclusive<BootNs>]>>);
 
 impl Times {
+    /// Whether rows of any time are asked for.
+    pub(super) fn are_all(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Whether rows from `first` to `last` are asked for.
     pub(super) fn overlap(&self, first: BootNs, last: BootNs) -> bool {
         let times = self.0.as_deref();

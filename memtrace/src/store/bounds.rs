@@ -51,8 +51,13 @@ const CPUS_MAX: u64 = 1024;
 /// What a process can have of memory and swap, by far: that of a thousand processes can be
 /// summed up.
 const MAX_RESIDENT_BYTES: i64 = 1 << 53;
-/// The columns that say so beside those of the kinds of memory.
-const RESIDENT: [&str; 2] = ["footprint_bytes", "peak_rss_bytes"];
+/// The columns that say so beside those of the kinds of memory, of processes and of what they share.
+const RESIDENT: [&str; 4] = [
+    "footprint_bytes",
+    "peak_rss_bytes",
+    "allocated_bytes",
+    "resident_bytes",
+];
 
 /// How many rows a table can have by the length of the recording.
 #[derive(Clone, Copy, Debug)]

@@ -162,13 +162,17 @@ impl Problems {
             kind,
         };
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // How many rows are left out depends on the columns that were read.
-        if let ProblemKind::Outside { count } = problem.kind
-            && let Some(known) = list.iter_mut().find_map(|known| match &mut known.kind {
-                ProblemKind::Outside { count } if known.file == file => Some(count),
-                _ => None,
-            })
-        {
+        // How many rows are left out depends on which were read, and on their columns.
+        let mut more = list.iter_mut().filter(|known| known.file == file);
+        let more = more.find_map(|known| match (&mut known.kind, &problem.kind) {
+            (ProblemKind::Outside { count: known }, ProblemKind::Outside { count })
+            | (
+                ProblemKind::IncompleteRows { count: known },
+                ProblemKind::IncompleteRows { count },
+            ) => Some((known, *count)),
+            _ => None,
+        });
+        if let Some((known, count)) = more {
             *known = count.max(*known);
         } else if list.len() < MAX_PROBLEMS && !list.contains(&problem) {
             list.push(problem);

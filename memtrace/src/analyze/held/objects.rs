@@ -4,7 +4,7 @@
 //! of those who map it tells at once that there is more, but not of which object.
 
 use super::Held;
-use super::given_back::{GivenBack, Windows};
+use super::newcomers::{Newcomer, Newcomers};
 use crate::model::tables::ShmObjectRow;
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Order};
 use std::collections::{BTreeMap, HashMap};
@@ -22,19 +22,18 @@ struct Change {
     /// Whether it was not seen yet: it takes no more than its mappers have in their RSS.
     is_awaited: bool,
     mappers: Arc<[usize]>,
-    /// Those that the next look found to map it, and the one before did not.
-    newcomers: Arc<[usize]>,
 }
 
 /// What happens without a row of `mem`.
 #[derive(Clone, Debug)]
 enum Event {
     Change(Change),
-    /// From now until the next look a process gives back so much shared memory.
-    GivesBack {
-        process: usize,
-        bytes: i64,
-    },
+    /// What it has can be of the object from now on.
+    Comes(Newcomer),
+    /// It is seen to map the object.
+    IsSeen(Newcomer),
+    /// From now on until it is seen what it maps a process gives back so much shared memory.
+    GivesBack(usize, Bytes),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -42,7 +41,8 @@ struct Object {
     held: Held,
     is_awaited: bool,
     mappers: Arc<[usize]>,
-    newcomers: Arc<[usize]>,
+    /// Those that are going to be seen to map it.
+    newcomers: Vec<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,15 +51,15 @@ struct Mapper {
     shmem: i64,
     /// At most so much of that is of objects that it was seen to map.
     known: i64,
-    /// At most so much more is of objects that the next look finds it to map.
+    /// At most so much more is of objects that it is going to be seen to map.
     expected: i64,
-    /// It gives back so much before that look.
+    /// It gives back so much until then.
     given_back: i64,
 }
 
 impl Mapper {
-    /// Shared memory of no object that is known. What it still has at the next look is of those
-    /// that it maps then; only what it gives back until then can be of others.
+    /// Shared memory of no object that is known. What it still has when it is seen what it maps is
+    /// of that; only what it gives back until then can be of other objects.
     fn excess(&self) -> i64 {
         let unknown = (self.shmem - self.known).max(0);
         let unexpected = (unknown - self.expected).max(0);
@@ -134,6 +134,7 @@ impl ObjectHistories {
         let mappers = upids.filter_map(|upid| upid.parse().ok());
         let mut mappers: Vec<usize> = mappers.filter_map(find).collect();
         mappers.sort_unstable();
+        mappers.dedup();
         let is_trees = row.first_user().is_some();
         let course = self.0.entry((row.device, row.inode)).or_default();
         course.is_trees |= is_trees;
@@ -152,47 +153,55 @@ impl ObjectHistories {
         });
     }
 
-    /// Of whom it is not known what they map, and when.
-    pub(super) fn windows(&self) -> Windows {
-        let mut windows = Windows::default();
-        for course in self.0.values() {
-            for pair in course.rows.windows(2) {
-                let [before, look] = pair else { continue };
-                for &process in look.newcomers(before).iter() {
-                    windows.add(process, look.since().max(before.at), look.at);
-                }
-            }
+    /// Who came to map an object that was known before.
+    pub(super) fn newcomers(&self) -> Vec<Newcomer> {
+        let mut newcomers = Vec::new();
+        for (object, course) in self.0.values().enumerate() {
+            course.newcomers(object, &mut newcomers);
         }
-        windows
+        newcomers
     }
 }
 
 impl ObjectReading {
-    /// Since when it may have been so.
-    fn since(&self) -> BootNs {
-        self.since.unwrap_or(BootNs(self.at.0 - LOOK.0))
-    }
-
-    /// Who maps it and did not when it was looked at before.
-    fn newcomers(&self, before: &Self) -> Arc<[usize]> {
-        if Arc::ptr_eq(&self.mappers, &before.mappers) {
-            return Arc::default();
-        }
-        let is_new = |process: &usize| before.mappers.binary_search(process).is_err();
-        self.mappers.iter().copied().filter(is_new).collect()
+    /// What was not seen before this was not there before this either.
+    fn horizon(&self) -> BootNs {
+        self.at + DurationNs(-LOOK.0)
     }
 }
 
 impl ObjectHistory {
+    fn newcomers(&self, object: usize, found: &mut Vec<Newcomer>) {
+        // Until when each that maps it no more was seen to map it.
+        let mut left: HashMap<usize, BootNs> = HashMap::new();
+        for pair in self.rows.windows(2) {
+            let [before, look] = pair else { continue };
+            if Arc::ptr_eq(&before.mappers, &look.mappers) {
+                continue;
+            }
+            let is_in = |mappers: &[usize], process| mappers.binary_search(process).is_ok();
+            for process in before.mappers.iter() {
+                if !is_in(&look.mappers, process) {
+                    left.insert(*process, look.at);
+                }
+            }
+            for process in look.mappers.iter() {
+                if !is_in(&before.mappers, process) {
+                    let left = left.get(process).copied();
+                    found.push(Newcomer {
+                        object,
+                        process: *process,
+                        from: look.horizon().max(left.unwrap_or(look.horizon())),
+                        until: look.at,
+                    });
+                }
+            }
+        }
+    }
+
     /// Of a file of a tmpfs that nobody recorded had open when it was looked at, it is not known
     /// whose it is, unless it was there before.
-    fn changes(
-        self,
-        object: usize,
-        start: BootNs,
-        has_given_back: bool,
-        give: &mut impl FnMut(BootNs, Change),
-    ) {
+    fn changes(self, object: usize, start: BootNs, give: &mut impl FnMut(BootNs, Change)) {
         let Some(first) = self.rows.first() else {
             return;
         };
@@ -209,22 +218,19 @@ impl ObjectHistory {
         for look in &self.rows {
             let is = held(look.bytes, look.is_known);
             let was = before.map_or(held(0, true), |before| held(before.bytes, before.is_known));
-            let newcomers = before.filter(|_| has_given_back);
             let change = Change {
                 object,
                 held: was.hull(is),
                 is_awaited: before.is_none() && !look.mappers.is_empty(),
                 mappers: Arc::clone(before.map_or(&look.mappers, |before| &before.mappers)),
-                newcomers: newcomers.map_or_else(Arc::default, |before| look.newcomers(before)),
             };
-            let since = before.map_or(start, |before| before.at).max(look.since());
-            give(since, change);
+            let since = look.since.unwrap_or(look.horizon());
+            give(before.map_or(start, |before| before.at).max(since), change);
             let change = Change {
                 object,
                 held: is,
                 is_awaited: false,
                 mappers: Arc::clone(&look.mappers),
-                newcomers: Arc::default(),
             };
             give(look.at, change);
             before = Some(look);
@@ -233,26 +239,39 @@ impl ObjectHistory {
 }
 
 impl Objects {
-    /// Takes the rows of all objects, and where it is known what was given back meanwhile. What is
-    /// later than `since` replaces what was known of that time; what is earlier has passed.
+    /// Takes the rows of all objects, and where they are known their newcomers. What is later than
+    /// `since` replaces what was known of that time; what is earlier has passed.
     pub(super) fn prepare(
         &mut self,
         courses: ObjectHistories,
-        given_back: Option<GivenBack>,
+        newcomers: Option<Newcomers>,
         start: BootNs,
         since: Option<BootNs>,
     ) {
         let mut events = Vec::new();
-        let has_given_back = given_back.is_some();
+        let mut places = Vec::with_capacity(courses.0.len());
         for (key, course) in courses.0 {
             let next = self.places.len();
             let object = *self.places.entry(key).or_insert(next);
-            course.changes(object, start, has_given_back, &mut |at, change| {
+            places.push(object);
+            course.changes(object, start, &mut |at, change| {
                 events.push((at, Event::Change(change)));
             });
         }
-        for (at, process, bytes) in given_back.into_iter().flat_map(GivenBack::left) {
-            events.push((at, Event::GivesBack { process, bytes }));
+        if let Some(newcomers) = newcomers {
+            for newcomer in &newcomers.list {
+                let object = places[newcomer.object];
+                let newcomer = Newcomer {
+                    object,
+                    ..*newcomer
+                };
+                events.push((newcomer.from, Event::Comes(newcomer)));
+                events.push((newcomer.until, Event::IsSeen(newcomer)));
+            }
+            let given_back = newcomers.given_back();
+            events.extend(
+                given_back.map(|(at, process, left)| (at, Event::GivesBack(process, left))),
+            );
         }
         events.retain(|(at, _)| since.is_none_or(|since| *at > since));
         // Stable: those of one instant stay in their order.
@@ -272,8 +291,10 @@ impl Objects {
         while let Some((_, event)) = self.events.pop_if(|(at, _)| *at <= until) {
             match event {
                 Event::Change(change) => self.change(change),
-                Event::GivesBack { process, bytes } => {
-                    self.alter(process, |mapper| mapper.given_back = bytes);
+                Event::Comes(newcomer) => self.expect(newcomer),
+                Event::IsSeen(newcomer) => self.expect_no_more(newcomer),
+                Event::GivesBack(process, left) => {
+                    self.alter(process, |mapper| mapper.given_back = left.0);
                 }
             }
         }
@@ -332,34 +353,45 @@ impl Objects {
     fn change(&mut self, change: Change) {
         let place = change.object;
         self.sum = self.sum.minus(self.held_by(place));
-        let is = Object {
-            held: change.held,
-            is_awaited: change.is_awaited,
-            mappers: change.mappers,
-            newcomers: change.newcomers,
-        };
-        let was = std::mem::replace(&mut self.objects[place], is.clone());
-        for &process in was.mappers.iter() {
-            self.alter(process, |mapper| mapper.known -= was.held.at_most.0);
-            if was.is_awaited
-                && let Some(awaited) = self.awaited.get_mut(&process)
-            {
+        let object = &mut self.objects[place];
+        let was = std::mem::replace(&mut object.held, change.held);
+        let was_awaited = std::mem::replace(&mut object.is_awaited, change.is_awaited);
+        let mappers = std::mem::replace(&mut object.mappers, Arc::clone(&change.mappers));
+        let newcomers = std::mem::take(&mut object.newcomers);
+        for &process in mappers.iter() {
+            self.alter(process, |mapper| mapper.known -= was.at_most.0);
+            if was_awaited && let Some(awaited) = self.awaited.get_mut(&process) {
                 awaited.retain(|object| *object != place);
             }
         }
-        for &process in is.mappers.iter() {
-            self.alter(process, |mapper| mapper.known += is.held.at_most.0);
-            if is.is_awaited {
+        for &process in change.mappers.iter() {
+            self.alter(process, |mapper| mapper.known += change.held.at_most.0);
+            if change.is_awaited {
                 self.awaited.entry(process).or_default().push(place);
             }
         }
-        for (newcomers, sign) in [(&was, -1), (&is, 1)] {
-            for &process in newcomers.newcomers.iter() {
-                let more = sign * newcomers.held.at_most.0;
-                self.alter(process, |mapper| mapper.expected += more);
-            }
+        for &process in &newcomers {
+            let more = change.held.at_most.0 - was.at_most.0;
+            self.alter(process, |mapper| mapper.expected += more);
         }
+        self.objects[place].newcomers = newcomers;
         self.sum = self.sum.plus(self.held_by(place));
+    }
+
+    fn expect(&mut self, newcomer: Newcomer) {
+        let object = &mut self.objects[newcomer.object];
+        object.newcomers.push(newcomer.process);
+        let most = object.held.at_most.0;
+        self.alter(newcomer.process, |mapper| mapper.expected += most);
+    }
+
+    fn expect_no_more(&mut self, newcomer: Newcomer) {
+        let object = &mut self.objects[newcomer.object];
+        object
+            .newcomers
+            .retain(|process| *process != newcomer.process);
+        let most = object.held.at_most.0;
+        self.alter(newcomer.process, |mapper| mapper.expected -= most);
     }
 
     /// Changes what is known of a process.

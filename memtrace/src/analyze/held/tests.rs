@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analyze::Analysis;
-use crate::analyze::golden::{Script, boot, upid, wall};
+use crate::analyze::golden::{Script, boot, shared_by_a_newcomer, upid, wall};
 use crate::model::{Record, Tgid};
 
 const MIB: i64 = 1 << 20;
@@ -251,20 +251,6 @@ fn shared_memory_that_many_map_is_at_least_the_largest_part_until_its_object_is_
     assert_eq!(held_at(&run, "+31s"), [3; 3]);
 }
 
-/// An object of 256 MiB that its maker and, as is seen at 12 s and at 20 s, another process map.
-fn shared_by_a_newcomer() -> Script {
-    let mut run = Script::command(&["x"], 60.0);
-    for tgid in 500..502 {
-        run.process(tgid, (tgid > 500).then_some(500), 0.0, "x");
-        run.mem(tgid, 1.0, [1.0, 0.0, 0.0]);
-    }
-    run.mem(500, 4.5, [1.0, 0.0, 256.0]);
-    for (at, mappers) in [(5.0, 500..501), (12.0, 500..502), (20.0, 500..502)] {
-        run.shared_object(mappers, at, "/dev/shm/a", 256.0);
-    }
-    run
-}
-
 #[test]
 fn what_a_process_has_until_it_is_seen_what_it_maps_is_of_that() {
     let mut run = shared_by_a_newcomer();
@@ -278,17 +264,56 @@ fn what_a_process_has_until_it_is_seen_what_it_maps_is_of_that() {
 #[test]
 fn what_a_process_gave_back_before_it_was_seen_what_it_maps_can_be_of_another_object() {
     let mut run = shared_by_a_newcomer();
-    for (at, shmem) in [(10.0, 256.0), (10.5, 56.0), (11.0, 256.0), (15.0, 0.0)] {
+    let amounts = [
+        (10.0, 256.0),
+        (10.5, 56.0),
+        (11.0, 256.0),
+        (15.0, 300.0),
+        (16.0, 280.0),
+    ];
+    for (at, shmem) in amounts {
         run.mem(501, at, [1.0, 0.0, shmem]);
     }
     assert_eq!(held_at(&run, "+10.2s"), [258, 258, 458]);
     assert_eq!(held_at(&run, "+10.7s"), [258; 3]);
     assert_eq!(held_at(&run, "+11.5s"), [258; 3]);
-    assert_eq!(
-        held_at(&run, "+16s"),
-        [258; 3],
-        "after the look it says nothing"
-    );
+    assert_eq!(held_at(&run, "+15.5s"), [302; 3], "it was seen by then");
+}
+
+#[test]
+fn what_was_given_back_right_before_a_look_can_stand_in_a_row_after_it() {
+    let mut run = shared_by_a_newcomer();
+    run.mem(501, 10.0, [1.0, 0.0, 256.0]);
+    run.mem(501, 12.05, [1.0, 0.0, 56.0]);
+    assert_eq!(held_at(&run, "+11s"), [258, 258, 458]);
+}
+
+#[test]
+fn long_before_a_look_an_object_that_it_does_not_know_may_have_been_there() {
+    let mut run = shared_by_a_newcomer();
+    run.mem(501, 6.0, [1.0, 0.0, 256.0]);
+    assert_eq!(held_at(&run, "+8s"), [258, 258, 514]);
+    assert_eq!(held_at(&run, "+9.5s"), [258; 3]);
+}
+
+#[test]
+fn newcomers_to_several_objects_have_as_much_as_all_of_these_take() {
+    let mut run = shared_by_a_newcomer();
+    run.process(502, Some(500), 0.0, "x");
+    run.mem(502, 1.0, [1.0, 0.0, 0.0]);
+    run.mem(500, 4.6, [1.0, 0.0, 384.0]);
+    for (at, mappers) in [(5.0, 500..501), (12.0, 500..503)] {
+        run.shared_object(mappers, at, "/dev/shm/b", 128.0);
+    }
+    run.mem(501, 10.0, [1.0, 0.0, 384.0]);
+    run.mem(502, 10.0, [1.0, 0.0, 100.0]);
+    assert_eq!(held_at(&run, "+11s"), [387; 3]);
+    // One of them maps one of them no more, and again.
+    run.shared_object(500..502, 14.0, "/dev/shm/b", 128.0);
+    run.shared_object(500..503, 15.0, "/dev/shm/b", 128.0);
+    assert_eq!(held_at(&run, "+14.5s"), [387; 3]);
+    run.mem(502, 14.2, [1.0, 0.0, 200.0]);
+    assert_eq!(held_at(&run, "+14.5s"), [387, 387, 459]);
 }
 
 #[test]

@@ -1,0 +1,184 @@
+//! Processes that came to map shared memory, and what they gave back before they were seen to.
+//!
+//! What a process has of shared memory before it is seen what it maps, and still has then, is of
+//! the objects that it maps then; only what it gave back meanwhile can be of others. How much that
+//! was stands in `mem`, which is read once more for it, near where somebody came to map something.
+
+use crate::analyze::RowSource;
+use crate::analyze::process_table::ProcessTable;
+use crate::model::tables::MemRow;
+use crate::model::{BootNs, Bytes, DurationNs, Order};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// Each process has a row of `mem` so often, also one that does not change: every 10 s, and some
+/// time later where the recorder waits for a CPU.
+const ROW_EVERY: DurationNs = DurationNs(30_000_000_000);
+/// No more of them are followed: without, the upper bound is wider. A node of Ray has thousands.
+const NEWCOMERS_MAX: usize = 1 << 18;
+/// So many times are told apart at which one gives back memory; more count as later ones.
+const STEPS_MAX: usize = 64;
+
+/// A process that was seen to map an object that it was not seen to map before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Newcomer {
+    /// The place of the object among all.
+    pub(super) object: usize,
+    pub(super) process: usize,
+    /// From when what it has can be of the object.
+    pub(super) from: BootNs,
+    /// When it was seen.
+    pub(super) until: BootNs,
+}
+
+/// A time before a process was seen what it maps.
+#[derive(Debug)]
+struct Window {
+    from: BootNs,
+    until: BootNs,
+    /// What it gave back in it, and when.
+    steps: Vec<(BootNs, Bytes)>,
+}
+
+/// A process, while `mem` is read.
+#[derive(Debug)]
+struct Course {
+    windows: Vec<Window>,
+    /// The first window that has not ended.
+    next: usize,
+    last: BootNs,
+    /// Shared memory in its RSS.
+    shmem: Option<Bytes>,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Newcomers {
+    pub(super) list: Vec<Newcomer>,
+    /// By process.
+    courses: BTreeMap<usize, Course>,
+}
+
+impl Newcomers {
+    /// Reads what they gave back. A row of `mem` tells of the time up to `interval` before it.
+    pub(super) fn read<S: RowSource>(
+        source: &S,
+        table: &ProcessTable,
+        mut list: Vec<Newcomer>,
+        interval: DurationNs,
+    ) -> Result<Self, S::Error> {
+        if list.len() > NEWCOMERS_MAX {
+            list.clear();
+        }
+        let mut courses: BTreeMap<usize, Vec<(BootNs, BootNs)>> = BTreeMap::new();
+        for one in &list {
+            let spans = courses.entry(one.process).or_default();
+            spans.push((one.from, one.until + interval));
+        }
+        let courses = courses.into_iter();
+        let mut newcomers = Self {
+            list,
+            courses: courses
+                .map(|(process, spans)| (process, Course::of(spans)))
+                .collect(),
+        };
+        let times = newcomers.times();
+        if times.is_empty() {
+            return Ok(newcomers);
+        }
+        let columns = ["boot_ns", "upid", "rss_shmem_bytes"];
+        source.scan_within(&times, &columns, |row: MemRow| {
+            let process = table.find(row.upid);
+            let course = process.and_then(|process| newcomers.courses.get_mut(&process));
+            if let (Some(course), Some(shmem)) = (course, row.rss_shmem_bytes) {
+                course.take(row.boot_ns, shmem);
+            }
+        })?;
+        Ok(newcomers)
+    }
+
+    /// All windows, and before each what tells how much there was when it began.
+    fn times(&self) -> Vec<RangeInclusive<BootNs>> {
+        let windows = self.courses.values().flat_map(|course| &course.windows);
+        let spans = windows.map(|window| (window.from + DurationNs(-ROW_EVERY.0), window.until));
+        let spans = merged(spans.collect()).into_iter();
+        spans.map(|(from, until)| from..=until).collect()
+    }
+
+    /// At times, by process: what it gives back from then on until its window ends.
+    pub(super) fn given_back(&self) -> impl Iterator<Item = (BootNs, usize, Bytes)> {
+        self.courses.iter().flat_map(|(process, course)| {
+            let windows = course.windows.iter();
+            windows.flat_map(|window| window.left().map(|(at, left)| (at, *process, left)))
+        })
+    }
+}
+
+impl Window {
+    /// At times: what is given back from then on.
+    fn left(&self) -> impl Iterator<Item = (BootNs, Bytes)> {
+        let mut left = Vec::with_capacity(self.steps.len() + 1);
+        let mut later = Bytes(0);
+        for (at, bytes) in self.steps.iter().rev() {
+            left.push((*at, later));
+            later = later + *bytes;
+        }
+        left.push((self.from, later));
+        left.into_iter().rev()
+    }
+
+    fn take(&mut self, at: BootNs, bytes: Bytes) {
+        let count = self.steps.len();
+        match self.steps.last_mut() {
+            Some(last) if count == STEPS_MAX => *last = (at, last.1 + bytes),
+            _ => self.steps.push((at, bytes)),
+        }
+    }
+}
+
+impl Course {
+    fn of(spans: Vec<(BootNs, BootNs)>) -> Self {
+        let windows = merged(spans).into_iter().map(|(from, until)| Window {
+            from,
+            until,
+            steps: Vec::new(),
+        });
+        Self {
+            windows: windows.collect(),
+            next: 0,
+            last: BootNs(0),
+            shmem: None,
+        }
+    }
+
+    fn take(&mut self, at: BootNs, shmem: Bytes) {
+        // A row that came much too late counts from now on.
+        let at = at.max(self.last);
+        // Rows between this one and the one before may have been left out.
+        let is_next = at - self.last <= ROW_EVERY;
+        let before = self.shmem.filter(|_| is_next).unwrap_or(shmem);
+        self.last = at;
+        self.shmem = Some(shmem);
+        let past = self.windows.get(self.next..).unwrap_or_default().iter();
+        self.next += past.take_while(|window| window.until < at).count();
+        let window = self.windows.get_mut(self.next);
+        if let Some(window) = window.filter(|window| window.from < at)
+            && before > shmem
+        {
+            window.take(at, before - shmem);
+        }
+    }
+}
+
+/// Spans in order, those that overlap as one.
+fn merged(mut spans: Vec<(BootNs, BootNs)>) -> Vec<(BootNs, BootNs)> {
+    spans.order_by_key(|span| *span);
+    spans.dedup_by(|(from, until), last| {
+        let overlaps = *from < last.1;
+        if overlaps {
+            last.1 = last.1.max(*until);
+        }
+        overlaps
+    });
+    spans
+}
