@@ -172,7 +172,7 @@ impl HeldSum {
     ) -> Result<Self, S::Error> {
         let mut held = Self::default();
         let readings = Readings::read(source, table)?;
-        let newcomers = readings.objects.newcomers();
+        let newcomers = readings.objects.newcomers(&readings.readings);
         let newcomers = Newcomers::read(source, table, newcomers, interval)?;
         held.take(table, execs, readings, Some(newcomers), start, None);
         Ok(held)

@@ -27,11 +27,13 @@ pub(super) struct Newcomer {
     pub(super) process: usize,
     /// From when what it has can be of the object.
     pub(super) from: BootNs,
-    /// When it was seen.
+    /// When it was read what it maps.
+    pub(super) read: BootNs,
+    /// When a row said so.
     pub(super) until: BootNs,
 }
 
-/// A time before a process was seen what it maps.
+/// A time before it was read what a process maps.
 #[derive(Debug)]
 struct Window {
     from: BootNs,
@@ -73,7 +75,7 @@ impl Newcomers {
         let mut courses: BTreeMap<usize, Vec<(BootNs, BootNs)>> = BTreeMap::new();
         for one in &list {
             let spans = courses.entry(one.process).or_default();
-            spans.push((one.from, one.until + interval));
+            spans.push((one.from, one.read + interval));
         }
         let courses = courses.into_iter();
         let mut newcomers = Self {
@@ -105,7 +107,7 @@ impl Newcomers {
         spans.map(|(from, until)| from..=until).collect()
     }
 
-    /// At times, by process: what it gives back from then on until its window ends.
+    /// At times, by process: what it gives back from then on until it is read what it maps.
     pub(super) fn given_back(&self) -> impl Iterator<Item = (BootNs, usize, Bytes)> {
         self.courses.iter().flat_map(|(process, course)| {
             let windows = course.windows.iter();

@@ -5,6 +5,7 @@
 
 use super::Held;
 use super::newcomers::{Newcomer, Newcomers};
+use super::readings::Reading;
 use crate::model::tables::ShmObjectRow;
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Order};
 use std::collections::{BTreeMap, HashMap};
@@ -153,11 +154,15 @@ impl ObjectHistories {
         });
     }
 
-    /// Who came to map an object that was known before.
-    pub(super) fn newcomers(&self) -> Vec<Newcomer> {
+    /// Who came to map an object that was known before; `readings` are those of processes.
+    pub(super) fn newcomers(&self, readings: &[Reading]) -> Vec<Newcomer> {
+        let mut read: HashMap<usize, Vec<BootNs>> = HashMap::new();
+        for (process, at) in readings.iter().map(Reading::of_whom) {
+            read.entry(process).or_default().push(at);
+        }
         let mut newcomers = Vec::new();
         for (object, course) in self.0.values().enumerate() {
-            course.newcomers(object, &mut newcomers);
+            course.newcomers(object, &read, &mut newcomers);
         }
         newcomers
     }
@@ -171,7 +176,13 @@ impl ObjectReading {
 }
 
 impl ObjectHistory {
-    fn newcomers(&self, object: usize, found: &mut Vec<Newcomer>) {
+    /// `read` is when each process was read, in order of time.
+    fn newcomers(
+        &self,
+        object: usize,
+        read: &HashMap<usize, Vec<BootNs>>,
+        found: &mut Vec<Newcomer>,
+    ) {
         // Until when each that maps it no more was seen to map it.
         let mut left: HashMap<usize, BootNs> = HashMap::new();
         for pair in self.rows.windows(2) {
@@ -188,10 +199,16 @@ impl ObjectHistory {
             for process in look.mappers.iter() {
                 if !is_in(&before.mappers, process) {
                     let left = left.get(process).copied();
+                    // Of the readings since the object was looked at before, the last told it.
+                    let read = read.get(process).map_or(&[][..], Vec::as_slice);
+                    let past = read.partition_point(|read| *read <= look.at);
+                    let last = past.checked_sub(1).map(|last| read[last]);
+                    let since = look.since.unwrap_or(before.at);
                     found.push(Newcomer {
                         object,
                         process: *process,
                         from: look.horizon().max(left.unwrap_or(look.horizon())),
+                        read: last.filter(|last| *last > since).unwrap_or(look.at),
                         until: look.at,
                     });
                 }

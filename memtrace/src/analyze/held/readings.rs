@@ -57,6 +57,11 @@ impl Reading {
         "span_ns",
     ];
 
+    /// Who was read, and when that was done.
+    pub(super) fn of_whom(&self) -> (usize, BootNs) {
+        (self.process, self.at)
+    }
+
     /// `None` where the row does not tell.
     pub(super) fn of(process: usize, row: &PssRow) -> Option<Self> {
         let pss = row.pss_anon_bytes?.0;

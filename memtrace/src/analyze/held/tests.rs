@@ -289,6 +289,17 @@ fn what_was_given_back_right_before_a_look_can_stand_in_a_row_after_it() {
 }
 
 #[test]
+fn what_is_given_back_after_it_was_read_what_a_process_maps_says_nothing_of_the_time_before() {
+    let mut run = shared_by_a_newcomer();
+    run.mem(501, 10.0, [1.0, 0.0, 256.0]);
+    run.mem(501, 11.5, [1.0, 0.0, 0.0]);
+    assert_eq!(held_at(&run, "+11s"), [258, 258, 514]);
+    read(&mut run, 501, 10.2, [1.0, 1.0]);
+    assert_eq!(held_at(&run, "+10.1s"), [258; 3]);
+    assert_eq!(held_at(&run, "+11s"), [258; 3]);
+}
+
+#[test]
 fn long_before_a_look_an_object_that_it_does_not_know_may_have_been_there() {
     let mut run = shared_by_a_newcomer();
     run.mem(501, 6.0, [1.0, 0.0, 256.0]);
