@@ -233,8 +233,8 @@ fn write(dir: &Path, steps: i64) -> Result<()> {
             walk.step(pages);
             // Not all at the same instant, as with real ones.
             let boot_ns = START_NS + step * PERIOD_NS + index * 1_000;
-            let held = *pages * 4096;
-            writer.append(&sharing(mem(index, boot_ns, held), held / 4).into())?;
+            let row = sharing(mem(index, boot_ns, *pages * 4096));
+            writer.append(&row.into())?;
         }
         if step % 10 == 0 {
             writer.flush()?;
@@ -269,12 +269,14 @@ impl Walk {
     }
 }
 
-/// The same with shared memory beside.
-fn sharing(row: MemRow, shmem_bytes: i64) -> MemRow {
-    let shmem = Bytes(shmem_bytes);
+/// What that object takes.
+const SHARED: Bytes = Bytes(1 << 30);
+
+/// The same with the shared object beside.
+fn sharing(row: MemRow) -> MemRow {
     MemRow {
-        rss_bytes: row.rss_bytes.map(|rss| rss + shmem),
-        rss_shmem_bytes: Some(shmem),
+        rss_bytes: row.rss_bytes.map(|rss| rss + SHARED),
+        rss_shmem_bytes: Some(SHARED),
         ..row
     }
 }
@@ -288,8 +290,8 @@ fn shared_object(mapper_count: i64, boot_ns: i64) -> ShmObjectRow {
         inode: 1,
         kind: Some(MappingKind::Tmpfs),
         name: Some("/dev/shm/shared".to_owned()),
-        size_bytes: Some(Bytes(1 << 30)),
-        allocated_bytes: Some(Bytes(1 << 30)),
+        size_bytes: Some(SHARED),
+        allocated_bytes: Some(SHARED),
         mapper_count,
         mappers: mappers.collect::<Vec<_>>().join(" "),
         first_mapper_upid: Some(Upid(1)),
