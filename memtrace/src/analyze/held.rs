@@ -172,9 +172,9 @@ impl HeldSum {
     ) -> Result<Self, S::Error> {
         let mut held = Self::default();
         let readings = Readings::read(source, table)?;
-        let newcomers = readings.objects.newcomers(&readings.readings);
+        let newcomers = readings.objects.newcomers(table, &readings.readings, start);
         let newcomers = Newcomers::read(source, table, newcomers, interval)?;
-        held.take(table, execs, readings, Some(newcomers), start, None);
+        held.take(table, execs, readings, newcomers, start, None);
         Ok(held)
     }
 
@@ -190,7 +190,8 @@ impl HeldSum {
         since: Option<BootNs>,
     ) -> Result<(), S::Error> {
         let readings = Readings::read(source, table)?;
-        self.take(table, execs, readings, None, start, since);
+        let newcomers = Newcomers::unread(readings.objects.first_mappers());
+        self.take(table, execs, readings, newcomers, start, since);
         Ok(())
     }
 
@@ -199,7 +200,7 @@ impl HeldSum {
         table: &ProcessTable,
         execs: &Execs,
         readings: Readings,
-        newcomers: Option<Newcomers>,
+        newcomers: Newcomers,
         start: BootNs,
         since: Option<BootNs>,
     ) {

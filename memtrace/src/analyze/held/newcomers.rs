@@ -14,8 +14,6 @@ use std::ops::RangeInclusive;
 /// Each process has a row of `mem` so often, also one that does not change: every 10 s, and some
 /// time later where the recorder waits for a CPU.
 const ROW_EVERY: DurationNs = DurationNs(30_000_000_000);
-/// No more of them are followed: without, the upper bound is wider. A node of Ray has thousands.
-const NEWCOMERS_MAX: usize = 1 << 18;
 /// So many times are told apart at which one gives back memory; more count as later ones.
 const STEPS_MAX: usize = 64;
 
@@ -62,16 +60,21 @@ pub(super) struct Newcomers {
 }
 
 impl Newcomers {
+    /// Those of whom it is not known what they gave back.
+    pub(super) fn unread(list: Vec<Newcomer>) -> Self {
+        Self {
+            list,
+            courses: BTreeMap::new(),
+        }
+    }
+
     /// Reads what they gave back. A row of `mem` tells of the time up to `interval` before it.
     pub(super) fn read<S: RowSource>(
         source: &S,
         table: &ProcessTable,
-        mut list: Vec<Newcomer>,
+        list: Vec<Newcomer>,
         interval: DurationNs,
     ) -> Result<Self, S::Error> {
-        if list.len() > NEWCOMERS_MAX {
-            list.clear();
-        }
         let mut courses: BTreeMap<usize, Vec<(BootNs, BootNs)>> = BTreeMap::new();
         for one in &list {
             let spans = courses.entry(one.process).or_default();

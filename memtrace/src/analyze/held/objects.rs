@@ -6,8 +6,10 @@
 use super::Held;
 use super::newcomers::{Newcomer, Newcomers};
 use super::readings::Reading;
+use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::ShmObjectRow;
 use crate::model::{BootNs, Bytes, DurationNs, MappingKind, Order};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -15,12 +17,17 @@ use std::sync::Arc;
 /// the one before was.
 const LOOK: DurationNs = DurationNs(3_000_000_000);
 
+/// So many that come to map an object are followed, of the largest objects first; for others the
+/// upper bound is wider. A node of Ray has thousands.
+const NEWCOMERS_MAX: usize = 1 << 18;
+
 /// What an object takes from a time on, and who maps it.
 #[derive(Clone, Debug)]
 struct Change {
     object: usize,
     held: Held,
-    /// Whether it was not seen yet: it takes no more than its mappers have in their RSS.
+    /// Whether it was not seen yet: it takes no more than what came to be in the RSS of those that
+    /// come to map it.
     is_awaited: bool,
     mappers: Arc<[usize]>,
 }
@@ -44,6 +51,21 @@ struct Object {
     mappers: Arc<[usize]>,
     /// Those that are going to be seen to map it.
     newcomers: Vec<usize>,
+    /// So much of it can be in their RSS.
+    room: i64,
+}
+
+impl Object {
+    fn taken(&self) -> Held {
+        let at_most = match self.is_awaited {
+            true => self.held.at_most.min(Bytes(self.room)),
+            false => self.held.at_most,
+        };
+        Held {
+            at_most,
+            ..self.held
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,18 +74,26 @@ struct Mapper {
     shmem: i64,
     /// At most so much of that is of objects that it was seen to map.
     known: i64,
-    /// At most so much more is of objects that it is going to be seen to map.
+    /// How many objects it is going to be seen to map, and at most so much more is of them.
+    awaiting: usize,
     expected: i64,
-    /// It gives back so much until then.
+    /// So much came to be in its RSS since it can map them.
+    risen: i64,
+    /// It gives back so much until it is seen what it maps.
     given_back: i64,
 }
 
 impl Mapper {
+    /// So much can be of objects that it is going to be seen to map.
+    fn room(&self) -> i64 {
+        self.shmem.min(self.risen)
+    }
+
     /// Shared memory of no object that is known. What it still has when it is seen what it maps is
     /// of that; only what it gives back until then can be of other objects.
     fn excess(&self) -> i64 {
         let unknown = (self.shmem - self.known).max(0);
-        let unexpected = (unknown - self.expected).max(0);
+        let unexpected = (unknown - self.expected.min(self.room())).max(0);
         unexpected + self.given_back.min(unknown - unexpected)
     }
 }
@@ -154,17 +184,83 @@ impl ObjectHistories {
         });
     }
 
-    /// Who came to map an object that was known before; `readings` are those of processes.
-    pub(super) fn newcomers(&self, readings: &[Reading]) -> Vec<Newcomer> {
-        let mut read: HashMap<usize, Vec<BootNs>> = HashMap::new();
-        for (process, at) in readings.iter().map(Reading::of_whom) {
-            read.entry(process).or_default().push(at);
+    /// Who came to map an object, when it is known what each gave back until it was read what it
+    /// maps; `readings` are those of processes.
+    pub(super) fn newcomers(
+        &self,
+        table: &ProcessTable,
+        readings: &[Reading],
+        start: BootNs,
+    ) -> Vec<Newcomer> {
+        let mut read = ReadTimes {
+            table,
+            start,
+            by_process: HashMap::new(),
+        };
+        for (process, from, until) in readings.iter().map(Reading::of_whom) {
+            let times = read.by_process.entry(process).or_default();
+            times.push((from, until));
         }
+        let mut histories: Vec<(usize, &ObjectHistory)> = self.0.values().enumerate().collect();
+        histories.order_by_key(|(object, history)| (Reverse(history.most()), *object));
         let mut newcomers = Vec::new();
-        for (object, course) in self.0.values().enumerate() {
-            course.newcomers(object, &read, &mut newcomers);
+        for (object, history) in histories {
+            history.newcomers(object, &read, &mut newcomers);
         }
         newcomers
+    }
+
+    /// Who was seen to map each object at the first look at it; it is not known what they gave back
+    /// before that.
+    pub(super) fn first_mappers(&self) -> Vec<Newcomer> {
+        let mut newcomers = Vec::new();
+        for (object, history) in self.0.values().enumerate() {
+            let Some(look) = history.rows.first() else {
+                continue;
+            };
+            newcomers.extend(look.mappers.iter().map(|process| Newcomer {
+                object,
+                process: *process,
+                from: look.since.unwrap_or(look.horizon()),
+                read: look.at,
+                until: look.at,
+            }));
+        }
+        newcomers
+    }
+}
+
+/// When processes were read.
+struct ReadTimes<'a> {
+    table: &'a ProcessTable,
+    /// Of the recording.
+    start: BootNs,
+    /// From when until when, in order.
+    by_process: HashMap<usize, Vec<(BootNs, BootNs)>>,
+}
+
+impl ReadTimes<'_> {
+    /// From when a process can have mapped what it was seen to map at a look, but not before
+    /// `since`, and when that was read: it did not map it at the reading before, nor when it `left`.
+    fn of_newcomer(
+        &self,
+        process: usize,
+        left: Option<BootNs>,
+        since: Option<BootNs>,
+        look: BootNs,
+    ) -> (BootNs, BootNs) {
+        let times = self.by_process.get(&process).map_or(&[][..], Vec::as_slice);
+        let past = &times[..times.partition_point(|(_, at)| *at <= look)];
+        let told = past.last();
+        let told = told.filter(|(_, at)| since.is_none_or(|since| *at > since));
+        let before = past.iter().rev().nth(usize::from(told.is_some()));
+        let began = self.table.processes[process].start.boot_ns;
+        let from = match (before, left) {
+            (Some((from, _)), _) => *from,
+            (None, Some(left)) => left,
+            (None, None) => began.max(self.start),
+        };
+        (from, told.map_or(look, |(_, at)| *at))
     }
 }
 
@@ -176,49 +272,62 @@ impl ObjectReading {
 }
 
 impl ObjectHistory {
-    /// `read` is when each process was read, in order of time.
-    fn newcomers(
-        &self,
-        object: usize,
-        read: &HashMap<usize, Vec<BootNs>>,
-        found: &mut Vec<Newcomer>,
-    ) {
+    /// The most that it was seen to take.
+    fn most(&self) -> i64 {
+        self.rows.iter().map(|row| row.bytes).max().unwrap_or(0)
+    }
+
+    fn newcomers(&self, object: usize, read: &ReadTimes<'_>, found: &mut Vec<Newcomer>) {
         // Until when each that maps it no more was seen to map it.
         let mut left: HashMap<usize, BootNs> = HashMap::new();
-        for pair in self.rows.windows(2) {
-            let [before, look] = pair else { continue };
-            if Arc::ptr_eq(&before.mappers, &look.mappers) {
+        let mut before: Option<&ObjectReading> = None;
+        for look in &self.rows {
+            let was = before.map_or(&[][..], |before| &before.mappers);
+            let since = look.since.or(before.map(|before| before.at));
+            let is_known = before.is_some_and(|was| Arc::ptr_eq(&was.mappers, &look.mappers));
+            before = Some(look);
+            if is_known {
                 continue;
             }
             let is_in = |mappers: &[usize], process| mappers.binary_search(process).is_ok();
-            for process in before.mappers.iter() {
+            for process in was {
                 if !is_in(&look.mappers, process) {
                     left.insert(*process, look.at);
                 }
             }
-            for process in look.mappers.iter() {
-                if !is_in(&before.mappers, process) {
-                    let left = left.get(process).copied();
-                    // Of the readings since the object was looked at before, the last told it.
-                    let read = read.get(process).map_or(&[][..], Vec::as_slice);
-                    let past = read.partition_point(|read| *read <= look.at);
-                    let last = past.checked_sub(1).map(|last| read[last]);
-                    let since = look.since.unwrap_or(before.at);
-                    found.push(Newcomer {
-                        object,
-                        process: *process,
-                        from: look.horizon().max(left.unwrap_or(look.horizon())),
-                        read: last.filter(|last| *last > since).unwrap_or(look.at),
-                        until: look.at,
-                    });
+            for process in look.mappers.iter().filter(|process| !is_in(was, process)) {
+                if found.len() >= NEWCOMERS_MAX {
+                    return;
                 }
+                let left = left.get(process).copied();
+                let (from, read) = read.of_newcomer(*process, left, since, look.at);
+                let from = self.came_to_be().map_or(from, |at| from.max(at));
+                found.push(Newcomer {
+                    object,
+                    process: *process,
+                    from: from.min(look.at),
+                    read,
+                    until: look.at,
+                });
             }
         }
     }
 
+    /// When it was not there yet, where that is known.
+    fn came_to_be(&self) -> Option<BootNs> {
+        self.rows.first().and_then(|look| look.since)
+    }
+
     /// Of a file of a tmpfs that nobody recorded had open when it was looked at, it is not known
     /// whose it is, unless it was there before.
-    fn changes(self, object: usize, start: BootNs, give: &mut impl FnMut(BootNs, Change)) {
+    /// Where it is not known from when on it was there, that is `appears`.
+    fn changes(
+        self,
+        object: usize,
+        start: BootNs,
+        appears: Option<BootNs>,
+        give: &mut impl FnMut(BootNs, Change),
+    ) {
         let Some(first) = self.rows.first() else {
             return;
         };
@@ -239,9 +348,10 @@ impl ObjectHistory {
                 object,
                 held: was.hull(is),
                 is_awaited: before.is_none() && !look.mappers.is_empty(),
-                mappers: Arc::clone(before.map_or(&look.mappers, |before| &before.mappers)),
+                mappers: before.map_or_else(|| [].into(), |before| Arc::clone(&before.mappers)),
             };
-            let since = look.since.unwrap_or(look.horizon());
+            let unseen = appears.filter(|_| before.is_none());
+            let since = look.since.or(unseen).unwrap_or(look.horizon());
             give(before.map_or(start, |before| before.at).max(since), change);
             let change = Change {
                 object,
@@ -256,40 +366,42 @@ impl ObjectHistory {
 }
 
 impl Objects {
-    /// Takes the rows of all objects, and where they are known their newcomers. What is later than
+    /// Takes the rows of all objects, and their newcomers. What is later than
     /// `since` replaces what was known of that time; what is earlier has passed.
     pub(super) fn prepare(
         &mut self,
         courses: ObjectHistories,
-        newcomers: Option<Newcomers>,
+        newcomers: Newcomers,
         start: BootNs,
         since: Option<BootNs>,
     ) {
+        let mut firsts: HashMap<usize, BootNs> = HashMap::new();
+        for newcomer in &newcomers.list {
+            let first = firsts.entry(newcomer.object).or_insert(newcomer.from);
+            *first = newcomer.from.min(*first);
+        }
         let mut events = Vec::new();
         let mut places = Vec::with_capacity(courses.0.len());
-        for (key, course) in courses.0 {
+        for (position, (key, course)) in courses.0.into_iter().enumerate() {
             let next = self.places.len();
             let object = *self.places.entry(key).or_insert(next);
             places.push(object);
-            course.changes(object, start, &mut |at, change| {
+            let first = firsts.get(&position).copied();
+            course.changes(object, start, first, &mut |at, change| {
                 events.push((at, Event::Change(change)));
             });
         }
-        if let Some(newcomers) = newcomers {
-            for newcomer in &newcomers.list {
-                let object = places[newcomer.object];
-                let newcomer = Newcomer {
-                    object,
-                    ..*newcomer
-                };
-                events.push((newcomer.from, Event::Comes(newcomer)));
-                events.push((newcomer.until, Event::IsSeen(newcomer)));
-            }
-            let given_back = newcomers.given_back();
-            events.extend(
-                given_back.map(|(at, process, left)| (at, Event::GivesBack(process, left))),
-            );
+        for newcomer in &newcomers.list {
+            let object = places[newcomer.object];
+            let newcomer = Newcomer {
+                object,
+                ..*newcomer
+            };
+            events.push((newcomer.from, Event::Comes(newcomer)));
+            events.push((newcomer.until, Event::IsSeen(newcomer)));
         }
+        let given_back = newcomers.given_back();
+        events.extend(given_back.map(|(at, process, left)| (at, Event::GivesBack(process, left))));
         events.retain(|(at, _)| since.is_none_or(|since| *at > since));
         // Stable: those of one instant stay in their order.
         events.order_by_key(|(at, _)| *at);
@@ -322,11 +434,8 @@ impl Objects {
         if shmem == 0 && !self.mappers.contains_key(&process) {
             return;
         }
-        let awaited = self.awaited.get(&process).cloned().unwrap_or_default();
-        for &object in &awaited {
-            self.sum = self.sum.minus(self.held_by(object));
-        }
         let before = self.alter(process, |mapper| {
+            mapper.risen += (shmem - mapper.shmem).max(0);
             std::mem::replace(&mut mapper.shmem, shmem)
         });
         if let Some(count) = self.shmem.get_mut(&before) {
@@ -336,9 +445,6 @@ impl Objects {
             }
         }
         *self.shmem.entry(shmem).or_default() += 1;
-        for object in awaited {
-            self.sum = self.sum.plus(self.held_by(object));
-        }
     }
 
     /// What all objects take.
@@ -354,61 +460,78 @@ impl Objects {
         }
     }
 
-    fn held_by(&self, place: usize) -> Held {
-        let object = &self.objects[place];
-        if !object.is_awaited {
-            return object.held;
-        }
-        let shmem = |process| self.mappers.get(process).map_or(0, |mapper| mapper.shmem);
-        let room: i64 = object.mappers.iter().map(shmem).sum();
-        Held {
-            at_most: object.held.at_most.min(Bytes(room)),
-            ..object.held
-        }
+    /// Changes an object, and the sum with it.
+    fn alter_object<T>(&mut self, place: usize, change: impl FnOnce(&mut Object) -> T) -> T {
+        let object = &mut self.objects[place];
+        self.sum = self.sum.minus(object.taken());
+        let answer = change(object);
+        self.sum = self.sum.plus(object.taken());
+        answer
     }
 
     fn change(&mut self, change: Change) {
         let place = change.object;
-        self.sum = self.sum.minus(self.held_by(place));
-        let object = &mut self.objects[place];
-        let was = std::mem::replace(&mut object.held, change.held);
-        let was_awaited = std::mem::replace(&mut object.is_awaited, change.is_awaited);
-        let mappers = std::mem::replace(&mut object.mappers, Arc::clone(&change.mappers));
-        let newcomers = std::mem::take(&mut object.newcomers);
-        for &process in mappers.iter() {
-            self.alter(process, |mapper| mapper.known -= was.at_most.0);
-            if was_awaited && let Some(awaited) = self.awaited.get_mut(&process) {
-                awaited.retain(|object| *object != place);
-            }
+        let before = self.alter_object(place, |object| {
+            let after = Object {
+                held: change.held,
+                is_awaited: change.is_awaited,
+                mappers: Arc::clone(&change.mappers),
+                newcomers: object.newcomers.clone(),
+                room: object.room,
+            };
+            std::mem::replace(object, after)
+        });
+        for &process in before.mappers.iter() {
+            self.alter(process, |mapper| mapper.known -= before.held.at_most.0);
         }
         for &process in change.mappers.iter() {
             self.alter(process, |mapper| mapper.known += change.held.at_most.0);
-            if change.is_awaited {
-                self.awaited.entry(process).or_default().push(place);
+        }
+        for &process in &before.newcomers {
+            let more = change.held.at_most.0 - before.held.at_most.0;
+            self.alter(process, |mapper| mapper.expected += more);
+            if !change.is_awaited
+                && let Some(awaited) = self.awaited.get_mut(&process)
+            {
+                awaited.retain(|object| *object != place);
             }
         }
-        for &process in &newcomers {
-            let more = change.held.at_most.0 - was.at_most.0;
-            self.alter(process, |mapper| mapper.expected += more);
-        }
-        self.objects[place].newcomers = newcomers;
-        self.sum = self.sum.plus(self.held_by(place));
     }
 
     fn expect(&mut self, newcomer: Newcomer) {
-        let object = &mut self.objects[newcomer.object];
-        object.newcomers.push(newcomer.process);
-        let most = object.held.at_most.0;
-        self.alter(newcomer.process, |mapper| mapper.expected += most);
+        let (place, process) = (newcomer.object, newcomer.process);
+        let object = &self.objects[place];
+        let (most, is_awaited) = (object.held.at_most.0, object.is_awaited);
+        let room = self.alter(process, |mapper| {
+            if mapper.awaiting == 0 {
+                mapper.risen = 0;
+            }
+            mapper.awaiting += 1;
+            mapper.expected += most;
+            mapper.room()
+        });
+        self.alter_object(place, |object| {
+            object.newcomers.push(process);
+            object.room += room;
+        });
+        if is_awaited {
+            self.awaited.entry(process).or_default().push(place);
+        }
     }
 
     fn expect_no_more(&mut self, newcomer: Newcomer) {
         let object = &mut self.objects[newcomer.object];
-        object
-            .newcomers
-            .retain(|process| *process != newcomer.process);
+        let mut newcomers = object.newcomers.iter();
+        // One that came before what is known now was known is not expected.
+        let Some(position) = newcomers.position(|process| *process == newcomer.process) else {
+            return;
+        };
+        object.newcomers.swap_remove(position);
         let most = object.held.at_most.0;
-        self.alter(newcomer.process, |mapper| mapper.expected -= most);
+        self.alter(newcomer.process, |mapper| {
+            mapper.awaiting -= 1;
+            mapper.expected -= most;
+        });
     }
 
     /// Changes what is known of a process.
@@ -417,9 +540,17 @@ impl Objects {
             *self.shmem.entry(0).or_default() += 1;
             Mapper::default()
         });
-        self.excess -= mapper.excess();
+        let (excess, room) = (mapper.excess(), mapper.room());
         let answer = change(mapper);
-        self.excess += mapper.excess();
+        self.excess += mapper.excess() - excess;
+        let more = mapper.room() - room;
+        let awaited = self.awaited.get(&process).filter(|_| more != 0);
+        for &place in awaited.into_iter().flatten() {
+            let object = &mut self.objects[place];
+            self.sum = self.sum.minus(object.taken());
+            object.room += more;
+            self.sum = self.sum.plus(object.taken());
+        }
         answer
     }
 }

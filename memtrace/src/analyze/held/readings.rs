@@ -57,9 +57,9 @@ impl Reading {
         "span_ns",
     ];
 
-    /// Who was read, and when that was done.
-    pub(super) fn of_whom(&self) -> (usize, BootNs) {
-        (self.process, self.at)
+    /// Who was read, from when until when.
+    pub(super) fn of_whom(&self) -> (usize, BootNs, BootNs) {
+        (self.process, self.from, self.at)
     }
 
     /// `None` where the row does not tell.

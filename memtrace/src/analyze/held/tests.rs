@@ -300,11 +300,49 @@ fn what_is_given_back_after_it_was_read_what_a_process_maps_says_nothing_of_the_
 }
 
 #[test]
-fn long_before_a_look_an_object_that_it_does_not_know_may_have_been_there() {
+fn what_a_process_had_before_it_was_read_not_to_map_an_object_is_of_another() {
     let mut run = shared_by_a_newcomer();
     run.mem(501, 6.0, [1.0, 0.0, 256.0]);
-    assert_eq!(held_at(&run, "+8s"), [258, 258, 514]);
-    assert_eq!(held_at(&run, "+9.5s"), [258; 3]);
+    assert_eq!(held_at(&run, "+8s"), [258; 3], "it was read once");
+    run.mem(501, 6.9, [1.0, 0.0, 56.0]);
+    run.mem(501, 7.5, [1.0, 0.0, 256.0]);
+    read(&mut run, 501, 7.0, [1.0, 1.0]);
+    read(&mut run, 501, 11.0, [1.0, 1.0]);
+    assert_eq!(held_at(&run, "+6.5s"), [258, 258, 514]);
+    assert_eq!(
+        held_at(&run, "+8s"),
+        [258, 258, 314],
+        "56 were there before"
+    );
+}
+
+#[test]
+fn an_object_that_is_seen_late_is_no_more_than_what_came_to_be_in_those_that_map_it() {
+    let mut run = Script::command(&["x"], 60.0);
+    for tgid in 500..503 {
+        run.process(tgid, (tgid > 500).then_some(500), 0.0, "x");
+        run.mem(tgid, 1.0, [1.0, 0.0, 0.0]);
+        run.mem(tgid, 4.0, [1.0, 0.0, f64::from(tgid - 499) * 100.0]);
+    }
+    for (at, tgid) in [(20.0, 500), (21.0, 501), (22.0, 502)] {
+        read(&mut run, tgid, at, [1.0, 1.0]);
+    }
+    run.shared_object(500..503, 23.0, "/dev/shm/a", 300.0);
+    assert_eq!(held_at(&run, "+2s"), [3; 3]);
+    assert_eq!(held_at(&run, "+5s"), [303; 3]);
+    let mut replaced = run.clone();
+    replaced.mem(500, 10.0, [1.0, 0.0, 0.0]);
+    assert_eq!(
+        held_at(&replaced, "+9s"),
+        [303, 303, 403],
+        "it can be of another"
+    );
+    assert_eq!(held_at(&replaced, "+11s"), [303; 3]);
+    // Half of it came after a reading that did not see it.
+    run.mem(502, 15.0, [1.0, 0.0, 150.0]);
+    run.mem(502, 17.0, [1.0, 0.0, 300.0]);
+    read(&mut run, 502, 16.0, [1.0, 1.0]);
+    assert_eq!(held_at(&run, "+16.5s"), [203, 203, 453]);
 }
 
 #[test]
@@ -322,6 +360,8 @@ fn newcomers_to_several_objects_have_as_much_as_all_of_these_take() {
     // One of them maps one of them no more, and again.
     run.shared_object(500..502, 14.0, "/dev/shm/b", 128.0);
     run.shared_object(500..503, 15.0, "/dev/shm/b", 128.0);
+    run.mem(502, 13.9, [1.0, 0.0, 0.0]);
+    run.mem(502, 14.1, [1.0, 0.0, 100.0]);
     assert_eq!(held_at(&run, "+14.5s"), [387; 3]);
     run.mem(502, 14.2, [1.0, 0.0, 200.0]);
     assert_eq!(held_at(&run, "+14.5s"), [387, 387, 459]);
