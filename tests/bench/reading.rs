@@ -29,6 +29,10 @@ pub(crate) const BENCHES: &[Bench] = &[
         run: report_of_ten_times_as_much,
     },
     Bench {
+        name: "report-shared",
+        run: report_where_shared_memory_moves,
+    },
+    Bench {
         name: "page-10m",
         run: page,
     },
@@ -85,6 +89,34 @@ fn report_of_ten_times_as_much(effort: Effort) -> Result<Vec<Measured>> {
             "{:.1} MiB and {:.1} MiB",
             less_mebibytes.median, more_mebibytes.median
         )),
+    ])
+}
+
+/// What it costs more where the shared memory of every process moves with every row.
+fn report_where_shared_memory_moves(effort: Effort) -> Result<Vec<Measured>> {
+    let rows = rows(effort);
+    let dir = tempfile::tempdir()?;
+    let [stands, moves] = [Shared::Stands, Shared::Moves].map(|shared| {
+        let recording = dir.path().join(format!("{shared:?}"));
+        write(&recording, rows / PROCESSES, shared)
+            .map(|()| recording)
+            .context("failed to write a recording")
+    });
+    let (stands, moves) = (stands?, moves?);
+    let words = as_json(dir.path());
+    let (mut ratios, mut seconds) = (Vec::new(), Vec::new());
+    for _ in 0..effort.pick(1, 7) {
+        let (less, _) = run(&words, &stands)?;
+        let (more, _) = run(&words, &moves)?;
+        ratios.push(more / less);
+        seconds.push(more);
+    }
+    let what = format!("report on {rows} rows of mem whose shared memory moves: time");
+    let ratio = stats::estimate(&ratios);
+    let note = format!("median {:.2} s", stats::median(&seconds));
+    let name = "report-shared";
+    Ok(vec![
+        Measured::estimate_at_most(name, &what, "times", 1.5, ratio).with_note(note),
     ])
 }
 
@@ -179,7 +211,7 @@ fn read_rows(
 ) -> Result<[Estimate; 2]> {
     let dir = tempfile::tempdir()?;
     let recording = dir.path().join("recording");
-    write(&recording, rows / PROCESSES).context("failed to write the recording")?;
+    write(&recording, rows / PROCESSES, Shared::Stands).context("failed to write the recording")?;
     let words = words(dir.path());
     let (mut seconds, mut mebibytes) = (Vec::new(), Vec::new());
     for _ in 0..effort.pick(1, 5) {
@@ -213,9 +245,18 @@ pub(crate) fn run(words: &[OsString], recording: &Path) -> Result<(f64, f64)> {
     Ok((seconds, usage.ru_maxrss as f64 / 1024.0))
 }
 
+/// How much of an object of shared memory processes have in their RSS.
+#[derive(Clone, Copy, Debug)]
+enum Shared {
+    /// All of it, always.
+    Stands,
+    /// A part that differs from row to row.
+    Moves,
+}
+
 /// A recording of processes whose memory walks at random, a row each every 100 ms. Ten a second come to
 /// map one object of shared memory.
-fn write(dir: &Path, steps: i64) -> Result<()> {
+fn write(dir: &Path, steps: i64, shared: Shared) -> Result<()> {
     let end_ns = START_NS + steps * PERIOD_NS;
     let mut info = info();
     let mut writer = Writer::create(dir, &info)?;
@@ -233,7 +274,7 @@ fn write(dir: &Path, steps: i64) -> Result<()> {
             walk.step(pages);
             // Not all at the same instant, as with real ones.
             let boot_ns = START_NS + step * PERIOD_NS + index * 1_000;
-            let row = sharing(mem(index, boot_ns, *pages * 4096));
+            let row = sharing(mem(index, boot_ns, *pages * 4096), shared);
             writer.append(&row.into())?;
         }
         if step % 10 == 0 {
@@ -273,10 +314,15 @@ impl Walk {
 const SHARED: Bytes = Bytes(1 << 30);
 
 /// The same with the shared object beside.
-fn sharing(row: MemRow) -> MemRow {
+fn sharing(row: MemRow, shared: Shared) -> MemRow {
+    let own = row.rss_bytes.unwrap_or_default();
+    let shared = match shared {
+        Shared::Stands => SHARED,
+        Shared::Moves => SHARED - Bytes(own.0 / 4),
+    };
     MemRow {
-        rss_bytes: row.rss_bytes.map(|rss| rss + SHARED),
-        rss_shmem_bytes: Some(SHARED),
+        rss_bytes: Some(own + shared),
+        rss_shmem_bytes: Some(shared),
         ..row
     }
 }

@@ -2,6 +2,7 @@
 //! shared memory, files of a tmpfs. A running sum, moved along by the pass over `mem`.
 
 mod families;
+mod highest;
 mod newcomers;
 mod objects;
 mod readings;

@@ -4,6 +4,7 @@
 //! of those who map it tells at once that there is more, but not of which object.
 
 use super::Held;
+use super::highest::Highest;
 use super::newcomers::{Newcomer, Newcomers};
 use super::readings::Reading;
 use crate::analyze::process_table::ProcessTable;
@@ -104,11 +105,12 @@ pub(super) struct Objects {
     objects: Vec<Object>,
     /// Their places, by device and inode.
     places: HashMap<(String, i64), usize>,
-    mappers: HashMap<usize, Mapper>,
+    /// By process.
+    mappers: Vec<Mapper>,
     /// By process: the objects that it maps, and that were not seen yet.
     awaited: HashMap<usize, Vec<usize>>,
-    /// How many processes have how much shared memory.
-    shmem: BTreeMap<i64, usize>,
+    /// Shared memory in the RSS of processes.
+    shmem: Highest,
     excess: i64,
     sum: Held,
     /// What is to come, the latest first.
@@ -431,26 +433,19 @@ impl Objects {
 
     /// A process has so much shared memory in its RSS from now on.
     pub(super) fn set(&mut self, process: usize, shmem: i64) {
-        if shmem == 0 && !self.mappers.contains_key(&process) {
+        if shmem == 0 && process >= self.mappers.len() {
             return;
         }
-        let before = self.alter(process, |mapper| {
+        self.alter(process, |mapper| {
             mapper.risen += (shmem - mapper.shmem).max(0);
-            std::mem::replace(&mut mapper.shmem, shmem)
+            mapper.shmem = shmem;
         });
-        if let Some(count) = self.shmem.get_mut(&before) {
-            *count -= 1;
-            if *count == 0 {
-                self.shmem.remove(&before);
-            }
-        }
-        *self.shmem.entry(shmem).or_default() += 1;
+        self.shmem.set(process, shmem);
     }
 
     /// What all objects take.
     pub(super) fn held(&self) -> Held {
-        let most = self.shmem.last_key_value().map_or(0, |(shmem, _)| *shmem);
-        let at_least = self.sum.at_least.max(Bytes(most));
+        let at_least = self.sum.at_least.max(Bytes(self.shmem.now()));
         let at_most = self.sum.at_most + Bytes(self.excess);
         let at_most = at_most.max(at_least);
         Held {
@@ -536,16 +531,18 @@ impl Objects {
 
     /// Changes what is known of a process.
     fn alter<T>(&mut self, process: usize, change: impl FnOnce(&mut Mapper) -> T) -> T {
-        let mapper = self.mappers.entry(process).or_insert_with(|| {
-            *self.shmem.entry(0).or_default() += 1;
-            Mapper::default()
-        });
+        if process >= self.mappers.len() {
+            self.mappers.resize(process + 1, Mapper::default());
+        }
+        let mapper = &mut self.mappers[process];
         let (excess, room) = (mapper.excess(), mapper.room());
         let answer = change(mapper);
         self.excess += mapper.excess() - excess;
         let more = mapper.room() - room;
-        let awaited = self.awaited.get(&process).filter(|_| more != 0);
-        for &place in awaited.into_iter().flatten() {
+        if more == 0 || mapper.awaiting == 0 {
+            return answer;
+        }
+        for &place in self.awaited.get(&process).into_iter().flatten() {
             let object = &mut self.objects[place];
             self.sum = self.sum.minus(object.taken());
             object.room += more;
