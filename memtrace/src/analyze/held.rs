@@ -3,6 +3,7 @@
 
 mod families;
 mod highest;
+mod histories;
 mod newcomers;
 mod objects;
 mod readings;
@@ -16,8 +17,9 @@ use crate::model::{BootNs, Bytes, DurationNs, Upid};
 use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
 use families::ForkFamilies;
+use histories::{ObjectHistories, ReadTimes};
 use newcomers::Newcomers;
-use objects::{ObjectHistories, Objects};
+use objects::Objects;
 use readings::{Copied, Reading};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -130,16 +132,19 @@ pub(super) struct HeldSum {
 /// What was read of what processes share.
 struct Readings {
     readings: Vec<Reading>,
+    times: ReadTimes,
     copies: Vec<Copied>,
     objects: ObjectHistories,
 }
 
 impl Readings {
     fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
-        let mut readings = Vec::new();
+        let (mut readings, mut times) = (Vec::new(), ReadTimes::default());
         source.scan(Reading::COLUMNS, |row: PssRow| {
-            let process = table.find(row.upid);
-            readings.extend(process.and_then(|process| Reading::of(process, &row)));
+            if let Some(process) = table.find(row.upid) {
+                times.take(process, &row);
+                readings.extend(Reading::of(process, &row));
+            }
         })?;
         let mut copies = Vec::new();
         source.scan(&[], |row: CowRow| {
@@ -155,6 +160,7 @@ impl Readings {
         })?;
         Ok(Self {
             readings,
+            times,
             copies,
             objects,
         })
@@ -172,8 +178,8 @@ impl HeldSum {
         interval: DurationNs,
     ) -> Result<Self, S::Error> {
         let mut held = Self::default();
-        let readings = Readings::read(source, table)?;
-        let newcomers = readings.objects.newcomers(table, &readings.readings, start);
+        let mut readings = Readings::read(source, table)?;
+        let newcomers = readings.objects.newcomers(table, &readings.times, start);
         let newcomers = Newcomers::read(source, table, newcomers, interval)?;
         held.take(table, execs, readings, newcomers, start, None);
         Ok(held)
@@ -191,7 +197,7 @@ impl HeldSum {
         since: Option<BootNs>,
     ) -> Result<(), S::Error> {
         let readings = Readings::read(source, table)?;
-        let newcomers = Newcomers::unread(readings.objects.first_mappers());
+        let newcomers = Newcomers::unread(readings.objects.first_mappers(start, since));
         self.take(table, execs, readings, newcomers, start, since);
         Ok(())
     }

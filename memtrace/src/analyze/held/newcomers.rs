@@ -2,25 +2,27 @@
 //!
 //! What a process has of shared memory before it is seen what it maps, and still has then, is of
 //! the objects that it maps then; only what it gave back meanwhile can be of others. How much that
-//! was stands in `mem`, which is read once more for it, near where somebody came to map something.
+//! was stands in `mem`, which is read once more for it, from where somebody can have come to map
+//! something until it was read.
 
 use crate::analyze::RowSource;
 use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, DurationNs, Order};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 /// Each process has a row of `mem` so often, also one that does not change: every 10 s, and some
 /// time later where the recorder waits for a CPU.
 const ROW_EVERY: DurationNs = DurationNs(30_000_000_000);
-/// So many times are told apart at which one gives back memory; more count as later ones.
+/// So many times are told apart at which one gives back memory; of more, two count as the later one.
 const STEPS_MAX: usize = 64;
 
 /// A process that was seen to map an object that it was not seen to map before.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Newcomer {
-    /// The place of the object among all.
+    /// The place of the object: among all histories, and then among all objects.
     pub(super) object: usize,
     pub(super) process: usize,
     /// From when what it has can be of the object.
@@ -31,7 +33,7 @@ pub(super) struct Newcomer {
     pub(super) until: BootNs,
 }
 
-/// A time before it was read what a process maps.
+/// A time before it was read what a process maps. That of the next reading can overlap it.
 #[derive(Debug)]
 struct Window {
     from: BootNs,
@@ -110,11 +112,21 @@ impl Newcomers {
         spans.map(|(from, until)| from..=until).collect()
     }
 
-    /// At times, by process: what it gives back from then on until it is read what it maps.
+    /// At times, by process: what it gives back from then on until it is read what it maps. Where
+    /// windows overlap that is of the later one, in which all that is left of the other is, too.
     pub(super) fn given_back(&self) -> impl Iterator<Item = (BootNs, usize, Bytes)> {
         self.courses.iter().flat_map(|(process, course)| {
-            let windows = course.windows.iter();
-            windows.flat_map(|window| window.left().map(|(at, left)| (at, *process, left)))
+            let next = course
+                .windows
+                .iter()
+                .skip(1)
+                .map(|window| Some(window.from));
+            let windows = course.windows.iter().zip(next.chain([None]));
+            windows.flat_map(|(window, next)| {
+                let left = window.left();
+                let left = left.filter(move |(at, _)| next.is_none_or(|next| *at < next));
+                left.map(|(at, left)| (at, *process, left))
+            })
         })
     }
 }
@@ -133,17 +145,22 @@ impl Window {
     }
 
     fn take(&mut self, at: BootNs, bytes: Bytes) {
-        let count = self.steps.len();
-        match self.steps.last_mut() {
-            Some(last) if count == STEPS_MAX => *last = (at, last.1 + bytes),
-            _ => self.steps.push((at, bytes)),
+        if self.steps.len() == STEPS_MAX {
+            let pairs = self.steps.chunks_exact(2);
+            self.steps = pairs
+                .map(|pair| (pair[1].0, pair[0].1 + pair[1].1))
+                .collect();
         }
+        self.steps.push((at, bytes));
     }
 }
 
 impl Course {
-    fn of(spans: Vec<(BootNs, BootNs)>) -> Self {
-        let windows = merged(spans).into_iter().map(|(from, until)| Window {
+    fn of(mut spans: Vec<(BootNs, BootNs)>) -> Self {
+        spans.order_by_key(|(from, until)| (*from, Reverse(*until)));
+        // None is within another: both ends are in order.
+        spans.dedup_by(|(_, until), last| *until <= last.1);
+        let windows = spans.into_iter().map(|(from, until)| Window {
             from,
             until,
             steps: Vec::new(),
@@ -166,11 +183,11 @@ impl Course {
         self.shmem = Some(shmem);
         let past = self.windows.get(self.next..).unwrap_or_default().iter();
         self.next += past.take_while(|window| window.until < at).count();
-        let window = self.windows.get_mut(self.next);
-        if let Some(window) = window.filter(|window| window.from < at)
-            && before > shmem
-        {
-            window.take(at, before - shmem);
+        if before > shmem {
+            let windows = self.windows.get_mut(self.next..).unwrap_or_default();
+            for window in windows.iter_mut().take_while(|window| window.from < at) {
+                window.take(at, before - shmem);
+            }
         }
     }
 }

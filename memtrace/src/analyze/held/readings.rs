@@ -57,11 +57,6 @@ impl Reading {
         "span_ns",
     ];
 
-    /// Who was read, from when until when.
-    pub(super) fn of_whom(&self) -> (usize, BootNs, BootNs) {
-        (self.process, self.from, self.at)
-    }
-
     /// `None` where the row does not tell.
     pub(super) fn of(process: usize, row: &PssRow) -> Option<Self> {
         let pss = row.pss_anon_bytes?.0;

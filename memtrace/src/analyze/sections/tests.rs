@@ -1,7 +1,10 @@
 //! Every format on every golden run.
 
+mod documented;
+mod endings;
 mod invariants;
 mod json;
+mod leaks;
 
 use super::*;
 use crate::analyze::golden::{
@@ -543,34 +546,6 @@ fn a_recording_that_was_not_named_is_named_in_the_head() {
 }
 
 #[test]
-fn a_command_that_still_ran_and_a_recovery_are_told_once() {
-    let mut reported = RUNS[0].1().reported(None, None);
-    reported.analysis.info.command_exit_code = None;
-    let main = reported
-        .analysis
-        .processes
-        .iter_mut()
-        .find(|process| process.is_main);
-    main.expect("a main process").ending = Ending::Running;
-    let report = written(FORMATS[0], &reported, &Style::default());
-    assert!(report.contains("still running"), "{report}");
-    reported.analysis.info.state = RunState::Recovered;
-    reported.analysis.losses.push(Loss {
-        severity: Severity::Degraded,
-        kind: Some(DiagKind::Recovered),
-        subject: "recording".to_owned(),
-        count: None,
-        detail: "closed after its recorder died".to_owned(),
-        first: None,
-        last: None,
-    });
-    let report = written(FORMATS[0], &reported, &Style::default());
-    assert!(report.contains("exit code unknown"), "{report}");
-    assert!(report.contains("Closed by `memtrace recover`"), "{report}");
-    assert!(!report.contains("after its recorder died"), "{report}");
-}
-
-#[test]
 fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
     for (name, script, at) in RUNS {
         let reported = script().reported(*at, None);
@@ -712,50 +687,6 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
 }
 
 #[test]
-fn the_sentence_about_a_leak_names_who_leaks_most() {
-    use crate::model::tables::MarkKind::{Begin, End};
-    let mut run = Script::command(&["a"], 100.0);
-    run.process(1, None, 0.0, "a");
-    run.process(2, Some(1), 0.0, "leaky");
-    for step in 0..20_u32 {
-        let at = 1.0 + f64::from(step) * 4.0;
-        run.numbered_mark(Some(1), at, Begin, "step", Some(step));
-        run.mem(1, at + 0.1, [100.0 + f64::from(step), 0.0, 0.0]);
-        run.mem(2, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
-        run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
-    }
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
-    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
-    assert!(report.contains(told), "{report}");
-}
-
-#[test]
-fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
-    use crate::model::tables::MarkKind::{Begin, End};
-    let mut run = Script::command(&["a"], 200.0);
-    run.process(1, None, 0.0, "a");
-    for (tgid, rank) in [(2, "TP0"), (3, "TP1")] {
-        run.process(tgid, Some(1), 0.0, "VLLM::Worker");
-        run.is(tgid, "vLLM", "worker", Some(rank));
-        run.mem(tgid, 0.5, [100.0, 0.0, 0.0]);
-    }
-    for step in 0..40_u32 {
-        let at = 1.0 + f64::from(step) * 4.9;
-        run.numbered_mark(Some(1), at, Begin, "step", Some(step));
-        run.mem(1, at + 0.1, [100.0, 0.0, 0.0]);
-        run.mem(3, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
-        run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
-    }
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
-    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = "The sum of RSS of the tree at the end of step grows by 2.0 MiB";
-    assert!(report.contains(told), "{report}");
-    let told = "most of it in 2 × vLLM worker, above all 3 vLLM worker TP1 (2.0 MiB).";
-    assert!(report.contains(told), "{report}");
-}
-
-#[test]
 fn why_the_size_of_an_object_is_unknown_is_told_by_whether_it_could_have_been_asked_for() {
     let told = |capabilities: serde_json::Value| {
         let mut run = Script::command(&["a"], 30.0);
@@ -827,200 +758,4 @@ fn without_marks_there_is_no_word_of_phases_unless_asked() {
         ..Style::default()
     };
     assert!(told(asked).contains("nothing was marked"));
-}
-
-#[test]
-fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
-    let mut reported = ray_with_vllm().reported(None, None);
-    let mut processes = reported.analysis.processes.iter_mut();
-    let main = processes
-        .find(|process| process.is_main)
-        .expect("a main process");
-    let end = main.start.boot_ns + crate::model::DurationNs(730_000_000);
-    main.end = Some(crate::model::Instant::unsettled(end));
-    main.ending = Ending::Killed {
-        signal: 9,
-        by_oom_killer: Some(true),
-    };
-    reported.analysis.info.command_exit_code = Some(137);
-    let report = written(FORMATS[0], &reported, &Style::default());
-    let told = "ran 0.730s · recorded for 10m00s · OOM kill";
-    assert!(report.contains(told), "{report}");
-}
-
-/// A server with a worker that is killed, and how its parents end.
-fn ends(worker: f64, engine: impl Fn(&mut Script), server: impl Fn(&mut Script)) -> String {
-    let mut run = Script::command(&["serve"], 60.0);
-    for (tgid, parent, name) in [
-        (1, None, "serve"),
-        (2, Some(1), "engine"),
-        (3, Some(2), "worker"),
-    ] {
-        run.process(tgid, parent, 0.0, name);
-        run.mem(tgid, 1.0, [100.0, 0.0, 0.0]);
-    }
-    run.kill(3, worker, 9);
-    engine(&mut run);
-    server(&mut run);
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
-    report.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-#[test]
-fn what_a_server_kills_as_it_shuts_down_is_ordinary_and_what_others_kill_is_among_the_first_lines()
-{
-    let is_ordinary = |report: &str| {
-        let is_told = report.contains("SIGKILL (by its parent at shutdown) 3 worker");
-        let is_alarming = report.contains("SIGKILL (no OOM kill recorded)");
-        assert_ne!(is_told, is_alarming, "{report}");
-        is_told
-    };
-    let killed = |run: &mut Script| run.kill(2, 50.5, 9);
-    assert!(is_ordinary(&ends(50.0, killed, |run| run.exit(1, 51.0, 0))));
-    assert!(is_ordinary(&ends(50.0, killed, |run| run.kill(1, 51.0, 15))));
-    assert!(is_ordinary(&ends(50.0, |run| run.kill(2, 49.9, 2), |_| ())));
-    // The server failed, ran on, or ended for another reason later.
-    assert!(!is_ordinary(&ends(50.0, killed, |run| run.exit(1, 51.0, 1))));
-    assert!(!is_ordinary(&ends(50.0, killed, |_| ())));
-    assert!(!is_ordinary(&ends(
-        20.0,
-        |run| run.exit(2, 51.0, 0),
-        |_| ()
-    )));
-    // The engine failed when its worker was gone, and the server then ended as it should.
-    let failed = |run: &mut Script| run.exit(2, 50.5, 1);
-    let report = ends(50.0, failed, |run| run.exit(1, 51.0, 0));
-    assert!(!is_ordinary(&report));
-    assert!(report.contains("3 worker: SIGKILL (no OOM kill recorded) at"));
-}
-
-#[test]
-fn a_process_that_the_recorder_ended_is_no_abnormal_ending() {
-    let mut run = left_behind();
-    run.kill(421, 59.5, 9);
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
-    let first: Vec<&str> = report
-        .lines()
-        .take_while(|line| !line.starts_with("Survivors"))
-        .collect();
-    let first = first.join(" ");
-    assert!(
-        first.contains("left 3 processes running that held 6.5 GiB"),
-        "{first}"
-    );
-    assert!(!first.contains("ended abnormally"), "{first}");
-}
-
-#[test]
-fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
-    use crate::model::tables::OrphanedShmRow;
-    let mut run = left_behind();
-    run.rows.0.retain(|record| {
-        !matches!(
-            record,
-            Record::OrphanedShmObject(OrphanedShmRow {
-                creator_tgid: Some(_),
-                ..
-            })
-        )
-    });
-    let reported = run.reported(None, None);
-    let whole = written(FORMATS[0], &reported, &Style::default());
-    let lines: Vec<&str> = whole
-        .lines()
-        .skip_while(|line| !line.starts_with("Shared"))
-        .collect();
-    let told = lines.iter().take_while(|line| !line.is_empty()).copied();
-    insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"), @"
-    Shared memory: 2 objects (17.0 GiB) without an owner that no recorded process was seen to make or
-    map: `--section orphaned-shm` lists them
-    ");
-    let style = Style {
-        section: Some("orphaned-shm"),
-        ..Style::default()
-    };
-    let alone = written(FORMATS[0], &reported, &style);
-    assert!(alone.contains("/dev/shm/uncertain"), "{alone}");
-    assert!(alone.contains("Not every process"), "{alone}");
-}
-
-#[test]
-fn the_page_on_reports_shows_what_a_report_says() {
-    let runs = RUNS
-        .iter()
-        .filter(|(name, ..)| *name == "trainer_with_vllm");
-    for (_, script, at) in runs {
-        let text = written(FORMATS[0], &script().reported(*at, None), &Style::default());
-        let page = include_str!("../../../../docs/report.md");
-        assert_shown(page, &text, "Processes by their own peak");
-    }
-}
-
-#[test]
-fn pages_show_parts_of_reports_as_they_are_written_today() {
-    macro_rules! page {
-        ($name:literal) => {
-            include_str!(concat!("../../../../", $name))
-        };
-    }
-    macro_rules! report {
-        ($name:literal) => {
-            include_str!(concat!(
-                "snapshots/memtrace__analyze__sections__tests__",
-                $name,
-                ".text.snap"
-            ))
-        };
-    }
-    let reports = page!("docs/report.md");
-    let shown = [
-        (
-            page!("README.md"),
-            report!("trainer_with_vllm"),
-            "memtrace: ",
-            "  Limit: ",
-        ),
-        (reports, report!("vllm_start_up"), "Phases: ", "  +26.0s"),
-        (reports, report!("steps_that_leak"), "  STAGE ", "   BEGIN"),
-        (
-            reports,
-            report!("phases_on_gpus.stage"),
-            "By role, at",
-            "On each GPU",
-        ),
-        (
-            page!("docs/inside.md"),
-            report!("inside"),
-            "  710 engine",
-            "  100 MiB",
-        ),
-        (
-            page!("docs/gpu.md"),
-            report!("vllm_on_gpus"),
-            "  vllm.sleep at",
-            "  Contexts",
-        ),
-    ];
-    for (page, report, from, until) in shown {
-        let start = report.find(&format!("\n{from}")).unwrap() + 1;
-        assert_shown(page, &report[start..], until);
-    }
-}
-
-#[test]
-fn every_column_is_described_in_its_order() {
-    let described: Vec<&str> = include_str!("../../../../docs/report.md")
-        .lines()
-        .skip_while(|line| *line != "| column | meaning |")
-        .filter_map(|line| line.strip_prefix("| `")?.split_once("` |"))
-        .map(|(name, _)| name)
-        .collect();
-    let run = Script::command(&["a"], 30.0);
-    let csv = written(format("csv"), &run.reported(None, None), &Style::default());
-    let names: Vec<&str> = csv
-        .lines()
-        .take(1)
-        .flat_map(|line| line.split(','))
-        .collect();
-    assert_eq!(described, names);
 }

@@ -1,0 +1,208 @@
+//! Shared memory and files of a tmpfs before an OOM kill.
+
+use super::*;
+
+#[test]
+fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
+    let mut run = run(120.0);
+    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+            row.memcg_anon_bytes = Some(Bytes(2_500 << 20));
+            row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+        }
+    }
+    let object = |inode: i64, at: f64, mib: i64, opener: Option<u32>| ShmObjectRow {
+        ts: wall(at),
+        boot_ns: boot(at),
+        device: "0:25".to_owned(),
+        inode,
+        kind: Some(MappingKind::Tmpfs),
+        name: Some(format!("/dev/shm/file{inode}")),
+        is_deleted: false,
+        size_bytes: Some(Bytes(mib << 20)),
+        allocated_bytes: Some(Bytes(mib << 20)),
+        mapper_count: 0,
+        mappers: String::new(),
+        first_opener_upid: opener.map(|tgid| upid(Tgid(tgid))),
+        ..ShmObjectRow::default()
+    };
+    run.put(object(1, 20.0, 900, None));
+    // Of another group, and larger than all that this one has.
+    run.put(object(3, 95.0, 3_900, None));
+    run.put(object(2, 95.0, 700, None));
+    // Read once more, after the kill, and larger then than before.
+    run.put(object(2, 100.4, 1_400, None));
+    // Who has it open is found last. The other one was opened by a process that is new.
+    run.put(object(2, 100.6, 1_400, Some(2)));
+    run.process(9, Some(1), 101.0, "worker");
+    run.edit(9, |process| process.cgroup = Some(POD.into()));
+    run.put(object(4, 95.0, 1_450, None));
+    run.put(object(4, 102.0, 1_450, Some(9)));
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    assert_eq!(
+        found.grown_kind.map(|grown| grown.kind),
+        Some(HeldKind::Shared)
+    );
+    let object = found.grown_object.as_ref().expect("an object");
+    assert_eq!(object.name.as_deref(), Some("/dev/shm/file2"));
+    assert_eq!(object.grown_bytes.0 >> 20, 1_400);
+    let who: Vec<_> = object.held_by.iter().map(|one| one.who.pid).collect();
+    assert_eq!(who, [Some(Tgid(2))]);
+    assert!(!object.is_mapped);
+}
+
+/// A recording that was attached 30 s before a kill by a file of 2 GiB, with a store that was large
+/// already. Which object grew, and by how many MiB.
+fn attached(store_listed_before: Option<f64>) -> (Option<String>, i64) {
+    let mut run = run(40.0);
+    run.cgroup(0.2, POD, [22.0, 1.5, 20.0], Some(LIMIT));
+    run.cgroup(13.0, POD, [24.0, 1.5, 22.0], Some(LIMIT));
+    run.oom(3, 2, 30.0, POD, Bytes(24 << 30));
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(22 << 30));
+            row.memcg_file_bytes = Some(Bytes(22 << 30));
+        }
+    }
+    let object = |inode: i64, at: f64, gib: i64, listed: Option<f64>| ShmObjectRow {
+        ts: wall(at),
+        boot_ns: boot(at),
+        device: "0:25".to_owned(),
+        inode,
+        kind: Some(MappingKind::Tmpfs),
+        name: Some(format!("/dev/shm/file{inode}")),
+        allocated_bytes: Some(Bytes(gib << 30)),
+        first_opener_upid: Some(upid(Tgid(2))),
+        unchanged_until_boot_ns: listed.map(boot),
+        ..ShmObjectRow::default()
+    };
+    run.put(object(1, 1.0, 20, store_listed_before));
+    run.put(object(2, 3.0, 0, Some(2.0)));
+    run.put(object(2, 12.0, 2, Some(3.0)));
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let object = found.grown_object.as_ref().expect("an object");
+    (object.name.clone(), object.grown_bytes.0 >> 20)
+}
+
+#[test]
+fn an_object_that_was_there_before_anybody_looked_did_not_grow_by_all_it_has() {
+    let grown = || (Some("/dev/shm/file2".to_owned()), 2_048);
+    assert_eq!(attached(None), grown());
+    // Nor by more than all shared memory of the group did.
+    assert_eq!(attached(Some(0.1)), grown());
+}
+
+#[test]
+fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
+    let mut run = run(102.0);
+    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+            row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+        }
+    }
+    run.put(OrphanedShmRow {
+        ts: wall(101.0),
+        boot_ns: boot(101.0),
+        device: Some("0:25".to_owned()),
+        inode: 9,
+        kind: Some(MappingKind::Tmpfs),
+        name: "/dev/shm/dump".to_owned(),
+        uid: Some(1000),
+        size_bytes: Some(Bytes(1_400 << 20)),
+        allocated_bytes: Some(Bytes(1_400 << 20)),
+        is_certain: true,
+        ..OrphanedShmRow::default()
+    });
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let object = found.grown_object.as_ref().expect("an object");
+    assert_eq!(object.name.as_deref(), Some("/dev/shm/dump"));
+    assert_eq!(
+        (object.bytes.0 >> 20, object.age_ns),
+        (1_400, DurationNs(0))
+    );
+    assert!(object.held_by.is_empty());
+}
+
+#[test]
+fn shared_memory_counts_once_in_those_who_grew_together() {
+    let mut run = run(120.0);
+    for loader in 10..14 {
+        run.process(loader, Some(1), 90.0, "loader");
+        run.edit(loader, |process| process.cgroup = Some(POD.into()));
+        run.mem(loader, 95.0, [100.0, 0.0, 512.0]);
+    }
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let (grower, grown) = found.culprit().expect("a culprit");
+    assert_eq!(
+        (grower.who.members.len(), grown.0 >> 20),
+        (4, 4 * 100 + 512)
+    );
+}
+
+/// Eight workers that map one object of 2 GiB in a group of 4 GiB, and a kill.
+fn sharers(is_object_known: bool) -> Report {
+    let mut run = Script::command(&["serve"], 120.0);
+    run.process(1, None, 0.0, "serve");
+    run.mem(1, 0.5, [200.0, 10.0, 0.0]);
+    for worker in 10..18 {
+        run.process(worker, Some(1), 50.0, "worker");
+        run.mem(worker, 51.0, [50.0, 10.0, 0.0]);
+        run.mem(worker, 95.0, [250.0, 10.0, 2_048.0]);
+    }
+    for tgid in [1].into_iter().chain(10..18) {
+        run.edit(tgid, |process| process.cgroup = Some(POD.into()));
+    }
+    if is_object_known {
+        let mappers = (10..18).map(|tgid| upid(Tgid(tgid)).0.to_string());
+        let mappers: Vec<String> = mappers.collect();
+        run.put(ShmObjectRow {
+            ts: wall(96.0),
+            boot_ns: boot(96.0),
+            device: "0:25".to_owned(),
+            inode: 1,
+            kind: Some(MappingKind::Tmpfs),
+            allocated_bytes: Some(Bytes(2 << 30)),
+            mapper_count: 8,
+            mappers: mappers.join(" "),
+            first_mapper_upid: Some(upid(Tgid(10))),
+            ..ShmObjectRow::default()
+        });
+    }
+    run.oom(10, 11, 100.0, POD, LIMIT);
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            row.memcg_anon_bytes = Some(Bytes(2_200 << 20));
+            row.memcg_shmem_bytes = Some(Bytes(2 << 30));
+            row.memcg_file_bytes = Some(Bytes(2 << 30));
+        }
+    }
+    run.reported(None, None)
+}
+
+#[test]
+fn what_many_map_counts_once_in_what_they_held_and_in_what_they_grew_by() {
+    for is_object_known in [true, false] {
+        let report = sharers(is_object_known);
+        let found = only(&report.analysis).post_mortem.as_ref();
+        let found = found.expect("a post-mortem");
+        let held: i64 = found.holders.iter().map(|one| one.bytes.0 >> 20).sum();
+        assert!((4_230..=4_248).contains(&held), "{held} MiB");
+        let told = written("text", &report, &Style::default());
+        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let grown = "10 worker grew by 2.2 GiB in the 10s before, and 7 more like it by 1.4 GiB";
+        assert!(told.contains(grown), "{told}");
+        let shares = "· 6 more 2.7 GiB.";
+        assert!(told.contains(shares), "{told}");
+    }
+}

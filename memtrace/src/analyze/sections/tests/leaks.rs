@@ -1,0 +1,47 @@
+//! What is said of a leak.
+
+use super::*;
+
+#[test]
+fn the_sentence_about_a_leak_names_who_leaks_most() {
+    use crate::model::tables::MarkKind::{Begin, End};
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "leaky");
+    for step in 0..20_u32 {
+        let at = 1.0 + f64::from(step) * 4.0;
+        run.numbered_mark(Some(1), at, Begin, "step", Some(step));
+        run.mem(1, at + 0.1, [100.0 + f64::from(step), 0.0, 0.0]);
+        run.mem(2, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
+        run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
+    }
+    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
+    assert!(report.contains(told), "{report}");
+}
+
+#[test]
+fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
+    use crate::model::tables::MarkKind::{Begin, End};
+    let mut run = Script::command(&["a"], 200.0);
+    run.process(1, None, 0.0, "a");
+    for (tgid, rank) in [(2, "TP0"), (3, "TP1")] {
+        run.process(tgid, Some(1), 0.0, "VLLM::Worker");
+        run.is(tgid, "vLLM", "worker", Some(rank));
+        run.mem(tgid, 0.5, [100.0, 0.0, 0.0]);
+    }
+    for step in 0..40_u32 {
+        let at = 1.0 + f64::from(step) * 4.9;
+        run.numbered_mark(Some(1), at, Begin, "step", Some(step));
+        run.mem(1, at + 0.1, [100.0, 0.0, 0.0]);
+        run.mem(3, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
+        run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
+    }
+    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let told = "The sum of RSS of the tree at the end of step grows by 2.0 MiB";
+    assert!(report.contains(told), "{report}");
+    let told = "most of it in 2 × vLLM worker, above all 3 vLLM worker TP1 (2.0 MiB).";
+    assert!(report.contains(told), "{report}");
+}
