@@ -13,13 +13,13 @@ use std::sync::Arc;
 /// A change is told of by the next look, which comes within this time where it is not known when
 /// the one before was.
 const LOOK: DurationNs = DurationNs(3_000_000_000);
-/// So many that come to map an object are followed, of the largest objects first; for others the
-/// upper bound is wider. A node of Ray has thousands.
+/// No more that come to map an object are followed: where there are more the upper bound is wider.
+/// A node of Ray has thousands.
 const NEWCOMERS_MAX: usize = 1 << 18;
 
 /// What an object takes from a time on, and who maps it.
 #[derive(Clone, Debug)]
-pub(super) struct Change {
+pub(super) struct ObjectChange {
     pub(super) object: usize,
     pub(super) held: Held,
     /// Whether it was not seen yet: it takes no more than what came to be in the RSS of those that
@@ -55,7 +55,7 @@ pub(super) struct ObjectHistory {
     is_others: bool,
     /// The most that it was seen to take.
     most: i64,
-    /// Since when it can have been there by what is known of those who came to map it.
+    /// When the first of those who came to map it can have done so, if that is before it was seen.
     came_with: Option<BootNs>,
 }
 
@@ -111,7 +111,8 @@ impl ObjectHistories {
     }
 
     /// Who came to map an object, from when on each can have mapped it, and until when it has to be
-    /// known what each gave back.
+    /// known what each gave back; those of the largest objects first. Takes from that since when each
+    /// object can have been there.
     pub(super) fn newcomers(
         &mut self,
         table: &ProcessTable,
@@ -125,7 +126,10 @@ impl ObjectHistories {
         for (object, history) in histories {
             let first = newcomers.len();
             history.newcomers(object, table, readings, &mut newcomers);
-            history.begin(start, &mut newcomers[first..]);
+            if newcomers.len() > NEWCOMERS_MAX {
+                return Vec::new();
+            }
+            history.note_newcomers(start, &mut newcomers[first..]);
         }
         newcomers
     }
@@ -139,15 +143,17 @@ impl ObjectHistories {
             let Some(look) = look.filter(|look| since.is_none_or(|since| look.at > since)) else {
                 continue;
             };
-            let from = history.begins(look, start);
-            let mappers = look.mappers.iter().take(NEWCOMERS_MAX - newcomers.len());
-            newcomers.extend(mappers.map(|process| Newcomer {
+            let from = history.earliest(look, start);
+            newcomers.extend(look.mappers.iter().map(|process| Newcomer {
                 object,
                 process: *process,
                 from,
                 read: look.at,
                 until: look.at,
             }));
+            if newcomers.len() > NEWCOMERS_MAX {
+                return Vec::new();
+            }
         }
         newcomers
     }
@@ -218,13 +224,13 @@ impl ObjectHistory {
             }
             let came = look.mappers.iter();
             for process in came.filter(|process| !is_in(mapped, process)) {
-                if found.len() >= NEWCOMERS_MAX {
+                if found.len() > NEWCOMERS_MAX {
                     return;
                 }
                 let (told, before) = readings.told(*process, since, look.at);
                 // It did not map it at the reading before, nor when it had left.
-                let began = table.processes[*process].start.boot_ns;
-                let from = before.unwrap_or(began);
+                let started = table.processes[*process].start.boot_ns;
+                let from = before.unwrap_or(started);
                 let from = left.get(process).map_or(from, |left| from.max(*left));
                 // The reading that told it can have been lost, and this one be of long before.
                 let read = told.filter(|told| *told >= look.horizon());
@@ -239,24 +245,22 @@ impl ObjectHistory {
         }
     }
 
-    /// Takes since when it can have been there by those who were seen to map it at the first look;
-    /// nobody had anything of it before that.
-    fn begin(&mut self, start: BootNs, newcomers: &mut [Newcomer]) {
+    /// Takes since when it can have been there: nobody had anything of it before the first of those
+    /// who came to map it could.
+    fn note_newcomers(&mut self, start: BootNs, newcomers: &mut [Newcomer]) {
         let Some(look) = self.rows.first() else {
             return;
         };
-        let first = newcomers
-            .iter()
-            .filter(|newcomer| newcomer.until == look.at);
-        self.came_with = first.map(|newcomer| newcomer.from).min();
-        let begins = self.begins(look, start);
+        let times = newcomers.iter().map(|newcomer| newcomer.from);
+        self.came_with = times.filter(|from| *from <= look.at).min();
+        let earliest = self.earliest(look, start);
         for newcomer in newcomers {
-            newcomer.from = newcomer.from.max(begins).min(newcomer.until);
+            newcomer.from = newcomer.from.max(earliest).min(newcomer.until);
         }
     }
 
     /// Since when what its first row tells can have been so.
-    fn begins(&self, first: &Look, start: BootNs) -> BootNs {
+    fn earliest(&self, first: &Look, start: BootNs) -> BootNs {
         let since = first.since.or(self.came_with);
         since.unwrap_or(first.horizon()).max(start)
     }
@@ -270,7 +274,7 @@ impl ObjectHistory {
         object: usize,
         start: BootNs,
         was_seen: bool,
-        give: &mut impl FnMut(BootNs, Change),
+        give: &mut impl FnMut(BootNs, ObjectChange),
     ) {
         let Some(first) = self.rows.first() else {
             return;
@@ -287,7 +291,7 @@ impl ObjectHistory {
         let mut before: Option<&Look> = None;
         for look in &self.rows {
             let is = held(look.bytes, look.is_known);
-            let change = |from: &Look| Change {
+            let change = |from: &Look| ObjectChange {
                 object,
                 held: held(from.bytes, from.is_known).hull(is),
                 is_awaited: false,
@@ -299,13 +303,20 @@ impl ObjectHistory {
                     give(before.at.max(since), change(before));
                 }
                 None if !was_seen => {
-                    let awaited = Change {
+                    let unseen = |is_awaited: bool| ObjectChange {
                         object,
                         held: held(0, true).hull(is),
-                        is_awaited: !look.mappers.is_empty(),
+                        is_awaited,
                         mappers: [].into(),
                     };
-                    give(self.begins(look, start), awaited);
+                    let is_mapped = !look.mappers.is_empty();
+                    if is_mapped || look.since.is_none() {
+                        give(self.earliest(look, start), unseen(true));
+                    }
+                    if !is_mapped {
+                        let since = look.since.unwrap_or(look.horizon());
+                        give(since.max(start), unseen(false));
+                    }
                 }
                 None => {}
             }

@@ -176,16 +176,14 @@ impl Course {
     fn take(&mut self, at: BootNs, shmem: Bytes) {
         // A row that came much too late counts from now on.
         let at = at.max(self.last);
-        // Rows between this one and the one before may have been left out.
-        let is_next = at - self.last <= ROW_EVERY;
-        let before = self.shmem.filter(|_| is_next).unwrap_or(shmem);
-        self.last = at;
-        self.shmem = Some(shmem);
+        let last = std::mem::replace(&mut self.last, at);
+        let before = self.shmem.replace(shmem).unwrap_or(shmem);
         let past = self.windows.get(self.next..).unwrap_or_default().iter();
         self.next += past.take_while(|window| window.until < at).count();
-        if before > shmem {
-            let windows = self.windows.get_mut(self.next..).unwrap_or_default();
-            for window in windows.iter_mut().take_while(|window| window.from < at) {
+        let windows = self.windows.get_mut(self.next..).unwrap_or_default();
+        for window in windows.iter_mut().take_while(|window| window.from < at) {
+            // Rows before that may have been left out.
+            if last >= window.from + DurationNs(-ROW_EVERY.0) && before > shmem {
                 window.take(at, before - shmem);
             }
         }

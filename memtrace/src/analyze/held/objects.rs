@@ -5,20 +5,23 @@
 
 use super::Held;
 use super::highest::Highest;
-use super::histories::{Change, ObjectHistories};
+use super::histories::{ObjectChange, ObjectHistories};
 use super::newcomers::{Newcomer, Newcomers};
 use crate::model::{BootNs, Bytes, Order};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Of so many objects that a process is going to be seen to map its memory can be at a time, of the
-/// largest ones; what it has of others counts beside them.
+/// So many objects that a process is going to be seen to map explain what it has at a time. Where
+/// there are more, nothing but what it was seen to map does.
 const COMING_MAX: usize = 64;
+
+/// What a hostile recording can have in all of it fits.
+type Sum = i128;
 
 /// What happens without a row of `mem`.
 #[derive(Clone, Debug)]
 enum Event {
-    Change(Change),
+    Change(ObjectChange),
     /// What it has can be of the object from now on.
     Comes(Newcomer),
     /// It is seen to map the object.
@@ -31,13 +34,13 @@ enum Event {
 struct Object {
     held: Held,
     is_awaited: bool,
-    /// Whether a row told of it by now.
+    /// Whether it is taken to be known by now what it takes.
     is_seen: bool,
     mappers: Arc<[usize]>,
     /// Those that are going to be seen to map it.
-    newcomers: Vec<usize>,
+    newcomers: BTreeSet<usize>,
     /// While it is awaited: so much of it can be in their RSS.
-    room: i64,
+    room: Sum,
 }
 
 impl Object {
@@ -48,9 +51,9 @@ impl Object {
         }
     }
 
-    fn awaited(&self) -> i64 {
+    fn awaited(&self) -> Sum {
         match self.is_awaited {
-            true => self.held.at_most.0.min(self.room),
+            true => Sum::from(self.held.at_most.0).min(self.room),
             false => 0,
         }
     }
@@ -61,35 +64,37 @@ impl Object {
 struct Coming {
     object: usize,
     /// [`Mapper::risen`] when it could first map it.
-    base: i64,
+    base: Sum,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Mapper {
     /// Shared memory in its RSS.
-    shmem: i64,
+    shmem: Sum,
     /// All that ever came to be in there.
-    risen: i64,
+    risen: Sum,
     /// At most so much is of objects that it was seen to map.
-    known: i64,
+    known: Sum,
     /// At most so much is of objects that it is going to be seen to map.
-    expected: i64,
+    expected: Sum,
     /// The lowest base of these.
-    base: i64,
+    base: Sum,
     /// How many of these are awaited.
     awaited: usize,
+    /// How many there are, if they are too many to be followed; then none of them is.
+    refused: usize,
     /// It gives back so much until it is seen what it maps.
-    given_back: i64,
+    given_back: Sum,
 }
 
 impl Mapper {
     /// So much of what it has can have come to be in its RSS since then.
-    fn since(&self, base: i64) -> i64 {
+    fn since(&self, base: Sum) -> Sum {
         self.shmem.min(self.risen - base)
     }
 
     /// So much can be of awaited objects.
-    fn room(&self) -> i64 {
+    fn room(&self) -> Sum {
         match self.awaited {
             0 => 0,
             _ => self.since(self.base),
@@ -98,7 +103,7 @@ impl Mapper {
 
     /// Shared memory of no object that is known. What it still has when it is seen what it maps is
     /// of that; only what it gives back until then can be of other objects.
-    fn excess(&self) -> i64 {
+    fn excess(&self) -> Sum {
         let unknown = (self.shmem - self.known).max(0);
         let unexpected = (unknown - self.expected.min(self.since(self.base))).max(0);
         unexpected + self.given_back.min(unknown - unexpected)
@@ -120,9 +125,9 @@ pub(super) struct Objects {
     /// What objects take that were seen.
     seen: Held,
     /// What awaited objects take, one by one, and what all of them can at most.
-    awaited: i64,
-    room: i64,
-    excess: i64,
+    awaited: Sum,
+    room: Sum,
+    excess: Sum,
     /// What is to come, the latest first.
     events: Vec<(BootNs, Event)>,
 }
@@ -148,14 +153,18 @@ impl Objects {
             let next = self.places.len();
             let place = *self.places.entry(key).or_insert(next);
             let was_seen = self.objects.get(place).is_some_and(|object| object.is_seen);
-            places.push(place);
+            places.push((place, was_seen));
             history.changes(place, start, was_seen, &mut |at, change| {
                 add(at, Event::Change(change));
             });
         }
         for newcomer in &newcomers.list {
+            let (object, was_seen) = places[newcomer.object];
+            if was_seen {
+                continue;
+            }
             let newcomer = Newcomer {
-                object: places[newcomer.object],
+                object,
                 ..*newcomer
             };
             add(newcomer.from, Event::Comes(newcomer));
@@ -184,7 +193,7 @@ impl Objects {
                 Event::Comes(newcomer) => self.expect(newcomer),
                 Event::IsSeen(newcomer) => self.expect_no_more(newcomer),
                 Event::GivesBack(process, left) => {
-                    self.alter(process, |mapper| mapper.given_back = left.0);
+                    self.alter(process, |mapper| mapper.given_back = left.0.into());
                 }
             }
         }
@@ -195,28 +204,30 @@ impl Objects {
         if shmem == 0 && process >= self.mappers.len() {
             return;
         }
+        self.shmem.set(process, shmem);
+        let shmem = Sum::from(shmem);
         let [before, after] = self.alter(process, |mapper| {
-            let more = (shmem - mapper.shmem).max(0);
-            mapper.risen = mapper.risen.saturating_add(more);
+            mapper.risen += (shmem - mapper.shmem).max(0);
             mapper.shmem = shmem;
         });
-        self.shmem.set(process, shmem);
-        if after.awaited == 0 {
-            return;
-        }
-        let coming = self.coming.remove(&process).unwrap_or_default();
+        let coming = self.coming.get_mut(&process).filter(|_| after.awaited > 0);
+        let coming = coming.map(std::mem::take).unwrap_or_default();
         for Coming { object, base } in &coming {
             let more = after.since(*base) - before.since(*base);
-            self.alter_object(*object, |object| object.room += more);
+            if self.objects[*object].is_awaited {
+                self.alter_object(*object, |object| object.room += more);
+            }
         }
-        self.coming.insert(process, coming);
+        if !coming.is_empty() {
+            self.coming.insert(process, coming);
+        }
     }
 
     /// What all objects take.
     pub(super) fn held(&self) -> Held {
         let at_least = self.seen.at_least.max(Bytes(self.shmem.now()));
-        let awaited = self.awaited.min(self.room);
-        let at_most = self.seen.at_most + Bytes(awaited) + Bytes(self.excess);
+        let more = self.awaited.min(self.room) + self.excess;
+        let at_most = self.seen.at_most + Bytes(i64::try_from(more).unwrap_or(i64::MAX));
         let at_most = at_most.max(at_least);
         Held {
             at_least,
@@ -225,16 +236,21 @@ impl Objects {
         }
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: ObjectChange) {
         let place = change.object;
         let object = &mut self.objects[place];
-        let more = change.held.at_most.0 - object.held.at_most.0;
-        let was = object.held.at_most.0;
-        let was_awaited = object.is_awaited;
         let newcomers = std::mem::take(&mut object.newcomers);
         let mappers = Arc::clone(&object.mappers);
+        let was_awaited = object.is_awaited;
+        let was = Sum::from(object.held.at_most.0);
+        let is = Sum::from(change.held.at_most.0);
+        let room = match change.is_awaited {
+            true => newcomers.iter().map(|one| self.came(place, *one)).sum(),
+            false => 0,
+        };
         self.alter_object(place, |object| {
             object.held = change.held;
+            object.room = room;
             object.is_awaited = change.is_awaited;
             object.is_seen |= !change.is_awaited;
             object.mappers = Arc::clone(&change.mappers);
@@ -243,65 +259,89 @@ impl Objects {
             self.alter(process, |mapper| mapper.known -= was);
         }
         for &process in change.mappers.iter() {
-            self.alter(process, |mapper| mapper.known += change.held.at_most.0);
+            self.alter(process, |mapper| mapper.known += is);
         }
         for &process in &newcomers {
             self.alter(process, |mapper| {
-                mapper.expected += more;
-                mapper.awaited -= usize::from(was_awaited);
+                mapper.expected += is - was;
                 mapper.awaited += usize::from(change.is_awaited);
+                mapper.awaited -= usize::from(was_awaited);
             });
         }
         self.objects[place].newcomers = newcomers;
     }
 
+    /// What can have come to be in the RSS of a process of an object that it comes to map.
+    fn came(&self, place: usize, process: usize) -> Sum {
+        let mut coming = self.coming.get(&process).into_iter().flatten();
+        let coming = coming.find(|coming| coming.object == place);
+        coming.map_or(0, |coming| self.mappers[process].since(coming.base))
+    }
+
     fn expect(&mut self, newcomer: Newcomer) {
-        let coming = self.coming.entry(newcomer.process).or_default();
-        if coming.len() >= COMING_MAX {
+        let (place, process) = (newcomer.object, newcomer.process);
+        if self.objects[place].newcomers.contains(&process) {
             return;
         }
-        let is_first = coming.is_empty();
-        let object = &mut self.objects[newcomer.object];
-        object.newcomers.push(newcomer.process);
-        let (most, is_awaited) = (object.held.at_most.0, object.is_awaited);
-        let [_, mapper] = self.alter(newcomer.process, |mapper| {
+        let count = self.coming.get(&process).map_or(0, Vec::len);
+        let mapper = self.mappers.get(process).copied().unwrap_or_default();
+        if count == COMING_MAX || mapper.refused > 0 {
+            let coming = self.coming.get(&process).cloned().unwrap_or_default();
+            for Coming { object, .. } in coming {
+                self.forget(object, process);
+            }
+            self.alter(process, |mapper| mapper.refused += count + 1);
+            return;
+        }
+        let object = &mut self.objects[place];
+        object.newcomers.insert(process);
+        let most = Sum::from(object.held.at_most.0);
+        let is_awaited = object.is_awaited;
+        // Nothing of it has come to be in its RSS yet.
+        self.coming.entry(process).or_default().push(Coming {
+            object: place,
+            base: mapper.risen,
+        });
+        self.alter(process, |mapper| {
             mapper.expected += most;
             mapper.awaited += usize::from(is_awaited);
-            if is_first {
+            if count == 0 {
                 mapper.base = mapper.risen;
             }
-        });
-        // Nothing of it has come to be in its RSS yet.
-        let coming = self.coming.entry(newcomer.process).or_default();
-        coming.push(Coming {
-            object: newcomer.object,
-            base: mapper.risen,
         });
     }
 
     fn expect_no_more(&mut self, newcomer: Newcomer) {
-        let Some(coming) = self.coming.get_mut(&newcomer.process) else {
-            return;
-        };
-        let mut places = coming.iter().map(|coming| coming.object);
-        // One of too many was not expected.
-        let Some(position) = places.position(|object| object == newcomer.object) else {
-            return;
-        };
-        coming.remove(position);
-        let base = coming.iter().map(|coming| coming.base).min();
-        if base.is_none() {
-            self.coming.remove(&newcomer.process);
+        if !self.forget(newcomer.object, newcomer.process) {
+            self.alter(newcomer.process, |mapper| {
+                mapper.refused = mapper.refused.saturating_sub(1);
+            });
         }
-        let object = &mut self.objects[newcomer.object];
-        object
-            .newcomers
-            .retain(|process| *process != newcomer.process);
-        let most = object.held.at_most.0;
-        self.alter(newcomer.process, |mapper| {
+    }
+
+    /// Expects no more that a process is seen to map an object. Answers whether that was.
+    fn forget(&mut self, place: usize, process: usize) -> bool {
+        let came = self.came(place, process);
+        if !self.objects[place].newcomers.remove(&process) {
+            return false;
+        }
+        self.alter_object(place, |object| object.room -= came);
+        let object = &self.objects[place];
+        let most = Sum::from(object.held.at_most.0);
+        let is_awaited = object.is_awaited;
+        let coming = self.coming.entry(process).or_default();
+        coming.retain(|coming| coming.object != place);
+        // The first has the lowest, for what ever came to be grows.
+        let base = coming.first().map(|coming| coming.base);
+        if base.is_none() {
+            self.coming.remove(&process);
+        }
+        self.alter(process, |mapper| {
             mapper.expected -= most;
+            mapper.awaited -= usize::from(is_awaited);
             mapper.base = base.unwrap_or(mapper.risen);
         });
+        true
     }
 
     /// Changes what is known of a process. Gives that before and after.
@@ -326,3 +366,6 @@ impl Objects {
         self.awaited += object.awaited() - awaited;
     }
 }
+
+#[cfg(test)]
+mod tests;

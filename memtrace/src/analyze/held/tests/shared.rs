@@ -88,11 +88,9 @@ fn what_a_process_had_before_it_was_read_not_to_map_an_object_is_of_another() {
 
 #[test]
 fn an_object_that_is_seen_late_is_no_more_than_what_came_to_be_in_those_that_map_it() {
-    let mut run = Script::command(&["x"], 60.0);
-    for tgid in 500..503 {
-        run.process(tgid, (tgid > 500).then_some(500), 0.0, "x");
-        run.mem(tgid, 1.0, [1.0, 0.0, 0.0]);
-        run.mem(tgid, 4.0, [1.0, 0.0, f64::from(tgid - 499) * 100.0]);
+    let mut run = alone(500..503);
+    for (tgid, shmem) in [(500, 100.0), (501, 200.0), (502, 300.0)] {
+        shmem_course(&mut run, tgid, &[(4.0, shmem)]);
     }
     for (at, tgid) in [(20.0, 500), (21.0, 501), (22.0, 502)] {
         read(&mut run, tgid, at, [1.0, 1.0]);
@@ -164,7 +162,7 @@ fn alone(tgids: std::ops::Range<u32>) -> Script {
     run
 }
 
-fn shared(run: &mut Script, tgid: u32, amounts: &[(f64, f64)]) {
+fn shmem_course(run: &mut Script, tgid: u32, amounts: &[(f64, f64)]) {
     for (at, shmem) in amounts {
         run.mem(tgid, *at, [1.0, 0.0, *shmem]);
     }
@@ -174,7 +172,7 @@ fn shared(run: &mut Script, tgid: u32, amounts: &[(f64, f64)]) {
 fn a_reading_of_long_before_does_not_tell_what_is_mapped() {
     let mut run = alone(500..502);
     for tgid in 500..502 {
-        shared(&mut run, tgid, &[(20.0, 100.0), (20.3, 0.0), (39.0, 100.0)]);
+        shmem_course(&mut run, tgid, &[(20.0, 100.0), (20.3, 0.0), (39.0, 100.0)]);
         read(&mut run, tgid, 5.0, [1.0, 1.0]);
     }
     run.shared_object(500..502, 40.0, "/memfd:a", 100.0);
@@ -187,7 +185,7 @@ fn objects_that_were_not_seen_yet_have_no_more_in_all_than_those_who_come_to_map
     let mut run = alone(500..501);
     for (second, name) in (1..).zip(["a", "b", "c", "d", "e"]) {
         let second = f64::from(second);
-        shared(&mut run, 500, &[(second, second * 100.0)]);
+        shmem_course(&mut run, 500, &[(second, second * 100.0)]);
         run.shared_object(500..501, 8.1, &format!("/memfd:{name}"), 100.0);
     }
     read(&mut run, 500, 8.0, [1.0, 1.0]);
@@ -198,7 +196,7 @@ fn objects_that_were_not_seen_yet_have_no_more_in_all_than_those_who_come_to_map
 #[test]
 fn what_a_process_had_when_it_was_read_is_of_no_object_that_it_came_to_map_later() {
     let mut run = alone(500..501);
-    shared(&mut run, 500, &[(1.0, 100.0), (20.0, 200.0)]);
+    shmem_course(&mut run, 500, &[(1.0, 100.0), (20.0, 200.0)]);
     read(&mut run, 500, 2.0, [1.0, 1.0]);
     run.shared_object(500..501, 2.1, "/memfd:a", 100.0);
     read(&mut run, 500, 21.0, [1.0, 1.0]);
@@ -211,9 +209,9 @@ fn what_a_process_had_when_it_was_read_is_of_no_object_that_it_came_to_map_later
 #[test]
 fn what_is_given_back_after_a_reading_says_nothing_of_the_time_before_it() {
     let mut run = alone(500..502);
-    shared(&mut run, 500, &[(1.0, 200.0)]);
+    shmem_course(&mut run, 500, &[(1.0, 200.0)]);
     let amounts = [(20.0, 100.0), (26.0, 0.0), (28.0, 100.0), (33.0, 0.0)];
-    shared(&mut run, 501, &amounts);
+    shmem_course(&mut run, 501, &amounts);
     for at in [10.0, 24.0, 30.0] {
         read(&mut run, 501, at, [1.0, 1.0]);
     }
@@ -236,7 +234,7 @@ fn an_object_that_nobody_mapped_at_first_was_not_there_since_a_later_mapper_was_
     let mut run = alone(500..502);
     run.shared_object(500..500, 40.0, "/memfd:a", 512.0);
     run.opened(500);
-    shared(&mut run, 501, &[(50.0, 512.0)]);
+    shmem_course(&mut run, 501, &[(50.0, 512.0)]);
     read(&mut run, 501, 3.0, [1.0, 1.0]);
     read(&mut run, 501, 51.0, [1.0, 1.0]);
     run.shared_object(500..502, 52.0, "/memfd:a", 512.0);
@@ -249,7 +247,7 @@ fn an_object_that_nobody_mapped_at_first_was_not_there_since_a_later_mapper_was_
 fn who_is_seen_later_to_map_an_object_has_a_part_of_it_before_its_first_look() {
     let mut run = alone(500..502);
     for (tgid, at) in [(500, 5.0), (501, 6.0)] {
-        shared(&mut run, tgid, &[(2.0, 100.0)]);
+        shmem_course(&mut run, tgid, &[(2.0, 100.0)]);
         read(&mut run, tgid, at, [1.0, 1.0]);
         run.shared_object(500..tgid + 1, at + 0.1, "/memfd:a", 100.0);
     }
@@ -259,15 +257,40 @@ fn who_is_seen_later_to_map_an_object_has_a_part_of_it_before_its_first_look() {
 }
 
 #[test]
-fn what_a_process_has_of_more_objects_than_are_followed_counts_beside_them() {
+fn what_is_of_more_objects_than_are_followed_counts_in_each_process() {
     let mut run = alone(500..502);
     for tgid in 500..502 {
-        shared(&mut run, tgid, &[(2.0, 70.0)]);
+        shmem_course(&mut run, tgid, &[(2.0, 70.0)]);
         read(&mut run, tgid, 5.0, [1.0, 1.0]);
     }
     for name in b'!'..b'!' + 70 {
         run.shared_object(500..502, 5.1, &format!("/memfd:{}", char::from(name)), 1.0);
     }
-    assert_eq!(held_at(&run, "+3s"), [72, 72, 78]);
+    assert_eq!(held_at(&run, "+3s"), [72, 72, 142]);
     assert_eq!(held_at(&run, "+6s"), [72; 3]);
+}
+
+#[test]
+fn who_had_an_object_before_those_who_were_first_seen_to_map_it_had_it_beside_others() {
+    let mut run = alone(500..502);
+    run.process(502, Some(500), 20.0, "x");
+    shmem_course(&mut run, 500, &[(1.0, 1024.0)]);
+    run.shared_object(500..501, 1.5, "/memfd:s", 1024.0);
+    for (tgid, at) in [(501, 2.0), (502, 21.0), (501, 30.0)] {
+        read(&mut run, tgid, at, [1.0, 1.0]);
+    }
+    shmem_course(&mut run, 501, &[(5.0, 1024.0)]);
+    shmem_course(&mut run, 502, &[(20.5, 1024.0)]);
+    // One maps the other object, and nothing of it, too.
+    run.shared_object(502..503, 21.5, "/memfd:o", 1024.0);
+    run.shared_object(501..503, 30.5, "/memfd:o", 1024.0);
+    run.shared_object(500..502, 30.5, "/memfd:s", 1024.0);
+    for at in ["+10s", "+20.7s"] {
+        let [at_least, _, at_most] = held_at(&run, at);
+        assert!(
+            at_least < 2048 && at_most >= 2048,
+            "{at}: {at_least} {at_most}"
+        );
+    }
+    assert_eq!(held_at(&run, "+31s"), [2051; 3]);
 }
