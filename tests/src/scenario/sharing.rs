@@ -5,8 +5,9 @@ use super::settle::{Settle, read_processes};
 use crate::recorder::{Recorded, Recorder};
 use crate::workload::{Running, number};
 use anyhow::{Context, Result};
-use memtrace::model::Upid;
+use memtrace::host::clock;
 use memtrace::model::tables::{CachedFileRow, MappingKind, PssRow, ShmObjectRow};
+use memtrace::model::{BootNs, Upid};
 use memtrace::store::Recording;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -29,8 +30,14 @@ fn observe(words: &[&str], running: &Running, processes: usize) -> Result<Record
 
 /// The last reading of each process.
 fn last_readings(recording: &Recording) -> Result<HashMap<Upid, PssRow>> {
+    last_readings_by(BootNs(i64::MAX), recording)
+}
+
+/// The same of those that were over by an instant.
+fn last_readings_by(instant: BootNs, recording: &Recording) -> Result<HashMap<Upid, PssRow>> {
     let rows: Vec<PssRow> = recording.rows()?;
-    Ok(rows.into_iter().map(|row| (row.upid, row)).collect())
+    let past = rows.into_iter().filter(|row| row.boot_ns <= instant);
+    Ok(past.map(|row| (row.upid, row)).collect())
 }
 
 fn is_near(sum: i64, truth: i64) -> bool {
@@ -125,6 +132,7 @@ pub fn object(words: &[&str], kind: &str, size: u64, processes: u64) -> Result<V
         let shares: Vec<i64> = mapped.filter(|&share| share > 0).collect();
         Ok(shares.len() as u64 >= processes && is_near(shares.iter().sum(), allocated))
     })?;
+    let held = clock::boot();
     shm.finish()?;
     let recorded = recorder.stop()?;
     let rows: Vec<ShmObjectRow> = recorded.recording.rows()?;
@@ -149,8 +157,8 @@ pub fn object(words: &[&str], kind: &str, size: u64, processes: u64) -> Result<V
         .iter()
         .filter_map(|row| bytes(row.allocated_bytes));
     let most = most.max();
-    // Each process's last reading stands while it holds the object.
-    let readings = last_readings(&recorded.recording)?;
+    // One that is read while it ends has unmapped the object.
+    let readings = last_readings_by(held, &recorded.recording)?;
     let expected = i64::try_from(processes)?;
     Ok(vec![
         Score::of("the object is one, by one name", names.len() == 1, || {
