@@ -34,6 +34,15 @@ fn only(analysis: &Analysis) -> &OomFinding {
     kill
 }
 
+/// Changes what the kernel told of every kill.
+fn edit_kill(run: &mut Script, change: impl Fn(&mut OomRow)) {
+    for record in &mut run.rows.0 {
+        if let crate::model::Record::Oom(row) = record {
+            change(row);
+        }
+    }
+}
+
 /// Who grew most, by how many MiB, in how many seconds.
 fn culprit(analysis: &Analysis) -> Option<(u32, i64, f64)> {
     let found = only(analysis).post_mortem.as_ref()?;
@@ -456,11 +465,9 @@ fn what_was_read_after_the_kill_tells_nothing_of_it() {
     run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
     run.oom(3, 1, 100.0, POD, LIMIT);
     // As where the kernel log can't be read in full.
-    for record in &mut run.rows.0 {
-        if let crate::model::Record::Oom(row) = record {
-            row.memcg_anon_bytes = None;
-        }
-    }
+    edit_kill(&mut run, |row| {
+        row.memcg_anon_bytes = None;
+    });
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert_eq!(found.kinds_age_ns, DurationNs(1_000_000_000));

@@ -19,12 +19,10 @@ fn a_kind_that_no_process_holds_is_named_when_it_grew_most() {
 fn a_cpuset_that_is_full_is_not_the_machine() {
     let mut run = run(120.0);
     run.oom(3, 1, 100.0, POD, LIMIT);
-    for record in &mut run.rows.0 {
-        if let crate::model::Record::Oom(row) = record {
-            row.memcg = None;
-            row.constraint = Some("CONSTRAINT_CPUSET".to_owned());
-        }
-    }
+    edit_kill(&mut run, |row| {
+        row.memcg = None;
+        row.constraint = Some("CONSTRAINT_CPUSET".to_owned());
+    });
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert!(!found.is_of_node);

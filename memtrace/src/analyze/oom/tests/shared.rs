@@ -2,32 +2,34 @@
 
 use super::*;
 
-#[test]
-fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
-    let mut run = run(120.0);
-    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
-    run.oom(3, 2, 100.0, POD, LIMIT);
-    for record in &mut run.rows.0 {
-        if let crate::model::Record::Oom(row) = record {
-            row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
-            row.memcg_anon_bytes = Some(Bytes(2_500 << 20));
-            row.memcg_file_bytes = Some(Bytes(1_510 << 20));
-        }
-    }
-    let object = |inode: i64, at: f64, mib: i64, opener: Option<u32>| ShmObjectRow {
+/// A file of a tmpfs that takes so many bytes.
+fn file(inode: i64, at: f64, bytes: i64) -> ShmObjectRow {
+    ShmObjectRow {
         ts: wall(at),
         boot_ns: boot(at),
         device: "0:25".to_owned(),
         inode,
         kind: Some(MappingKind::Tmpfs),
         name: Some(format!("/dev/shm/file{inode}")),
-        is_deleted: false,
-        size_bytes: Some(Bytes(mib << 20)),
-        allocated_bytes: Some(Bytes(mib << 20)),
-        mapper_count: 0,
-        mappers: String::new(),
-        first_opener_upid: opener.map(|tgid| upid(Tgid(tgid))),
+        size_bytes: Some(Bytes(bytes)),
+        allocated_bytes: Some(Bytes(bytes)),
         ..ShmObjectRow::default()
+    }
+}
+
+#[test]
+fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
+    let mut run = run(120.0);
+    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    edit_kill(&mut run, |row| {
+        row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+        row.memcg_anon_bytes = Some(Bytes(2_500 << 20));
+        row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+    });
+    let object = |inode: i64, at: f64, mib: i64, opener: Option<u32>| ShmObjectRow {
+        first_opener_upid: opener.map(|tgid| upid(Tgid(tgid))),
+        ..file(inode, at, mib << 20)
     };
     run.put(object(1, 20.0, 900, None));
     // Of another group, and larger than all that this one has.
@@ -62,23 +64,14 @@ fn attached(store_listed_before: Option<f64>) -> (Option<String>, i64) {
     run.cgroup(0.2, POD, [22.0, 1.5, 20.0], Some(LIMIT));
     run.cgroup(13.0, POD, [24.0, 1.5, 22.0], Some(LIMIT));
     run.oom(3, 2, 30.0, POD, Bytes(24 << 30));
-    for record in &mut run.rows.0 {
-        if let crate::model::Record::Oom(row) = record {
-            row.memcg_shmem_bytes = Some(Bytes(22 << 30));
-            row.memcg_file_bytes = Some(Bytes(22 << 30));
-        }
-    }
+    edit_kill(&mut run, |row| {
+        row.memcg_shmem_bytes = Some(Bytes(22 << 30));
+        row.memcg_file_bytes = Some(Bytes(22 << 30));
+    });
     let object = |inode: i64, at: f64, gib: i64, listed: Option<f64>| ShmObjectRow {
-        ts: wall(at),
-        boot_ns: boot(at),
-        device: "0:25".to_owned(),
-        inode,
-        kind: Some(MappingKind::Tmpfs),
-        name: Some(format!("/dev/shm/file{inode}")),
-        allocated_bytes: Some(Bytes(gib << 30)),
         first_opener_upid: Some(upid(Tgid(2))),
         unchanged_until_boot_ns: listed.map(boot),
-        ..ShmObjectRow::default()
+        ..file(inode, at, gib << 30)
     };
     run.put(object(1, 1.0, 20, store_listed_before));
     run.put(object(2, 3.0, 0, Some(2.0)));
@@ -102,12 +95,10 @@ fn a_file_that_is_left_after_the_kill_is_as_large_as_it_was_found_then() {
     let mut run = run(102.0);
     run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
     run.oom(3, 2, 100.0, POD, LIMIT);
-    for record in &mut run.rows.0 {
-        if let crate::model::Record::Oom(row) = record {
-            row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
-            row.memcg_file_bytes = Some(Bytes(1_510 << 20));
-        }
-    }
+    edit_kill(&mut run, |row| {
+        row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+        row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+    });
     run.put(OrphanedShmRow {
         ts: wall(101.0),
         boot_ns: boot(101.0),
@@ -167,26 +158,18 @@ fn sharers(is_object_known: bool) -> Report {
         let mappers = (10..18).map(|tgid| upid(Tgid(tgid)).0.to_string());
         let mappers: Vec<String> = mappers.collect();
         run.put(ShmObjectRow {
-            ts: wall(96.0),
-            boot_ns: boot(96.0),
-            device: "0:25".to_owned(),
-            inode: 1,
-            kind: Some(MappingKind::Tmpfs),
-            allocated_bytes: Some(Bytes(2 << 30)),
             mapper_count: 8,
             mappers: mappers.join(" "),
             first_mapper_upid: Some(upid(Tgid(10))),
-            ..ShmObjectRow::default()
+            ..file(1, 96.0, 2 << 30)
         });
     }
     run.oom(10, 11, 100.0, POD, LIMIT);
-    for record in &mut run.rows.0 {
-        if let crate::model::Record::Oom(row) = record {
-            row.memcg_anon_bytes = Some(Bytes(2_200 << 20));
-            row.memcg_shmem_bytes = Some(Bytes(2 << 30));
-            row.memcg_file_bytes = Some(Bytes(2 << 30));
-        }
-    }
+    edit_kill(&mut run, |row| {
+        row.memcg_anon_bytes = Some(Bytes(2_200 << 20));
+        row.memcg_shmem_bytes = Some(Bytes(2 << 30));
+        row.memcg_file_bytes = Some(Bytes(2 << 30));
+    });
     run.reported(None, None)
 }
 
