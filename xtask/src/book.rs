@@ -110,6 +110,93 @@ fn read(page: &Path) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pulldown_cmark::{Event, Parser, Tag, TagEnd};
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// What a page in Markdown names, and the places on it that can be named.
+    #[derive(Default)]
+    struct Page {
+        links: Vec<String>,
+        places: BTreeSet<String>,
+    }
+
+    impl Page {
+        fn read(path: &Path) -> Self {
+            let mut page = Self::default();
+            let mut heading: Option<String> = None;
+            for event in Parser::new(&read(path).expect("a page")) {
+                match event {
+                    Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                        page.links.push(dest_url.into_string());
+                    }
+                    Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+                    Event::End(TagEnd::Heading(_)) => page.add(&heading.take().unwrap_or_default()),
+                    Event::Text(text) | Event::Code(text) => {
+                        heading
+                            .iter_mut()
+                            .for_each(|heading| heading.push_str(&text));
+                    }
+                    _ => {}
+                }
+            }
+            page
+        }
+
+        /// A heading, by the name that mdbook gives it.
+        fn add(&mut self, heading: &str) {
+            let kept = |char: char| match char {
+                char if char.is_alphanumeric() || char == '_' || char == '-' => Some(char),
+                char if char.is_whitespace() => Some('-'),
+                _ => None,
+            };
+            let name: String = heading.to_lowercase().chars().filter_map(kept).collect();
+            let numbered = (1..).map(|number| format!("{name}-{number}"));
+            let mut names = std::iter::once(name.clone()).chain(numbered);
+            let free = names.find(|name| !self.places.contains(name));
+            self.places.extend(free);
+        }
+    }
+
+    /// So that a link is checked where a page changes, and the site need not be made for that.
+    #[test]
+    fn links_of_the_pages_lead_to_pages_of_the_site_and_to_headings_on_them() {
+        let docs = sh::root().join("docs");
+        let listed = Page::read(&docs.join("SUMMARY.md")).links;
+        let pages: BTreeMap<&str, Page> = listed
+            .iter()
+            .map(|name| (name.as_str(), Page::read(&docs.join(name))))
+            .collect();
+        let mut count = 0;
+        for (name, page) in &pages {
+            let inside = page.links.iter().filter(|link| !link.contains("://"));
+            for link in inside {
+                let (file, place) = link.split_once('#').unwrap_or((link, ""));
+                let file = if file.is_empty() { *name } else { file };
+                let has_place = |page: &Page| place.is_empty() || page.places.contains(place);
+                let leads = match pages.get(file) {
+                    Some(page) => has_place(page),
+                    None => !file.ends_with(".md") && docs.join(file).exists(),
+                };
+                assert!(leads, "docs/{name}: {link} leads nowhere");
+                count += 1;
+            }
+        }
+        assert!(
+            pages.len() > 20 && count > 100,
+            "{} pages, {count} links",
+            pages.len()
+        );
+    }
+
+    #[test]
+    fn headings_have_the_names_that_mdbook_gives_them() {
+        let mut page = Page::default();
+        for heading in ["What it is", "`mem`: a row", "Don't", "What it is"] {
+            page.add(heading);
+        }
+        let names: Vec<&str> = page.places.iter().map(String::as_str).collect();
+        assert_eq!(names, ["dont", "mem-a-row", "what-it-is", "what-it-is-1"]);
+    }
 
     #[test]
     fn a_link_leads_to_a_page_a_place_or_nowhere_and_what_lies_elsewhere_is_not_looked_up() {

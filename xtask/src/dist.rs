@@ -143,6 +143,18 @@ fn pack_again(args: &Args, toolchain: &Toolchain, release: &Release) -> Result<(
 }
 
 impl Release {
+    /// Its time, as RFC 3339 has it.
+    fn time(&self) -> Result<String> {
+        self.dated("--iso-8601=seconds")
+    }
+
+    /// Its time in a form that `date` knows.
+    fn dated(&self, form: &str) -> Result<String> {
+        let date = format!("--date=@{}", self.epoch);
+        let said = sh::capture(Command::new("date").args(["--utc", form, &date]))?;
+        Ok(said.trim().to_owned())
+    }
+
     fn of_checkout() -> Result<Self> {
         let git = |words: &[&str]| {
             let said = sh::capture(Command::new("git").current_dir(sh::root()).args(words))?;

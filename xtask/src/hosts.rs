@@ -1,7 +1,7 @@
 //! `cargo xtask hosts`: tries what starts recorders on many hosts and what reads their recordings, with
 //! the real Ray, Slurm and Spark on this machine (tests/hosts). Too heavy for every change.
 
-use crate::python::{GOLDEN_DIR, write_golden};
+use crate::python::{GOLDEN_DIR, golden_dir, write_golden};
 use crate::test::RAY;
 use crate::venv::Venv;
 use crate::{debian, sh};
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .arg(&package),
     )?;
     let programs = sh::build_programs(&[])?;
-    let golden = venv.dir().join("golden");
+    let golden = golden_dir();
     write_golden(&golden)?;
     let mut test = Command::new(venv.program("pytest"));
     test.args(["--quiet", "-rP"])

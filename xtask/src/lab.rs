@@ -9,7 +9,8 @@
 mod finding;
 mod staged;
 
-use crate::sh;
+use crate::venv::Venv;
+use crate::{python, sh};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use finding::Finding;
@@ -36,6 +37,9 @@ pub(crate) struct Args {
     /// Keep the recordings here, and what the commands wrote.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// First install what recordings are read with, into target/python, where it is missing.
+    #[arg(long)]
+    install_tools: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -65,8 +69,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn trials(args: &Args, programs: &Path) -> Result<Vec<Finding>> {
-    let python = sh::target_dir().join("python/bin/python3");
-    if sh::capture(Command::new(&python).args(["-c", "import pyarrow"])).is_err() {
+    let venv = Venv::named("python");
+    let has_tools = || sh::capture(venv.python().args(["-c", "import pyarrow"])).is_ok();
+    if args.install_tools && !has_tools() {
+        python::install(&venv)?;
+    }
+    let python = venv.program("python3");
+    if !has_tools() {
         bail!(
             "{} has no pyarrow; run `cargo xtask python --install-tools`",
             python.display()

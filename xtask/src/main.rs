@@ -6,6 +6,7 @@
 
 mod bench;
 mod book;
+mod ci;
 mod compiler;
 mod debian;
 mod deny;
@@ -16,6 +17,7 @@ mod lab;
 mod macos;
 mod page;
 mod python;
+mod quick;
 mod rooms;
 mod schema;
 mod sh;
@@ -42,6 +44,10 @@ enum Task {
     Rooms,
     /// Build and run every test that can run here; say which can't.
     Test(test::Args),
+    /// Check what was edited: format, clippy, and the tests of the rooms and packages that changed.
+    Quick(quick::Args),
+    /// Everything that must hold before a change lands; leaves out what has nothing new to check.
+    Ci(ci::Args),
     /// Write docs/tables.md from the declared tables, or check it.
     Schema(schema::Args),
     /// Measure what memtrace promises.
@@ -53,7 +59,7 @@ enum Task {
     /// Make a site of docs/, and look its links up.
     Book(book::Args),
     /// Check licences and origins of dependencies.
-    Deny(deny::Args),
+    Deny,
     /// Type-check memtrace for macOS.
     Macos(macos::Args),
     /// Test the Python package.
@@ -71,12 +77,14 @@ fn main() -> ExitCode {
         Task::Ebpf(args) => ebpf::run(&args),
         Task::Rooms => rooms::run(),
         Task::Test(args) => test::run(&args),
+        Task::Quick(args) => quick::run(&args),
+        Task::Ci(args) => ci::run(&args),
         Task::Schema(args) => schema::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Book(args) => book::run(&args),
         Task::Dist(args) => dist::run(&args),
-        Task::Deny(args) => deny::run(&args),
+        Task::Deny => deny::run(),
         Task::Macos(args) => macos::run(&args),
         Task::Python(args) => python::run(&args),
         Task::Hosts(args) => hosts::run(&args),

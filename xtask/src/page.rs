@@ -1,6 +1,6 @@
 //! `cargo xtask page`: checks the types of the HTML page's script, and tries the page in a browser.
 
-use crate::python::{GOLDEN_DIR, write_golden};
+use crate::python::{GOLDEN_DIR, golden_dir, write_golden};
 use crate::venv::Venv;
 use crate::{debian, sh};
 use anyhow::{Result, bail};
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     sh::run(Command::new("tsc").arg("--project").arg(&sources))?;
     let programs = sh::build_programs(&[])?;
-    let golden = venv.dir().join("golden");
+    let golden = golden_dir();
     write_golden(&golden)?;
     let mut test = Command::new(venv.program("pytest"));
     test.args(["--quiet", "-rP"])

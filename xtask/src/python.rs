@@ -4,7 +4,7 @@
 use crate::sh;
 use crate::venv::Venv;
 use anyhow::{Result, bail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What checks the code beside its tests.
@@ -29,8 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let venv = Venv::named("python");
     let package = sh::root().join("python");
     if args.install_tools {
-        let with_tests = format!("{}[test]", package.display());
-        venv.install(CHECKERS.iter().copied().chain([with_tests.as_str()]))?;
+        install(&venv)?;
     }
     let has_tests = sh::capture(Command::new(venv.program("pytest")).arg("--version")).is_ok();
     if !has_tests {
@@ -45,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             .args(["--no-deps", "--force-reinstall"])
             .arg(&package),
     )?;
-    let golden = venv.dir().join("golden");
+    let golden = golden_dir();
     write_golden(&golden)?;
     let run_in = |dir: &Path, program: &str, words: &[&str]| {
         let mut command = Command::new(venv.program(program));
@@ -63,6 +62,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         run_in(dir, "ruff", &["format", "--check"])?;
     }
     Ok(())
+}
+
+/// Installs what checks the code, and what recordings are read with.
+pub(crate) fn install(venv: &Venv) -> Result<()> {
+    let with_tests = format!("{}[test]", sh::root().join("python").display());
+    venv.install(CHECKERS.iter().copied().chain([with_tests.as_str()]))
+}
+
+/// Where tasks have the golden recordings.
+pub(crate) fn golden_dir() -> PathBuf {
+    sh::target_dir().join("golden")
 }
 
 /// Has memtrace's own tests write the recordings that reports are tested on, with their findings

@@ -24,7 +24,17 @@ pub(crate) fn target_dir() -> PathBuf {
 
 /// The cargo that runs this task.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
+    let mut command =
+        Command::new(std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    // `cargo run` sets these of xtask. Build scripts that look at them (ring's does) would run once
+    // more each time that cargo is called from a task after it was called without.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// Builds the programs of all packages, as tests of the whole workspace have them built: of one
@@ -34,6 +44,15 @@ pub(crate) fn build_programs(more: &[&str]) -> Result<PathBuf> {
     let words = ["build", "--locked", "--workspace", "--bins"];
     run(cargo().current_dir(root()).args(words).args(more))?;
     Ok(target_dir().join("debug"))
+}
+
+/// All packages, as cargo knows them; `words` choose features and systems.
+pub(crate) fn metadata(words: &[&str]) -> Result<cargo_metadata::Metadata> {
+    let mut ask = cargo_metadata::MetadataCommand::new();
+    let words = ["--locked"].iter().chain(words);
+    ask.current_dir(root())
+        .other_options(words.map(|word| (*word).to_owned()).collect::<Vec<_>>());
+    Ok(ask.exec()?)
 }
 
 /// Runs a command to its end with its output on the terminal; any failure is an error.

@@ -217,6 +217,8 @@ pub(super) mod tests {
         let root = kept.as_deref().unwrap_or(root.path());
         let json = FORMATS.iter().find(|format| format.name() == "json");
         let json = *json.expect("a format");
+        let page = FORMATS.iter().find(|format| format.is_page());
+        let page = *page.expect("a format");
         let more = ("measured_by_itself", measured_by_itself as fn() -> _, None);
         for (name, script, _) in RUNS.iter().chain([&more]) {
             let dir = root.join(name);
@@ -236,6 +238,10 @@ pub(super) mod tests {
                 assert_eq!(files.count(), 1, "{name}: one part of {}", table.name);
             }
             std::fs::write(root.join(format!("{name}.json")), report).expect("a report");
+            let shown = analyzed(&dir, Wanted::by(page)).expect("findings for a page");
+            let shown = written(&shown, page);
+            assert!(shown.contains(&format!("/{name}")), "{name}: a page of it");
+            std::fs::write(root.join(format!("{name}.html")), shown).expect("a page");
             let (recording, last) = open(&dir).expect("a recording");
             let rows = Rows(&recording);
             let mut trace = Vec::new();

@@ -4,48 +4,11 @@ use super::Release;
 use super::programs::{Linkage, PROGRAMS, Target};
 use super::toolchain::Toolchain;
 use crate::sh;
-use anyhow::{Context, Result};
-use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use anyhow::{Context, Result, bail};
+use cargo_metadata::{DependencyKind, Metadata, Node, NodeDep, Package, PackageId};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-    resolve: Resolve,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    version: String,
-    license: Option<String>,
-    manifest_path: PathBuf,
-    source: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Resolve {
-    nodes: Vec<Node>,
-}
-
-#[derive(Deserialize)]
-struct Node {
-    id: String,
-    deps: Vec<Dependency>,
-}
-
-#[derive(Deserialize)]
-struct Dependency {
-    pkg: String,
-    dep_kinds: Vec<Kind>,
-}
-
-#[derive(Deserialize)]
-struct Kind {
-    kind: Option<String>,
-}
 
 /// Writes both beside the other texts.
 pub(super) fn write(
@@ -54,75 +17,98 @@ pub(super) fn write(
     toolchain: &Toolchain,
     release: &Release,
 ) -> Result<()> {
-    write_licences(&doc.join("THIRD-PARTY-LICENSES"), target, toolchain)?;
+    let metadata = sh::metadata(&["--filter-platform", target.triple])?;
+    let licences = licences(&metadata, target, toolchain)?;
+    super::write(&doc.join("THIRD-PARTY-LICENSES"), licences)?;
+    let checksums = checksums()?;
     for program in PROGRAMS {
-        let name = format!("{program}.cdx");
-        sh::run(
-            std::process::Command::new(toolchain.of_crate("cargo-cyclonedx"))
-                .arg("cyclonedx")
-                .args([
-                    "--format",
-                    "json",
-                    "--spec-version",
-                    "1.5",
-                    "--no-build-deps",
-                ])
-                .args(["--target", target.triple, "--override-filename", &name])
-                .arg("--manifest-path")
-                .arg(sh::root().join(program).join("Cargo.toml"))
-                .env("SOURCE_DATE_EPOCH", &release.epoch),
-        )?;
-        // It writes one beside the manifest of every member of the workspace.
-        let file = format!("{name}.json");
-        let made = sh::root().join(program).join(&file);
-        let text = std::fs::read_to_string(&made)
-            .with_context(|| format!("failed to read {}", made.display()))?;
-        remove_from_members(&file)?;
-        super::write(&doc.join(&file), without_this_machine(&text)?)?;
+        let list = list(&metadata, program, &checksums, release)?;
+        let text = serde_json::to_string_pretty(&list)?;
+        super::write(&doc.join(format!("{program}.cdx.json")), text)?;
     }
     Ok(())
 }
 
-fn remove_from_members(file: &str) -> Result<()> {
-    for entry in std::fs::read_dir(sh::root())? {
-        let dir = entry?.path();
-        for dir in [dir.clone(), dir.join("nvml"), dir.join("try")] {
-            let made = dir.join(file);
-            if made.is_file() {
-                std::fs::remove_file(&made)
-                    .with_context(|| format!("failed to remove {}", made.display()))?;
-            }
+/// What a program is made of, as CycloneDX 1.5 has it.
+fn list(
+    metadata: &Metadata,
+    program: &str,
+    checksums: &BTreeMap<(String, String), String>,
+    release: &Release,
+) -> Result<Value> {
+    let linked = linked(metadata, &[program]);
+    let component = |package: &Package, kind: &str| {
+        let (name, version) = (&package.name, &package.version);
+        let purl = format!("pkg:cargo/{name}@{version}");
+        let mut component = json!({
+            "type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl,
+        });
+        if let Some(licence) = &package.license {
+            // Some packages write as a stroke what is OR today.
+            component["licenses"] = json!([{ "expression": licence.replace('/', " OR ") }]);
         }
-    }
-    Ok(())
+        if let Some(sum) = checksums.get(&(name.to_string(), version.to_string())) {
+            component["hashes"] = json!([{ "alg": "SHA-256", "content": sum }]);
+        }
+        component
+    };
+    let packages: Vec<&Package> = metadata
+        .packages
+        .iter()
+        .filter(|package| linked.contains_key(&package.id))
+        .collect();
+    let is_program = |package: &&&Package| package.source.is_none() && package.name == program;
+    let whole = packages.iter().find(is_program);
+    let whole = whole.with_context(|| format!("{program} is no package"))?;
+    let purl = |id: &PackageId| {
+        let package = &metadata[id];
+        format!("pkg:cargo/{}@{}", package.name, package.version)
+    };
+    let parts = packages.iter().filter(|package| package.id != whole.id);
+    let depends = linked.iter().map(|(id, on)| {
+        let on: Vec<String> = on.iter().map(purl).collect();
+        json!({ "ref": purl(id), "dependsOn": on })
+    });
+    Ok(json!({
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {
+            "timestamp": release.time()?,
+            "component": component(whole, "application"),
+        },
+        "components": parts.map(|part| component(part, "library")).collect::<Vec<_>>(),
+        "dependencies": depends.collect::<Vec<_>>(),
+    }))
 }
 
-/// Its serial number is drawn anew each time, and it names members by where they lie.
-fn without_this_machine(text: &str) -> Result<String> {
-    let mut list: serde_json::Value = serde_json::from_str(text)?;
-    if let Some(object) = list.as_object_mut() {
-        object.remove("serialNumber");
+/// SHA-256 of the packages of the index, by name and version.
+fn checksums() -> Result<BTreeMap<(String, String), String>> {
+    let path = sh::root().join("Cargo.lock");
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("failed to read {}", path.display()))?;
+    let lock: toml::Table = text.parse()?;
+    let packages = lock.get("package").and_then(toml::Value::as_array);
+    let of = |package: &toml::Value| {
+        let text = |key: &str| Some(package.get(key)?.as_str()?.to_owned());
+        Some(((text("name")?, text("version")?), text("checksum")?))
+    };
+    let found: BTreeMap<_, _> = packages.into_iter().flatten().filter_map(of).collect();
+    if found.is_empty() {
+        bail!("{} has no checksums", path.display());
     }
-    let root = sh::root().display().to_string();
-    Ok(serde_json::to_string_pretty(&list)?.replace(&root, ""))
+    Ok(found)
 }
 
 /// The texts of all licences, each once, under the crates that it belongs to.
-fn write_licences(path: &Path, target: &Target, toolchain: &Toolchain) -> Result<()> {
-    let metadata = sh::capture(
-        sh::cargo()
-            .current_dir(sh::root())
-            .args(["metadata", "--locked", "--format-version", "1"])
-            .args(["--filter-platform", target.triple]),
-    )?;
-    let metadata: Metadata = serde_json::from_str(&metadata)?;
-    let linked = linked(&metadata);
+fn licences(metadata: &Metadata, target: &Target, toolchain: &Toolchain) -> Result<String> {
+    let linked = linked(metadata, PROGRAMS);
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut unnamed = Vec::new();
     for package in metadata
         .packages
         .iter()
-        .filter(|package| linked.contains(&package.id))
+        .filter(|package| linked.contains_key(&package.id))
     {
         if package.source.is_none() {
             continue;
@@ -161,7 +147,7 @@ fn write_licences(path: &Path, target: &Target, toolchain: &Toolchain) -> Result
             packages.join("\n")
         ));
     }
-    super::write(path, page)
+    Ok(page)
 }
 
 /// What they contain besides crates, by the place of its licence: zig links its own where the system's
@@ -185,37 +171,34 @@ fn no_crates(target: &Target, toolchain: &Toolchain) -> Result<Vec<(PathBuf, &'s
     Ok(found)
 }
 
-/// All that the programs are made of at run time, by their names in cargo's graph.
-fn linked(metadata: &Metadata) -> BTreeSet<String> {
-    let nodes: BTreeMap<&str, &Node> = metadata
-        .resolve
-        .nodes
-        .iter()
-        .map(|node| (node.id.as_str(), node))
-        .collect();
+/// All that programs are made of at run time, with what each of it depends on.
+fn linked(metadata: &Metadata, programs: &[&str]) -> BTreeMap<PackageId, Vec<PackageId>> {
     let is_program =
-        |package: &&Package| package.source.is_none() && PROGRAMS.contains(&package.name.as_str());
-    let mut open: Vec<&str> = metadata
-        .packages
-        .iter()
-        .filter(is_program)
-        .map(|package| package.id.as_str())
-        .collect();
-    let mut found = BTreeSet::new();
+        |package: &&Package| package.source.is_none() && programs.contains(&package.name.as_str());
+    let packages = metadata.packages.iter().filter(is_program);
+    let mut open: Vec<&PackageId> = packages.map(|package| &package.id).collect();
+    let nodes = metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);
+    let nodes: BTreeMap<&PackageId, &Node> = nodes.map(|node| (&node.id, node)).collect();
+    let mut found = BTreeMap::new();
     while let Some(id) = open.pop() {
-        if !found.insert(id.to_owned()) {
+        if found.contains_key(id) {
             continue;
         }
+        let is_at_run_time = |dep: &&NodeDep| {
+            let mut kinds = dep.dep_kinds.iter();
+            kinds.any(|dep| dep.kind == DependencyKind::Normal)
+        };
         let deps = nodes.get(id).into_iter().flat_map(|node| &node.deps);
-        let at_run_time = deps.filter(|dep| dep.dep_kinds.iter().any(|kind| kind.kind.is_none()));
-        open.extend(at_run_time.map(|dep| dep.pkg.as_str()));
+        let on: Vec<&PackageId> = deps.filter(is_at_run_time).map(|dep| &dep.pkg).collect();
+        open.extend(&on);
+        found.insert(id.clone(), on.into_iter().cloned().collect());
     }
     found
 }
 
 fn texts_of(package: &Package) -> Result<Vec<String>> {
-    let dir = package
-        .manifest_path
+    let manifest = package.manifest_path.as_std_path();
+    let dir = manifest
         .parent()
         .context("a manifest lies in a directory")?;
     let mut files: Vec<PathBuf> = std::fs::read_dir(dir)?

@@ -111,16 +111,11 @@ pub(super) fn documents(staged: &Path) -> PathBuf {
 
 /// What Debian's tools show of a version.
 fn debian_changelog(release: &Release) -> Result<String> {
-    let date = sh::capture(
-        Command::new("date")
-            .args(["--utc", "--rfc-email"])
-            .arg(format!("--date=@{}", release.epoch)),
-    )?;
     Ok(format!(
         "memtrace ({}-1) unstable; urgency=medium\n\n  * What users see of this version stands in \
          CHANGELOG.md of the sources.\n\n -- {MAINTAINER}  {}\n",
         release.version,
-        date.trim()
+        release.dated("--rfc-email")?
     ))
 }
 

@@ -16,7 +16,7 @@ const PYTHON_TOOLS: &[&str] = &[
     "wheel==0.48.0",
 ];
 /// From the index of crates.
-const CRATES: &[(&str, &str)] = &[("cargo-deb", "3.8.0"), ("cargo-cyclonedx", "0.5.9")];
+const CRATES: &[(&str, &str)] = &[("cargo-deb", "3.8.0")];
 const DEBIAN: &[&str] = &["binutils", "dpkg-dev"];
 const DEBIAN_FOR_IMAGES: &[&str] = &["buildah", "mmdebstrap"];
 /// A compiler with the sources of the standard library.

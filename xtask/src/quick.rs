@@ -1,0 +1,171 @@
+//! `cargo xtask quick`: what a change breaks most often, in the time in which one still remembers
+//! it: format, clippy, and the tests of the rooms and packages whose files changed.
+
+use crate::sh;
+use anyhow::{Result, bail};
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Options of `cargo xtask quick`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The commit since which files changed. What is not committed counts too. The default is where
+    /// this branch left the main one: origin's, or where that is not known `main`.
+    #[arg(long, value_name = "COMMIT")]
+    since: Option<String>,
+}
+
+/// Checks.
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let changed = changed(&base(args)?)?;
+    sh::run(sh::cargo().current_dir(sh::root()).args(["fmt", "--all"]))?;
+    let chosen = chosen(&changed);
+    if chosen.is_empty() {
+        println!("no file changed of which there are tests here");
+        return Ok(());
+    }
+    let words = ["clippy", "--locked", "--workspace", "--all-targets"];
+    let mut clippy = sh::cargo();
+    clippy.current_dir(sh::root()).args(words);
+    sh::run(clippy.args(["--", "-D", "warnings"]))?;
+    if chosen.iter().any(Choice::runs_programs) {
+        sh::build_programs(&[])?;
+    }
+    let mut test = sh::cargo();
+    let words = [
+        "nextest",
+        "run",
+        "--locked",
+        "--workspace",
+        "--no-fail-fast",
+    ];
+    test.current_dir(sh::root()).args(words);
+    let kinds: BTreeSet<_> = chosen.iter().flat_map(Choice::built).collect();
+    test.args(kinds);
+    let filters: Vec<String> = chosen.iter().map(Choice::filter).collect();
+    sh::run(test.arg("--filterset").arg(filters.join(" or ")))
+}
+
+/// Where changes are counted from.
+fn base(args: &Args) -> Result<String> {
+    if let Some(commit) = &args.since {
+        return Ok(commit.clone());
+    }
+    let left = |branch: &str| git(&["merge-base", branch, "HEAD"]);
+    left("origin/main")
+        .or_else(|_| left("main"))
+        .map(|commit| commit.trim().to_owned())
+}
+
+/// The files that changed, by their paths in the checkout.
+fn changed(since: &str) -> Result<Vec<String>> {
+    let tracked = git(&["diff", "--name-only", "--no-renames", since, "--"])?;
+    let new = git(&["ls-files", "--others", "--exclude-standard"])?;
+    let lines = tracked.lines().chain(new.lines());
+    Ok(lines.map(str::to_owned).collect())
+}
+
+fn git(words: &[&str]) -> Result<String> {
+    let said = sh::capture(Command::new("git").current_dir(sh::root()).args(words));
+    match said {
+        Ok(said) => Ok(said),
+        Err(error) => bail!("{error:#}; name a commit with --since"),
+    }
+}
+
+/// Tests of one place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Choice {
+    /// A room of memtrace.
+    Room(String),
+    /// A package.
+    Package(&'static str),
+    /// One of the programs of tests of the tests package.
+    Binary(&'static str),
+}
+
+/// Packages, by their folders.
+const PACKAGES: &[(&str, &str)] = &[
+    ("memtrace-ebpf", "memtrace-ebpf"),
+    ("memtrace-remote", "memtrace-remote"),
+    ("xtask", "xtask"),
+];
+/// Folders with tests that run memtrace.
+const BINARIES: &[&str] = &["cli", "gpu", "kernel", "polling", "truth"];
+
+fn chosen(changed: &[String]) -> BTreeSet<Choice> {
+    changed.iter().filter_map(|path| choice(path)).collect()
+}
+
+fn choice(path: &str) -> Option<Choice> {
+    let mut parts = path.split('/');
+    match (parts.next()?, parts.next()?, parts.next()) {
+        ("memtrace", "src", Some(room)) => {
+            Some(Choice::Room(room.trim_end_matches(".rs").to_owned()))
+        }
+        ("tests", folder, Some(_)) => {
+            let found = BINARIES.iter().find(|binary| **binary == folder);
+            found.map(|binary| Choice::Binary(binary))
+        }
+        (folder, ..) => {
+            let found = PACKAGES.iter().find(|(place, _)| *place == folder);
+            found.map(|(_, package)| Choice::Package(package))
+        }
+    }
+}
+
+impl Choice {
+    /// As nextest chooses tests.
+    fn filter(&self) -> String {
+        match self {
+            Self::Room(room) => format!("(package(memtrace) and test(/^{room}::/))"),
+            Self::Package(package) => format!("package({package})"),
+            Self::Binary(binary) => format!("binary({binary})"),
+        }
+    }
+
+    /// What has to be built of it.
+    fn built(&self) -> &'static [&'static str] {
+        match self {
+            Self::Room(_) => &["--lib"],
+            Self::Package(_) => &["--lib", "--bins", "--tests"],
+            Self::Binary(_) => &["--tests"],
+        }
+    }
+
+    fn runs_programs(&self) -> bool {
+        !matches!(self, Self::Room(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(paths: &[&str]) -> Vec<Choice> {
+        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        chosen(&paths).into_iter().collect()
+    }
+
+    #[test]
+    fn a_file_chooses_the_tests_of_its_room_package_or_program() {
+        let room = |name: &str| Choice::Room(name.to_owned());
+        assert_eq!(
+            of(&[
+                "memtrace/src/analyze/held.rs",
+                "memtrace/src/analyze.rs",
+                "memtrace/src/cli/x.rs"
+            ]),
+            [room("analyze"), room("cli")]
+        );
+        assert_eq!(of(&["tests/kernel/main.rs"]), [Choice::Binary("kernel")]);
+        assert_eq!(of(&["xtask/src/ci.rs"]), [Choice::Package("xtask")]);
+        assert_eq!(of(&["docs/page.md", "README.md", "tests/lab/trees.py"]), []);
+    }
+
+    #[test]
+    fn a_room_is_found_by_the_names_of_its_tests() {
+        let filter = Choice::Room("analyze".to_owned()).filter();
+        assert_eq!(filter, "(package(memtrace) and test(/^analyze::/))");
+    }
+}
