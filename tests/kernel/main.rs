@@ -399,6 +399,15 @@ mod needs_bpf {
         }
 
         #[test]
+        fn what_a_command_holds_is_what_a_group_of_its_own_is_charged() -> anyhow::Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            let workload = ["holdings", "--bytes", "128M", "--hold-ms", "700"];
+            all_hold(scenario::scope(BPF, &workload)?);
+            Ok(())
+        }
+
+        #[test]
         fn the_books_of_a_sudden_peak_close() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("memcg");

@@ -4,6 +4,43 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What a group is charged for anonymous and shared memory, in bytes: every page once.
+///
+/// # Errors
+/// When memory.stat can't be read, or lacks a line.
+pub fn charged_bytes(dir: &Path) -> Result<i64> {
+    let text = std::fs::read_to_string(dir.join("memory.stat"))?;
+    let line = |key: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+        lines.find_map(|(name, value)| (name == key).then(|| value.parse::<i64>().ok())?)
+    };
+    // v1 calls it rss, which is no RSS: mapped files are not in it.
+    let anon = line("rss").or_else(|| line("anon"));
+    let all = anon.zip(line("shmem")).map(|(anon, shmem)| anon + shmem);
+    all.with_context(|| format!("no such lines in memory.stat of {}", dir.display()))
+}
+
+/// The directory of the memory cgroup that this process is in.
+///
+/// # Errors
+/// When /proc does not tell it.
+pub fn own_directory() -> Result<PathBuf> {
+    let text = std::fs::read_to_string("/proc/self/cgroup")?;
+    let of = |is_it: fn(&str) -> bool| {
+        let mut lines = text.lines().map(|line| line.splitn(3, ':'));
+        lines.find_map(|mut parts| {
+            let controllers = parts.nth(1)?;
+            is_it(controllers).then(|| parts.next())?
+        })
+    };
+    let v1 = of(|controllers| controllers.split(',').any(|name| name == "memory"));
+    let (mount, path) = match v1 {
+        Some(path) => ("/sys/fs/cgroup/memory", path),
+        None => ("/sys/fs/cgroup", of(str::is_empty).context("no cgroup")?),
+    };
+    Ok(Path::new(mount).join(path.trim_start_matches('/')))
+}
+
 /// A group that exists as long as the value, and holds no process by then.
 #[derive(Debug)]
 pub struct MemoryGroup {
@@ -63,15 +100,7 @@ impl MemoryGroup {
     /// # Errors
     /// When memory.stat can't be read, or lacks a line.
     pub fn charged_bytes(&self) -> Result<i64> {
-        let text = std::fs::read_to_string(self.dir.join("memory.stat"))?;
-        let line = |key: &str| {
-            let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-            lines.find_map(|(name, value)| (name == key).then(|| value.parse::<i64>().ok())?)
-        };
-        // v1 calls it rss, which is no RSS: mapped files are not in it.
-        let anon = line("rss").or_else(|| line("anon"));
-        let all = anon.zip(line("shmem")).map(|(anon, shmem)| anon + shmem);
-        all.with_context(|| format!("no such lines in memory.stat of {}", self.dir.display()))
+        charged_bytes(&self.dir)
     }
 
     /// The same command, but started inside the group.

@@ -6,7 +6,7 @@ use super::who::Who;
 use crate::model::keys::keys;
 use crate::model::label::labels;
 use crate::model::tables::{CachedFileRow, MappingKind, ShmFamily, ShmObjectRow};
-use crate::model::{Bytes, DurationNs, Tgid};
+use crate::model::{Bytes, DurationNs, Order, Tgid};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -27,8 +27,8 @@ labels! {
         /// Measured, and little has moved since.
         Measured = "measured",
         /// Measured at another time, and what RSS moved since then added; or never measured, but
-        /// others that were forked for the same purpose were. Nothing, of a copy that fork made and
-        /// exec is to replace: its pages are its parent's.
+        /// others that were forked for the same purpose were; or cut to what the kernel's sum leaves.
+        /// Nothing, of a copy that fork made and exec is to replace: its pages are its parent's.
         Estimated = "estimated",
         /// Never measured: pages that others share count in full.
         UpperBound = "upper_bound" | "at most",
@@ -361,6 +361,37 @@ impl Attribution {
         left.is_some_and(|left| left.0 < -slack)
     }
 
+    /// Cuts what is not well known of processes to what the kernel's sum of anonymous memory leaves,
+    /// each by the same part: what they share counts in several of them until it is read.
+    pub(super) fn cap(&mut self, anon: Option<Bytes>) {
+        let is_sure = |line: &AnonLine| matches!(line.basis, Basis::Exact | Basis::Measured);
+        let (sure, unsure): (Vec<_>, Vec<_>) = self.anon.iter_mut().partition(|line| is_sure(line));
+        let all = |lines: &[&mut AnonLine]| lines.iter().map(|line| line.bytes).sum::<Bytes>();
+        let (known, doubtful) = (all(&sure), all(&unsure));
+        let Some(anon) = anon else {
+            return;
+        };
+        let left = anon - self.recorder_bytes.unwrap_or_default() - known;
+        // What is known well and is more is charged elsewhere.
+        if left.0 < 0 || doubtful <= left {
+            return;
+        }
+        // By running sums, so that the parts add up.
+        let part = |sum: i64| {
+            let part = i128::from(sum) * i128::from(left.0) / i128::from(doubtful.0);
+            i64::try_from(part).unwrap_or(i64::MAX)
+        };
+        let mut sum = 0;
+        for line in unsure {
+            let before = part(sum);
+            sum += line.bytes.0;
+            line.bytes = Bytes(part(sum) - before);
+            line.basis = Basis::Estimated;
+        }
+        self.anon
+            .order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
+    }
+
     /// Adds up what is attributed so far: the lines of processes, objects and files.
     pub(super) fn add_up(&mut self) {
         let is_known = self.unknown_process_count == 0 || !self.anon.is_empty();
@@ -384,6 +415,7 @@ impl Attribution {
     /// leave, whatever they held when they were counted.
     pub(super) fn close(&mut self, anon: Option<Bytes>) {
         self.set_apart();
+        self.cap(anon);
         self.add_up();
         if let Some((anon, others)) = anon.zip(self.other_processes_bytes) {
             let own = self.recorder_bytes.unwrap_or_default();

@@ -191,6 +191,8 @@ impl<'a> Attributor<'a> {
         let in_use = row.mem_total_bytes.zip(row.mem_free_bytes);
         attribution.current_bytes = in_use.map(|(total, free)| total - free);
         self.date(&mut attribution, node.age_ns, |_| true);
+        attribution.cap(row.anon_bytes);
+        attribution.add_up();
         if !self.known.is_everyone_recorded {
             let anon = attribution.anonymous_bytes.unwrap_or_default()
                 + attribution.recorder_bytes.unwrap_or(Bytes(0));

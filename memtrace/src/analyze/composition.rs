@@ -4,7 +4,7 @@ use super::attribution::Attribution;
 use super::attributor::Attributed;
 use super::clock::RunClock;
 use super::gpu::GpuLedger;
-use super::held::HeldKinds;
+use super::held::{HeldBasis, HeldKinds};
 use super::keys;
 use super::pass::Snapshot;
 use super::process::Process;
@@ -81,6 +81,10 @@ keys! {
         held_anon_bytes: Option<Bytes> = held.map(|held| held.anon.bytes),
         /// Of that shared memory.
         held_shared_bytes: Option<Bytes> = held.map(|held| held.shared.bytes),
+        /// Where it is known from: `cgroup` (what their memory cgroups are charged, in which nobody
+        /// else lives), `bounds` (the processes, within what groups are charged in which others live
+        /// too), `processes` (what was read of each).
+        held_basis: Option<HeldBasis> = held.map(|held| held.basis),
     }
 }
 

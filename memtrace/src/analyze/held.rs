@@ -1,6 +1,7 @@
 //! What all recorded processes hold together at an instant, every page once: anonymous memory,
 //! shared memory, files of a tmpfs. A running sum, moved along by the pass over `mem`.
 
+mod account;
 mod families;
 mod highest;
 mod histories;
@@ -16,6 +17,7 @@ use crate::model::tables::{CowRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, DurationNs, Upid};
 use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
+use account::{Account, Counted};
 use families::ForkFamilies;
 use histories::{ObjectHistories, ReadTimes};
 use newcomers::Newcomers;
@@ -111,6 +113,21 @@ pub struct HeldKinds {
     pub anon: Held,
     /// Shared memory and files of a tmpfs.
     pub shared: Held,
+    /// Where it is known from.
+    pub basis: HeldBasis,
+}
+
+/// Where it is known from what is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBasis {
+    /// The processes alone: their counters, and what was read of them.
+    #[default]
+    Processes,
+    /// The processes, within what their memory cgroups are charged: others live there too.
+    Bounds,
+    /// What their memory cgroups are charged, in which nobody else lives.
+    Cgroup,
 }
 
 impl HeldKinds {
@@ -125,6 +142,7 @@ impl HeldKinds {
 pub(super) struct HeldSum {
     families: ForkFamilies,
     objects: Objects,
+    account: Account,
     /// When it changes next without a row of `mem`.
     next: Option<BootNs>,
 }
@@ -168,7 +186,7 @@ impl Readings {
 }
 
 impl HeldSum {
-    /// Reads `pss`, `cow` and `shm_object`, and `mem` where it says more of them; `interval` is the
+    /// Reads `pss`, `cow`, `shm_object` and `cgroup_mem`, and `mem` where it says more of them; `interval` is the
     /// time between two looks at a process. Nobody holds anything yet.
     pub(super) fn read<S: RowSource>(
         source: &S,
@@ -178,6 +196,7 @@ impl HeldSum {
         interval: DurationNs,
     ) -> Result<Self, S::Error> {
         let mut held = Self::default();
+        held.account.prepare(source, table, start, None)?;
         let mut readings = Readings::read(source, table)?;
         let newcomers = readings.objects.newcomers(table, &readings.times, start);
         let newcomers = Newcomers::read(source, table, newcomers, interval)?;
@@ -196,6 +215,7 @@ impl HeldSum {
         start: BootNs,
         since: Option<BootNs>,
     ) -> Result<(), S::Error> {
+        self.account.prepare(source, table, start, since)?;
         let readings = Readings::read(source, table)?;
         let newcomers = Newcomers::unread(readings.objects.first_mappers(start, since));
         self.take(table, execs, readings, newcomers, start, since);
@@ -230,12 +250,17 @@ impl HeldSum {
         if self.next.is_some_and(|next| next <= until) {
             self.families.pass(until);
             self.objects.pass(until);
+            self.account.pass(until, self.counted());
             self.look_ahead();
         }
     }
 
     fn look_ahead(&mut self) {
-        let next = [self.families.next_change(), self.objects.next_change()];
+        let next = [
+            self.families.next_change(),
+            self.objects.next_change(),
+            self.account.next_change(),
+        ];
         self.next = next.into_iter().flatten().min();
     }
 
@@ -255,9 +280,33 @@ impl HeldSum {
     /// What is held.
     #[inline]
     pub(super) fn now(&self) -> HeldKinds {
+        self.account.settle(self.thought(), self.counted())
+    }
+
+    /// What moves as the processes' counters do.
+    #[inline]
+    fn counted(&self) -> Counted {
+        Counted {
+            anon: self.families.grown(),
+            shared: self.objects.largest(),
+        }
+    }
+
+    /// The highest that anything of it was, where it was `best` before and is this now. A reading of the
+    /// groups is certain for its instant, whatever moved until the next one.
+    pub(super) fn peak(&self, best: Option<Held>, now: Held) -> Held {
+        let mut peak = best.unwrap_or_default().highest(now);
+        peak.at_least = peak.at_least.max(self.account.least_then().min(peak.bytes));
+        peak
+    }
+
+    /// What the processes hold by what is known of them alone.
+    #[inline]
+    fn thought(&self) -> HeldKinds {
         HeldKinds {
             anon: self.families.held(),
             shared: self.objects.held(),
+            basis: HeldBasis::Processes,
         }
     }
 }

@@ -386,7 +386,7 @@ impl Observe for Notes<'_> {
             self.peak = Some((from, *totals, once));
             self.near.note_peak();
         }
-        self.held_peak = Some(best.highest(all));
+        self.held_peak = Some(self.held.peak(self.held_peak, all));
         self.keep_asked(|asked| asked < until, state);
         // Where nothing is known the curve has a gap.
         if let (Some(curves), Some(rss)) = (&mut self.curves, totals[Kind::Rss].bytes()) {

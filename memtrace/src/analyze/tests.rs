@@ -203,14 +203,14 @@ impl RowSource for Counted<'_> {
 
 /// Tables that a report reads more often than once.
 const READ_AGAIN: &[(&str, usize)] = &[
-    ("cgroup_mem", 3),
+    ("cgroup_mem", 4),
     ("gpu_device", 3),
     ("gpu_process", 2),
     // The second time near where somebody came to map shared memory.
     ("mem", 2),
     ("node_mem", 3),
     ("pss", 2),
-    ("self_cost", 2),
+    ("self_cost", 3),
     ("shm_object", 3),
     ("title", 2),
 ];

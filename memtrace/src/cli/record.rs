@@ -15,8 +15,8 @@ use super::output::say;
 use super::recorded::no_option;
 use super::targets::Targets;
 use super::values::{
-    BackendChoice, BackendParser, ProbeParser, parse_interval, parse_percent, parse_seconds,
-    parse_size,
+    BackendChoice, BackendParser, ProbeParser, ScopeParser, parse_interval, parse_percent,
+    parse_seconds, parse_size,
 };
 #[cfg(target_os = "linux")]
 use crate::host::enter_cgroup_namespace_of_the_machine;
@@ -24,7 +24,8 @@ use crate::host::{Backend, HostFacts, Person, ProbeChoice};
 use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target, quoted};
 use crate::report::words;
 use crate::session::{
-    CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, record,
+    CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, Scope,
+    ScopeChoice, record,
 };
 use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -172,6 +173,12 @@ pub(super) struct Args {
     #[arg(long, conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"], help_heading = COMMAND)]
     name_maps: bool,
 
+    /// Start the command in a memory cgroup of its own below that of memtrace, so that the kernel
+    /// counts what it holds (Linux; on v2 where memtrace's group is the root)
+    #[arg(long, default_value = "auto", value_parser = ScopeParser, help_heading = COMMAND,
+          conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"])]
+    scope: ScopeChoice,
+
     /// Run the command as root under sudo, not as the user who called it
     #[arg(long, help_heading = COMMAND)]
     as_root: bool,
@@ -270,7 +277,12 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         _ => None,
     };
     let has_command = held.is_some();
+    let mut scope = None;
     if let Some(held) = &held {
+        let hierarchy = facts.memory_hierarchy.as_ref();
+        scope = Scope::start(args.scope, hierarchy, held.tgid()).context(
+            "failed to give the command a cgroup of its own (--scope never does without)",
+        )?;
         marks
             .pass_on(held.tgid())
             .context("failed to pass on what the command writes")?;
@@ -365,6 +377,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
     drop(keeper);
+    drop(scope);
     let has_load = sender.is_some();
     // It has its last words before those of the recording.
     drop(sender);

@@ -3,6 +3,7 @@
 
 use crate::host::{Backend, ProbeChoice, ProbeWay};
 use crate::model::{Bytes, DurationNs};
+use crate::session::ScopeChoice;
 use crate::top::View;
 use clap::builder::{PossibleValue, TypedValueParser};
 use jiff::SignedDuration;
@@ -85,6 +86,36 @@ impl TypedValueParser for ProbeParser {
             .map(|way| PossibleValue::new(way.as_str()).help(way.summary()));
         let none = PossibleValue::new("none").help("These calls are not seen");
         Some(Box::new(std::iter::once(auto).chain(ways).chain([none])))
+    }
+}
+
+/// The words for whether a command gets a memory cgroup of its own.
+#[derive(Clone)]
+pub(super) struct ScopeParser;
+
+impl TypedValueParser for ScopeParser {
+    type Value = ScopeChoice;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        argument: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<ScopeChoice, clap::Error> {
+        let names = ScopeChoice::ALL.map(ScopeChoice::as_str);
+        let name =
+            clap::builder::PossibleValuesParser::new(names).parse_ref(command, argument, value)?;
+        let named = ScopeChoice::ALL
+            .into_iter()
+            .find(|one| one.as_str() == name);
+        Ok(named.unwrap_or_default())
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let named = ScopeChoice::ALL
+            .into_iter()
+            .map(|one| PossibleValue::new(one.as_str()).help(one.summary()));
+        Some(Box::new(named))
     }
 }
 

@@ -129,6 +129,12 @@ pub trait Collector {
         false
     }
 
+    /// Whether what it last told is out of date by what the kernel says now: asked at every tick, so
+    /// that it must cost little. Then it is asked ahead of its turn too.
+    fn is_out_of_date(&mut self) -> bool {
+        false
+    }
+
     /// Observes and appends what was seen to `out`.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod record;
 mod redaction;
 #[cfg(target_os = "linux")]
 mod relay;
+mod scope;
 mod self_cost;
 mod signals;
 mod sink;
@@ -29,6 +30,7 @@ pub use held::{CommandError, Held};
 pub use marks::Marks;
 pub use outcome::{Leftovers, Outcome, Outlived, Progress, RecordError};
 pub use output::{OutputError, name_by_start};
+pub use scope::{Scope, ScopeChoice, ScopeError};
 pub use start::StartError;
 pub use trial::probe_costs;
 pub use user::CommandUser;

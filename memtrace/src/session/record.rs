@@ -475,7 +475,8 @@ impl Session {
     }
 }
 
-fn own_cgroup() -> Option<String> {
+/// The memory cgroup that memtrace lives in.
+pub(super) fn own_cgroup() -> Option<String> {
     #[cfg(target_os = "linux")]
     {
         let own = Tgid(std::process::id());

@@ -67,8 +67,8 @@ fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives
         // The recorder had not heard of the fork.
         run.pss(500, 5.2, [200.0, 200.0], true);
         run.exit(501, 20.0, 0);
-        run.cgroup(8.0, "/pod", [1.0, 0.25, 0.0], None);
-        run.cgroup(30.0, "/pod", [1.0, 0.25, 0.0], None);
+        run.cgroup(8.0, "/pod", [1.0, 0.5, 0.0], None);
+        run.cgroup(30.0, "/pod", [1.0, 0.5, 0.0], None);
         let analysis = run.analyzed(Some(at));
         let state = analysis.at.expect("a state");
         let mut lines = state.attributions[0].anon.iter();
@@ -312,4 +312,34 @@ fn an_object_that_could_not_be_asked_is_told_by_the_neighbouring_reading() {
     assert_eq!(ledger.shared_bytes, Some(gib(0.5)));
     assert_eq!(ledger.unknown_object_count, 0);
     assert_eq!(ledger.objects_age_ns, Some(DurationNs(5_000_000_000)));
+}
+
+#[test]
+fn forks_that_were_never_read_hold_no_more_than_their_group_is_charged() {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    run.mem(500, 1.0, [600.0, 0.0, 0.0]);
+    for tgid in 501..504 {
+        run.process(tgid, Some(500), 2.0, "x");
+        run.inherits(tgid, 600.0);
+        run.mem(tgid, 2.1, [600.0, 0.0, 0.0]);
+    }
+    for tgid in 500..504 {
+        run.edit(tgid, |row| row.cgroup = Some("/job".into()));
+    }
+    run.cgroup(10.0, "/job", [1.0, 0.75, 0.0], None);
+    let analysis = run.analyzed(Some("+10s"));
+    let ledger = &analysis.at.expect("a state").attributions[0];
+    assert_eq!(ledger.anonymous_bytes, Some(gib(0.75)));
+    assert!(
+        ledger
+            .anon
+            .iter()
+            .all(|line| line.basis == Basis::Estimated)
+    );
+    assert!(
+        ledger
+            .residual_bytes
+            .is_some_and(|residual| residual.0 >= 0)
+    );
 }

@@ -80,6 +80,9 @@ pub(super) struct ForkFamilies {
     /// What is to come, the latest first.
     events: Vec<(BootNs, Event)>,
     sum: Held,
+    /// What each process of them grew by since the fork or exec that made it, all together: by its
+    /// counter alone, whatever is learned of what they share.
+    grown: i64,
 }
 
 impl ForkFamilies {
@@ -171,6 +174,12 @@ impl ForkFamilies {
         self.sum
     }
 
+    /// What all grew by, by their counters alone.
+    #[inline]
+    pub(super) fn grown(&self) -> i64 {
+        self.grown
+    }
+
     fn exec(&mut self, process: usize) {
         let was_present = self.members[process].is_present;
         if was_present {
@@ -193,6 +202,7 @@ impl ForkFamilies {
         let grown_before = member.grown();
         let more = anon - std::mem::replace(&mut member.anon, anon);
         let grown = member.grown() - grown_before;
+        self.grown += grown;
         let Some(place) = member.family else {
             self.sum = self.sum.plus(Held::exact(grown));
             return;
@@ -222,6 +232,7 @@ impl ForkFamilies {
             .map(|stay| stay.family);
         member.given = member.inherited.filter(|_| !is_founder).unwrap_or(0);
         let (anon, grown) = (member.anon, member.grown());
+        self.grown += grown;
         let Some(place) = member.family else {
             self.sum = self.sum.plus(Held::exact(grown));
             return;
@@ -247,6 +258,7 @@ impl ForkFamilies {
         let member = &mut self.members[process];
         member.is_present = false;
         let (anon, grown) = (member.anon, member.grown());
+        self.grown -= grown;
         let Some(place) = member.family else {
             self.sum = self.sum.minus(Held::exact(grown));
             return;

@@ -223,6 +223,12 @@ impl Objects {
         }
     }
 
+    /// The largest part of shared memory in any one process.
+    #[inline]
+    pub(super) fn largest(&self) -> i64 {
+        self.shmem.now()
+    }
+
     /// What all objects take.
     pub(super) fn held(&self) -> Held {
         let at_least = self.seen.at_least.max(Bytes(self.shmem.now()));

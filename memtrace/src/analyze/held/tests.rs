@@ -1,5 +1,6 @@
 //! What a tree holds, every page once, over courses of forks, execs and readings.
 
+mod account;
 mod shared;
 
 use super::*;

@@ -81,7 +81,7 @@ impl Observe for Watch {
         if is_maximum {
             self.peak = Some(from);
         }
-        self.held_peak = Some(best.highest(all));
+        self.held_peak = Some(self.held.peak(self.held_peak, all));
         while let Some(at) = self.boundaries.pop_if(|at| *at < until) {
             self.note(at, state);
         }

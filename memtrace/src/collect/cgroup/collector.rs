@@ -6,9 +6,11 @@ use super::moves::Moves;
 use super::others::{self, Others};
 use super::reading::Reading;
 use crate::collect::kept::TextBuffer;
-use crate::collect::{CollectError, Collector, Process, ProcessTable, Tick};
+use crate::collect::{CollectError, Collector, ProcessTable, Tick};
 use crate::host::{MemoryHierarchy, clock};
-use crate::model::{BootNs, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs};
+use crate::model::{
+    BootNs, Bytes, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs,
+};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
@@ -21,6 +23,12 @@ const GRACE: DurationNs = DurationNs(10_000_000_000);
 /// made again, so many times.
 const INTERRUPTED: DurationNs = DurationNs(3_000_000);
 const TRIES: usize = 3;
+
+/// A reading is out of date where what is in use has moved by one part in so many since, and by this
+/// at least. So many groups are asked at every tick: one file each.
+const MOVED_PART: i64 = 64;
+const MOVED_LEAST: Bytes = Bytes(4 << 20);
+const MOVED_GROUPS_MAX: usize = 16;
 
 /// Processes that are not recorded are counted so often.
 const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
@@ -166,12 +174,7 @@ impl CgroupCollector {
             let directory = self.hierarchy.directory(path);
             if let Some(directory) = directory.filter(|_| watched.is_count_due(now)) {
                 watched.others_at = Some(now);
-                let is_in_it = |process: &&Process| process.row().cgroup.as_deref() == Some(path);
-                let mut recorded_in_it = table.processes().filter(is_in_it);
-                watched.others = match recorded_in_it.nth(others::PROCESSES_MAX) {
-                    Some(_) => None,
-                    None => others::look(&directory, proc, &self.recorded, &mut self.buffer),
-                };
+                watched.others = others::look(&directory, proc, &self.recorded, &mut self.buffer);
             }
         }
     }
@@ -261,6 +264,26 @@ impl Collector for CgroupCollector {
 
     fn follows_processes(&self) -> bool {
         true
+    }
+
+    /// No counter of a process tells of pages that a fork copies, or of files of a tmpfs; what the
+    /// group has in use does.
+    fn is_out_of_date(&mut self) -> bool {
+        let buffer = &mut self.buffer;
+        let mut holders = self
+            .groups
+            .values()
+            .filter(|watched| watched.held_at.is_some());
+        holders.by_ref().take(MOVED_GROUPS_MAX).any(|watched| {
+            let now = watched
+                .group
+                .as_ref()
+                .and_then(|group| group.current(buffer));
+            let last = watched.last.as_ref().and_then(|last| last.state.0.current);
+            now.zip(last).is_some_and(|(now, last)| {
+                (now - last).0.abs() >= MOVED_LEAST.0.max(last.0 / MOVED_PART)
+            })
+        })
     }
 
     fn collect(

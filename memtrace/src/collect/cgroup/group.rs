@@ -2,8 +2,10 @@
 
 use super::reading::{Reading, Source};
 use super::{v1, v2};
+use crate::collect::fields::bytes;
 use crate::collect::kept::{KeptFile, TextBuffer};
 use crate::host::CgroupVersion;
+use crate::model::Bytes;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +13,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Removed;
 
-/// The file that holds the limit comes first in each list.
+/// The file that holds the limit comes first in each list, then that of what is in use.
 fn sources(version: CgroupVersion) -> &'static [Source] {
     match version {
         CgroupVersion::V1 => &v1::SOURCES,
@@ -54,6 +56,12 @@ impl Cgroup {
         }
         self.read_sources(sources, &mut reading, buffer)?;
         Ok(Some(reading))
+    }
+
+    /// What is in use now, where that was read before: one file, of those kept open.
+    pub(super) fn current(&self, buffer: &mut TextBuffer) -> Option<Bytes> {
+        let file = self.files.get(1)?.as_ref()?;
+        bytes(file.read(buffer).ok()?)
     }
 
     fn read_sources(

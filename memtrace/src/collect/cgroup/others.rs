@@ -8,8 +8,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where a group has more processes than this they are not looked at: 10 µs each, every 10 s.
-pub(super) const PROCESSES_MAX: usize = 1_024;
+/// Where a group has more processes than this that are not recorded, they are not looked at: 10 µs each,
+/// every 10 s.
+const OTHERS_MAX: i64 = 1_024;
+/// More than this are not listed.
+const LISTED_MAX: usize = 1 << 16;
 /// More groups than this below one are not looked at either.
 const GROUPS_MAX: usize = 256;
 
@@ -48,6 +51,9 @@ pub(super) fn look(
                 continue;
             }
         };
+        if others.count >= OTHERS_MAX {
+            return None;
+        }
         let field = |name: &[u8]| pairs(text).find(|(key, _)| *key == name);
         let parent = field(b"PPid").and_then(|(_, value)| number(value));
         // A child that the recording has yet to learn of, and whose memory is its parent's.
@@ -84,7 +90,7 @@ fn processes(group: &Path) -> Option<Vec<Tgid>> {
                 open.push(entry.path());
             }
         }
-        if found.len() > PROCESSES_MAX || seen + open.len() > GROUPS_MAX {
+        if found.len() > LISTED_MAX || seen + open.len() > GROUPS_MAX {
             return None;
         }
     }
@@ -144,6 +150,23 @@ mod tests {
         assert_eq!(look(), None, "processes of another pid namespace");
         let many: String = (1..=2_000).map(|tgid| format!("{tgid}\n")).collect();
         fs::write(group.path().join("cgroup.procs"), many).unwrap();
+        (1..=2_000).for_each(|tgid| status(proc.path(), tgid, 0, Some(4)));
         assert_eq!(look(), None, "too many");
+    }
+
+    #[test]
+    fn those_that_are_recorded_may_be_any_number() {
+        let (proc, group) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let many: String = (1..=2_000).map(|tgid| format!("{tgid}\n")).collect();
+        fs::write(group.path().join("cgroup.procs"), many).unwrap();
+        status(proc.path(), 2_000, 0, Some(4));
+        let recorded = (1..2_000).map(Tgid).collect();
+        let others = super::look(
+            group.path(),
+            proc.path(),
+            &recorded,
+            &mut TextBuffer::default(),
+        );
+        assert_eq!(others.map(|others| others.count), Some(1));
     }
 }

@@ -53,9 +53,14 @@ pub(super) struct LastAsked {
 
 impl LastAsked {
     /// Whether so much has moved since that what was read then is out of date.
-    pub(super) fn is_out_of_date(&self, movement: &Movement, now: BootNs) -> bool {
+    pub(super) fn is_out_of_date(&self, movement: &Movement) -> bool {
         let moved = (movement.sum - self.sum).0.abs();
-        now >= self.not_before && moved >= LEAST.0.max(movement.sum.0 / PART)
+        moved >= LEAST.0.max(movement.sum.0 / PART)
+    }
+
+    /// Whether what it took last leaves room in the budget.
+    pub(super) fn may_be_asked(&self, now: BootNs) -> bool {
+        now >= self.not_before
     }
 
     /// It was asked, and that took so long of a budget, which is a share of one CPU.
@@ -85,17 +90,17 @@ mod tests {
         let (mut movement, mut last) = (Movement::default(), LastAsked::default());
         let mut batch = vec![holds(1, GIB), holds(2, GIB)];
         movement.note(&batch);
-        assert!(last.is_out_of_date(&movement, BootNs(0)));
+        assert!(last.is_out_of_date(&movement));
         last.note(&movement, BootNs(0), DurationNs(0), 0.02);
-        assert!(!last.is_out_of_date(&movement, BootNs(0)));
+        assert!(!last.is_out_of_date(&movement));
 
         // A thirty-second of 2 GiB is 64 MiB.
         batch.push(holds(2, GIB + (63 << 20)));
         movement.note(&batch);
-        assert!(!last.is_out_of_date(&movement, BootNs(0)));
+        assert!(!last.is_out_of_date(&movement));
         movement.begin_batch();
         movement.note(&[holds(2, GIB + (70 << 20))]);
-        assert!(last.is_out_of_date(&movement, BootNs(0)));
+        assert!(last.is_out_of_date(&movement));
     }
 
     #[test]
@@ -107,7 +112,7 @@ mod tests {
         movement.note(&[holds(1, 0)]);
         assert_eq!(movement.sum, Bytes(GIB));
         assert_eq!(movement.held.len(), 1);
-        assert!(last.is_out_of_date(&movement, BootNs(0)));
+        assert!(last.is_out_of_date(&movement));
     }
 
     #[test]
@@ -115,12 +120,9 @@ mod tests {
         let (mut movement, mut last) = (Movement::default(), LastAsked::default());
         last.note(&movement, BootNs(0), DurationNs(1_000_000), 0.02);
         movement.note(&[holds(1, GIB)]);
-        assert!(!last.is_out_of_date(&movement, BootNs(199_000_000)));
-        assert!(last.is_out_of_date(&movement, BootNs(200_000_000)));
+        assert!(!last.may_be_asked(BootNs(199_000_000)));
+        assert!(last.may_be_asked(BootNs(200_000_000)));
         last.note(&Movement::default(), BootNs(0), DurationNs(1_000_000), 1.0);
-        assert!(
-            last.is_out_of_date(&movement, BootNs(4_000_000)),
-            "a large budget"
-        );
+        assert!(last.may_be_asked(BootNs(4_000_000)), "a large budget");
     }
 }

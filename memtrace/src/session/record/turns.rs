@@ -33,10 +33,12 @@ impl Turn {
     }
 
     /// Whether its time has come, or what it read has gone out of date before that.
-    fn is_due(&self, tick: &Tick, movement: &Movement) -> bool {
-        let is_behind =
-            || self.collector.follows_processes() && self.last.is_out_of_date(movement, tick.boot);
-        self.next <= tick.boot || tick.is_keyframe || is_behind()
+    fn is_due(&mut self, tick: &Tick, movement: &Movement) -> bool {
+        if self.next <= tick.boot || tick.is_keyframe {
+            return true;
+        }
+        let has_moved = self.collector.follows_processes() && self.last.is_out_of_date(movement);
+        self.last.may_be_asked(tick.boot) && (has_moved || self.collector.is_out_of_date())
     }
 }
 

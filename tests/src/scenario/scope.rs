@@ -1,0 +1,91 @@
+//! A command in a memory cgroup of its own: what the report says it held, against who reads that group
+//! a hundred times a second.
+
+use super::book::{Score, no_loss};
+use crate::cgroup;
+use crate::recorder::Recorder;
+use crate::workload;
+use anyhow::{Context, Result};
+use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
+
+const PACE: Duration = Duration::from_millis(10);
+/// The highest may lie between two looks, and it may take as long until a row tells of it.
+const NEAR_NS: i64 = 200_000_000;
+
+/// Records a workload that ends by itself. Answers whether the group was there and is gone, whether the
+/// peak and its time are those of the group, and that nothing was lost.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
+    let words = [words, &["--quiet", "--scope", "always"]].concat();
+    let recorder = Recorder::of_command(&words, &workload::command(workload)?)?;
+    let name = format!("memtrace-{}", recorder.pid());
+    let dir = cgroup::own_directory()?.join(&name);
+    let watch = std::thread::spawn({
+        let dir = dir.clone();
+        move || looks(&dir)
+    });
+    let recorded = recorder.wait()?;
+    let Ok(looks) = watch.join() else {
+        anyhow::bail!("the group could not be looked at");
+    };
+    let highest = looks.iter().map(|(_, bytes)| *bytes).max();
+    let bytes = highest.context("nobody saw the group")?;
+    let report = recorded.report(&[])?;
+    let peak = &report["peak"];
+    let amount = |key: &str| {
+        peak[key]
+            .as_i64()
+            .with_context(|| format!("the peak has no {key}"))
+    };
+    let told = amount("held_bytes")?;
+    let start = report["recording"]["start"]["boot_ns"]
+        .as_i64()
+        .context("no start")?;
+    let offset = peak["at"]["offset_ns"].as_i64().context("no time")?;
+    // It may stand there for a while.
+    let near = looks
+        .iter()
+        .filter(|(_, seen)| (bytes - seen) * 100 <= bytes);
+    let off = near.map(|(at, _)| (start + offset - at).abs()).min();
+    let off = off.context("no look")?;
+    Ok(vec![
+        Score::of("the group is removed", !dir.exists(), || {
+            dir.display().to_string()
+        }),
+        Score::of(
+            "the group tells what is held",
+            peak["held_basis"] == "cgroup",
+            || peak["held_basis"].to_string(),
+        ),
+        Score::of(
+            "the peak is that of the group within 1 %",
+            (told - bytes).abs() * 100 <= bytes,
+            || format!("told {told}, seen {bytes}"),
+        ),
+        Score::of(
+            "its time is that of the group within 0.2 s",
+            off <= NEAR_NS,
+            || format!("{} ms off", off / 1_000_000),
+        ),
+        no_loss(&recorded)?,
+    ])
+}
+
+/// What a group was charged while it was there, and when.
+fn looks(dir: &Path) -> Vec<(i64, i64)> {
+    let mut looks = Vec::new();
+    let mut waits = 1_000;
+    loop {
+        match cgroup::charged_bytes(dir) {
+            Ok(bytes) => looks.push((memtrace::host::clock::boot().0, bytes)),
+            // Not made yet, or removed.
+            Err(_) if !looks.is_empty() || waits == 0 => return looks,
+            Err(_) => waits -= 1,
+        }
+        sleep(PACE);
+    }
+}
