@@ -13,10 +13,11 @@ use anyhow::{Context, Result, bail};
 use inputs::Files;
 use passed::{Passed, Run};
 use std::fs::File;
+use std::io::{self, Write};
 use std::process::{Command, Stdio};
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
-use steps::{STEPS, Step, Turn};
+use steps::{Input, STEPS, Step, Turn};
 
 /// Options of `cargo xtask ci`.
 #[derive(Debug, clap::Args)]
@@ -59,32 +60,31 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let mut outcomes = Vec::new();
     let of_turn = |turn| chosen.iter().copied().filter(move |step| step.turn == turn);
-    for step in of_turn(Turn::First) {
-        outcomes.push(ci.step(step, None)?);
-    }
+    outcomes.extend(of_turn(Turn::First).map(|step| ci.step(step, None)));
     // What waits for programs that it started, beside what compiles: two CPUs have room for both.
     let waiting: Vec<_> = of_turn(Turn::Waits).collect();
-    let log = sh::target_dir().join("ci-waits.log");
+    let dir = sh::target_dir();
+    std::fs::create_dir_all(&dir)?;
+    let log = dir.join("ci-waits.log");
     let said = File::create(&log).with_context(|| format!("failed to write {}", log.display()))?;
     let mut beside = ci.clone();
     let (waited, compiled) = std::thread::scope(|scope| {
         let waited = scope.spawn(move || {
             let run = |step| beside.step(step, Some(&said));
-            waiting.into_iter().map(run).collect::<Result<Vec<_>>>()
+            waiting.into_iter().map(run).collect::<Vec<_>>()
         });
-        let compiled = of_turn(Turn::Compiles).map(|step| ci.step(step, None));
-        let compiled = compiled.collect::<Result<Vec<_>>>();
+        let compiled: Vec<_> = of_turn(Turn::Compiles)
+            .map(|step| ci.step(step, None))
+            .collect();
         (waited.join(), compiled)
     });
-    outcomes.extend(compiled?);
-    print!("{}", std::fs::read_to_string(&log)?);
+    io::copy(&mut File::open(&log)?, &mut io::stdout())?;
+    outcomes.extend(compiled);
     match waited {
-        Ok(waited) => outcomes.extend(waited?),
+        Ok(waited) => outcomes.extend(waited),
         Err(panic) => std::panic::resume_unwind(panic),
     }
-    for step in of_turn(Turn::Last) {
-        outcomes.push(ci.step(step, None)?);
-    }
+    outcomes.extend(of_turn(Turn::Last).map(|step| ci.step(step, None)));
     conclude(&outcomes)
 }
 
@@ -109,51 +109,50 @@ struct Ci {
 }
 
 impl Ci {
-    fn step(&mut self, step: &'static Step, said: Option<&File>) -> Result<Outcome> {
+    /// Runs a step where it is due. Whatever goes wrong is how this step ended, and the others go on.
+    fn step(&mut self, step: &'static Step, said: Option<&File>) -> Outcome {
         let start = Instant::now();
+        let verdict = self.verdict(step, said);
+        Outcome {
+            step,
+            verdict: verdict.unwrap_or_else(|error| Verdict::Failed(format!("{error:#}"))),
+            took: start.elapsed(),
+        }
+    }
+
+    fn verdict(&mut self, step: &'static Step, mut said: Option<&File>) -> Result<Verdict> {
         let before = self.run_of(step)?;
         let is_unchanged = before.as_ref().is_some_and(|run| self.passed.has(run));
         if is_unchanged && !self.runs_all {
-            return Ok(Outcome {
-                step,
-                verdict: Verdict::Unchanged,
-                took: start.elapsed(),
-            });
+            return Ok(Verdict::Unchanged);
         }
-        println!("==> {}: {}", step.name, step.words.join(" "));
-        let verdict = match step_command(step, said).and_then(|mut command| sh::run(&mut command)) {
-            Ok(()) => Verdict::Passed,
-            Err(error) => Verdict::Failed(format!("{error:#}")),
-        };
+        let heading = format!("==> {}: {}", step.name, step.words.join(" "));
+        match &mut said {
+            Some(file) => writeln!(file, "{heading}")?,
+            None => println!("{heading}"),
+        }
+        sh::run(&mut step_command(step, said)?)?;
         // Of files that were edited meanwhile nobody knows which of them passed.
-        if let (Verdict::Passed, Some(run)) = (&verdict, before)
+        if let Some(run) = before
             && self.run_of(step)?.as_ref() == Some(&run)
         {
             self.passed.keep(run)?;
         }
-        Ok(Outcome {
-            step,
-            verdict,
-            took: start.elapsed(),
-        })
+        Ok(Verdict::Passed)
     }
 
     /// A run of the step on what it reads now; `None` where it runs for every change.
     fn run_of(&self, step: &Step) -> Result<Option<Run>> {
-        let Some(inputs) = step.inputs else {
+        let Some(inputs) = step.inputs() else {
             return Ok(None);
         };
-        if inputs.contains(&steps::Input::Golden) {
-            // Once: what makes them does not change while steps run.
-            static WRITTEN: Once = Once::new();
-            let mut written = Ok(());
-            WRITTEN.call_once(|| written = python::write_golden(&python::golden_dir()));
-            written?;
+        if inputs.iter().any(|input| matches!(input, Input::Golden(_))) {
+            golden()?;
         }
         let [toolchain, kernel] = self.here.clone();
         Ok(Some(Run {
             step: step.name.to_owned(),
-            inputs: inputs::hash(inputs, &Files::of_checkout()?)?,
+            inputs: inputs::hash(&inputs, &Files::of_checkout()?)?,
             toolchain,
             kernel,
         }))
@@ -170,6 +169,14 @@ impl Ci {
         }
         Ok(())
     }
+}
+
+/// Has the golden recordings made, once: what makes them does not change while steps run.
+fn golden() -> Result<()> {
+    static WRITTEN: OnceLock<Result<(), String>> = OnceLock::new();
+    let write = || python::write_golden(&python::golden_dir());
+    let written = WRITTEN.get_or_init(|| write().map_err(|error| format!("{error:#}")));
+    written.clone().map_err(anyhow::Error::msg)
 }
 
 fn step_command(step: &Step, said: Option<&File>) -> Result<Command> {

@@ -23,9 +23,10 @@ struct Rules {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Graph {
     targets: Vec<String>,
+    all_features: bool,
 }
 
 #[derive(Deserialize)]
@@ -41,6 +42,9 @@ pub(crate) fn run() -> Result<()> {
         .with_context(|| format!("failed to read {}", path.display()))?;
     let rules: Rules =
         toml::from_str(&text).with_context(|| format!("failed to parse {}", path.display()))?;
+    if !rules.graph.all_features {
+        bail!("{}: all-features must be true", path.display());
+    }
     let metadata = sh::metadata(&["--all-features"])?;
     let built = built(&rules.graph.targets)?;
     let name = |package: &Package| format!("{} v{}", package.name, package.version);

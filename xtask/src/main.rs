@@ -12,6 +12,7 @@ mod debian;
 mod deny;
 mod dist;
 mod ebpf;
+mod hex;
 mod hosts;
 mod lab;
 mod macos;

@@ -1,7 +1,7 @@
 //! `cargo xtask quick`: what a change breaks most often, in the time in which one still remembers
 //! it: format, clippy, and the tests of the rooms and packages whose files changed.
 
-use crate::sh;
+use crate::{sh, test};
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -19,15 +19,22 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let changed = changed(&base(args)?)?;
     sh::run(sh::cargo().current_dir(sh::root()).args(["fmt", "--all"]))?;
+    let is_code = |path: &String| {
+        [".rs", ".toml", ".lock"]
+            .iter()
+            .any(|end| path.ends_with(end))
+    };
+    if changed.iter().any(is_code) {
+        let words = ["clippy", "--locked", "--workspace", "--all-targets"];
+        let mut clippy = sh::cargo();
+        clippy.current_dir(sh::root()).args(words);
+        sh::run(clippy.args(["--", "-D", "warnings"]))?;
+    }
     let chosen = chosen(&changed);
     if chosen.is_empty() {
         println!("no file changed of which there are tests here");
         return Ok(());
     }
-    let words = ["clippy", "--locked", "--workspace", "--all-targets"];
-    let mut clippy = sh::cargo();
-    clippy.current_dir(sh::root()).args(words);
-    sh::run(clippy.args(["--", "-D", "warnings"]))?;
     if chosen.iter().any(Choice::runs_programs) {
         sh::build_programs(&[])?;
     }
@@ -39,11 +46,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         "--workspace",
         "--no-fail-fast",
     ];
-    test.current_dir(sh::root()).args(words);
+    test.current_dir(sh::root())
+        .args(words)
+        .arg("--no-tests=pass");
     let kinds: BTreeSet<_> = chosen.iter().flat_map(Choice::built).collect();
     test.args(kinds);
     let filters: Vec<String> = chosen.iter().map(Choice::filter).collect();
-    sh::run(test.arg("--filterset").arg(filters.join(" or ")))
+    let filters = [format!("({})", filters.join(" or ")), test::what_can_run()?];
+    let filters = filters.iter().filter(|filter| !filter.is_empty());
+    let filters: Vec<&str> = filters.map(String::as_str).collect();
+    sh::run(test.arg("--filterset").arg(filters.join(" and ")))
 }
 
 /// Where changes are counted from.
@@ -59,10 +71,11 @@ fn base(args: &Args) -> Result<String> {
 
 /// The files that changed, by their paths in the checkout.
 fn changed(since: &str) -> Result<Vec<String>> {
-    let tracked = git(&["diff", "--name-only", "--no-renames", since, "--"])?;
-    let new = git(&["ls-files", "--others", "--exclude-standard"])?;
-    let lines = tracked.lines().chain(new.lines());
-    Ok(lines.map(str::to_owned).collect())
+    let tracked = git(&["diff", "-z", "--name-only", "--no-renames", since, "--"])?;
+    let new = git(&["ls-files", "-z", "--others", "--exclude-standard"])?;
+    let names = tracked.split('\0').chain(new.split('\0'));
+    let names = names.filter(|name| !name.is_empty());
+    Ok(names.map(str::to_owned).collect())
 }
 
 fn git(words: &[&str]) -> Result<String> {
@@ -84,33 +97,41 @@ enum Choice {
     Binary(&'static str),
 }
 
-/// Packages, by their folders.
-const PACKAGES: &[(&str, &str)] = &[
-    ("memtrace-ebpf", "memtrace-ebpf"),
-    ("memtrace-remote", "memtrace-remote"),
-    ("xtask", "xtask"),
-];
 /// Folders with tests that run memtrace.
 const BINARIES: &[&str] = &["cli", "gpu", "kernel", "polling", "truth"];
+/// Folders with what all of those use.
+const OF_BINARIES: &[&str] = &["src", "workloads", "nvml"];
 
 fn chosen(changed: &[String]) -> BTreeSet<Choice> {
-    changed.iter().filter_map(|path| choice(path)).collect()
+    changed.iter().flat_map(|path| choices(path)).collect()
 }
 
-fn choice(path: &str) -> Option<Choice> {
-    let mut parts = path.split('/');
-    match (parts.next()?, parts.next()?, parts.next()) {
-        ("memtrace", "src", Some(room)) => {
-            Some(Choice::Room(room.trim_end_matches(".rs").to_owned()))
+/// The tests of a file; none of one that only Python or a page reads.
+fn choices(path: &str) -> Vec<Choice> {
+    let parts: Vec<&str> = path.split('/').collect();
+    match parts.as_slice() {
+        ["memtrace", "src", room] if matches!(*room, "lib.rs" | "main.rs") => {
+            vec![Choice::Package("memtrace")]
         }
-        ("tests", folder, Some(_)) => {
-            let found = BINARIES.iter().find(|binary| **binary == folder);
-            found.map(|binary| Choice::Binary(binary))
+        ["memtrace", "src", room, ..] => {
+            vec![Choice::Room(room.trim_end_matches(".rs").to_owned())]
         }
-        (folder, ..) => {
-            let found = PACKAGES.iter().find(|(place, _)| *place == folder);
-            found.map(|(_, package)| Choice::Package(package))
+        ["memtrace", ..] => vec![Choice::Package("memtrace")],
+        ["memtrace-ebpf", ..] => vec![Choice::Package("memtrace-ebpf")],
+        ["memtrace-remote", ..] => vec![Choice::Package("memtrace-remote")],
+        ["xtask", ..] => vec![Choice::Package("xtask")],
+        ["tests", folder, ..] if OF_BINARIES.contains(folder) => {
+            BINARIES.iter().map(|name| Choice::Binary(name)).collect()
         }
+        ["tests", folder, ..] => {
+            let found = BINARIES.iter().filter(|binary| *binary == folder);
+            found.map(|binary| Choice::Binary(binary)).collect()
+        }
+        // Pages are held against what memtrace says, and have their links looked up.
+        ["docs", ..] | ["README.md"] => {
+            vec![Choice::Package("memtrace"), Choice::Package("xtask")]
+        }
+        _ => Vec::new(),
     }
 }
 
@@ -134,7 +155,7 @@ impl Choice {
     }
 
     fn runs_programs(&self) -> bool {
-        !matches!(self, Self::Room(_))
+        matches!(self, Self::Binary(_) | Self::Package("memtrace-remote"))
     }
 }
 
@@ -160,7 +181,10 @@ mod tests {
         );
         assert_eq!(of(&["tests/kernel/main.rs"]), [Choice::Binary("kernel")]);
         assert_eq!(of(&["xtask/src/ci.rs"]), [Choice::Package("xtask")]);
-        assert_eq!(of(&["docs/page.md", "README.md", "tests/lab/trees.py"]), []);
+        assert_eq!(of(&["memtrace/src/lib.rs"]), [Choice::Package("memtrace")]);
+        assert_eq!(of(&["tests/src/cgroup.rs"]).len(), BINARIES.len());
+        assert_eq!(of(&["docs/page.md"]).len(), 2);
+        assert_eq!(of(&["CHANGELOG.md", "tests/lab/trees.py"]), []);
     }
 
     #[test]

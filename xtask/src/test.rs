@@ -10,6 +10,7 @@ use crate::venv::Venv;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// The Ray that roles are tested with, and what its test needs.
@@ -114,6 +115,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// A filter that leaves out what can't run here, where tests were built before; empty where all can.
+pub(crate) fn what_can_run() -> Result<String> {
+    match needs_program().exists() {
+        true => Ok(filterset(&missing(&named(""), needs()?)?)),
+        false => Ok(String::new()),
+    }
+}
+
 /// How many tests have this in their name, and how many of them can't run here.
 pub(crate) fn count_named(name: &str) -> Result<[usize; 2]> {
     let has_nextest = sh::capture(at_root().args(["nextest", "--version"])).is_ok();
@@ -152,9 +161,12 @@ fn at_root() -> Command {
     command
 }
 
+fn needs_program() -> PathBuf {
+    sh::target_dir().join("debug/memtrace-needs")
+}
+
 fn needs() -> Result<Vec<Need>> {
-    let program = sh::target_dir().join("debug/memtrace-needs");
-    let text = sh::capture(&mut Command::new(program))?;
+    let text = sh::capture(&mut Command::new(needs_program()))?;
     text.lines()
         .map(|line| serde_json::from_str(line).with_context(|| format!("failed to parse {line}")))
         .collect()

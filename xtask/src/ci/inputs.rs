@@ -1,6 +1,7 @@
 //! The hash of what a step reads.
 
 use super::steps::Input;
+use crate::hex::hexadecimal;
 use crate::{python, sh};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
@@ -44,25 +45,29 @@ impl Files {
 
     /// Those that an input names, which must be some.
     pub(super) fn of(&self, input: &Input) -> Result<Vec<(&str, &Content)>> {
-        let (place, words) = match *input {
-            Input::At(place) => (place, None),
-            Input::Naming(place, words) => (place, Some(words)),
-            Input::Golden => return Ok(Vec::new()),
+        let all = || {
+            let files = self.0.iter();
+            files.map(|(name, content)| (name.as_str(), content))
         };
-        let is_below = |name: &str| {
-            let rest = name.strip_prefix(place);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let below = |place: &'static str| {
+            all().filter(move |(name, _)| {
+                let rest = name.strip_prefix(place);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            })
         };
-        let names_one = |content: &Content| {
-            let has = |word: &&str| has(&content.bytes, word.as_bytes());
-            words.is_none_or(|words| words.iter().any(has))
+        let has = |content: &Content, word: &str| {
+            memchr::memmem::find(&content.bytes, word.as_bytes()).is_some()
         };
-        let from = self.0.range(place.to_owned()..);
-        let chosen: Vec<_> = from
-            .map(|(name, content)| (name.as_str(), content))
-            .take_while(|(name, _)| name.starts_with(place))
-            .filter(|(name, content)| is_below(name) && names_one(content))
-            .collect();
+        let chosen: Vec<_> = match *input {
+            Input::At(place) => below(place).collect(),
+            Input::Naming(place, words) => below(place)
+                .filter(|(_, content)| words.iter().any(|word| has(content, word)))
+                .collect(),
+            Input::Named(wanted) => all()
+                .filter(|(name, _)| name.rsplit('/').next() == Some(wanted))
+                .collect(),
+            Input::Golden(_) => return Ok(Vec::new()),
+        };
         if chosen.is_empty() {
             bail!("{input:?} of xtask/src/ci/steps.rs names no file");
         }
@@ -90,74 +95,51 @@ fn content(path: &Path) -> Result<Option<Vec<u8>>> {
     Ok(Some(content))
 }
 
-fn has(content: &[u8], word: &[u8]) -> bool {
-    memchr::memmem::find(content, word).is_some()
-}
-
 /// The hash in lower-case hexadecimal.
 pub(super) fn hash(inputs: &[Input], files: &Files) -> Result<String> {
     let mut chosen = BTreeMap::new();
+    let mut endings = Vec::new();
     for input in inputs {
         chosen.extend(files.of(input)?);
+        if let Input::Golden(more) = input {
+            endings.extend_from_slice(more);
+        }
     }
-    let golden = match inputs.contains(&Input::Golden) {
-        true => golden()?,
-        false => BTreeMap::new(),
-    };
-    chosen.extend(
-        golden
-            .iter()
-            .map(|(name, content)| (name.as_str(), content)),
-    );
+    let golden = golden(&endings)?;
+    let golden = golden.iter();
+    chosen.extend(golden.map(|(name, content)| (name.as_str(), content)));
     let mut hasher = Sha256::new();
     for (name, content) in chosen {
         hasher.update(format!("{} {name}\n", name.len()));
         hasher.update(content.hash);
     }
-    Ok(hasher
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(hexadecimal(&hasher.finalize()))
 }
 
-/// What memtrace makes of the golden recordings.
-fn golden() -> Result<BTreeMap<String, Content>> {
-    let dir = python::golden_dir();
+/// What memtrace makes of the golden recordings: the files with one of these endings.
+fn golden(endings: &[&str]) -> Result<BTreeMap<String, Content>> {
     let mut found = BTreeMap::new();
+    if endings.is_empty() {
+        return Ok(found);
+    }
+    let dir = python::golden_dir();
     let mut pending: Vec<PathBuf> = vec![dir.clone()];
     while let Some(path) = pending.pop() {
+        let ending = path.extension().unwrap_or_default();
         if path.is_dir() {
             for entry in std::fs::read_dir(&path)? {
                 pending.push(entry?.path());
             }
-        } else {
+        } else if endings.iter().any(|wanted| ending == *wanted) {
             let name = path.strip_prefix(&dir).unwrap_or(&path);
-            let bytes = std::fs::read(&path)?;
-            // Where the checkout lies is no difference.
-            let content = Content::new(without(bytes, dir.as_os_str().as_encoded_bytes()));
+            let content = Content::new(std::fs::read(&path)?);
             found.insert(format!("golden {}", name.display()), content);
         }
     }
+    if found.is_empty() {
+        bail!("{} has no files ending in {endings:?}", dir.display());
+    }
     Ok(found)
-}
-
-fn without(bytes: Vec<u8>, part: &[u8]) -> Vec<u8> {
-    if !has(&bytes, part) {
-        return bytes;
-    }
-    let mut kept = Vec::with_capacity(bytes.len());
-    let mut rest = bytes.as_slice();
-    while let Some(byte) = rest.first() {
-        match rest.strip_prefix(part) {
-            Some(after) => rest = after,
-            None => {
-                kept.push(*byte);
-                rest = &rest[1..];
-            }
-        }
-    }
-    kept
 }
 
 #[cfg(test)]
@@ -171,10 +153,10 @@ mod tests {
         let mut files = Files::of_checkout().expect("a checkout");
         let mut checked = 0;
         for step in STEPS {
-            let inputs: Vec<Input> = step.inputs.unwrap_or_default().to_vec();
+            let inputs: Vec<Input> = step.inputs().unwrap_or_default();
             let inputs: Vec<Input> = inputs
                 .into_iter()
-                .filter(|one| *one != Input::Golden)
+                .filter(|one| !matches!(one, Input::Golden(_)))
                 .collect();
             let before = hash(&inputs, &files).expect("inputs");
             for input in &inputs {
@@ -244,11 +226,14 @@ mod tests {
             STEPS
                 .iter()
                 .find(|one| one.name == step)
-                .and_then(|one| one.inputs)
+                .and_then(|one| one.inputs())
         };
         for step in ["python", "page"] {
             assert!(
-                named(step).expect("inputs").contains(&Input::Golden),
+                named(step)
+                    .expect("inputs")
+                    .iter()
+                    .any(|input| matches!(input, Input::Golden(_))),
                 "{step}"
             );
         }

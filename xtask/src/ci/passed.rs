@@ -8,7 +8,8 @@ use std::process::Command;
 
 const HEAD: &str = "\
 # Written by `cargo xtask ci` where a step passes; commit it with the change that it is of. A step
-# whose inputs, toolchain and kernel stand here is not run again (but by --all).
+# whose inputs, toolchain and kernel stand here is not run again (but by --all). What Debian and the
+# indexes of Python and Node serve is no part of it.
 ";
 
 /// A run of a step that passed.
@@ -50,8 +51,10 @@ impl Passed {
         let mut all = Self::read()?;
         all.put(run);
         let path = path();
-        std::fs::write(&path, format!("{HEAD}\n{}", toml::to_string(&all)?))
-            .with_context(|| format!("failed to write {}", path.display()))?;
+        let shown = || format!("failed to write {}", path.display());
+        let new = path.with_extension("new");
+        std::fs::write(&new, format!("{HEAD}\n{}", toml::to_string(&all)?)).with_context(shown)?;
+        std::fs::rename(&new, &path).with_context(shown)?;
         *self = all;
         Ok(())
     }
@@ -69,11 +72,12 @@ pub(super) fn here() -> Result<[String; 2]> {
     let said = sh::capture(Command::new("rustc").arg("-vV"))?;
     let value = |key: &str| {
         let found = said.lines().find_map(|line| line.strip_prefix(key));
-        found.map(str::trim).unwrap_or_default().to_owned()
+        let found = found.with_context(|| format!("rustc -vV does not tell its {key}"));
+        found.map(|value| value.trim().to_owned())
     };
     let kernel = sh::capture(Command::new("uname").arg("-r"))?;
     Ok([
-        format!("rustc {}, {}", value("release:"), value("host:")),
+        format!("rustc {}, {}", value("release:")?, value("host:")?),
         kernel.trim().to_owned(),
     ])
 }

@@ -7,7 +7,15 @@ pub(super) struct Step {
     pub(super) words: &'static [&'static str],
     pub(super) turn: Turn,
     /// What decides how it ends, beside the toolchain and the kernel. `None`: the whole checkout.
-    pub(super) inputs: Option<&'static [Input]>,
+    inputs: Option<&'static [Input]>,
+}
+
+impl Step {
+    /// All that decides how it ends, what every task of ours goes through included.
+    pub(super) fn inputs(&self) -> Option<Vec<Input>> {
+        let own = self.inputs?;
+        Some([own, OURS].concat())
+    }
 }
 
 /// When a step runs.
@@ -30,12 +38,22 @@ pub(super) enum Input {
     At(&'static str),
     /// Of the files below a directory those with one of these words in them.
     Naming(&'static str, &'static [&'static str]),
-    /// What memtrace makes of the golden recordings: Parquet, JSON, pages, traces.
-    Golden,
+    /// Of the files of this name all.
+    Named(&'static str),
+    /// Of what memtrace makes of the golden recordings the files with these endings.
+    Golden(&'static [&'static str]),
 }
-use Input::{At, Golden, Naming};
+use Input::{At, Golden, Named, Naming};
 
-/// What is said of the operating system in code; the same for every system is what says none of it.
+/// What every step that is a task of ours goes through.
+const OURS: &[Input] = &[
+    At("xtask/src/sh.rs"),
+    At("xtask/src/venv.rs"),
+    At("xtask/src/debian.rs"),
+];
+
+/// What code says that is not the same on every system: the words for it, and the crates that there are
+/// on Linux alone or that are about systems.
 const SYSTEM: &[&str] = &[
     "target_os",
     "target_arch",
@@ -45,8 +63,11 @@ const SYSTEM: &[&str] = &[
     "rustix",
     "procfs",
     "sysinfo",
-    "collect",
-    "host::",
+    "zerocopy",
+    "object::",
+    "aya",
+    "nvml_wrapper",
+    "memtrace_abi",
 ];
 
 /// All of them. What runs for every change stands without inputs.
@@ -122,10 +143,9 @@ pub(super) const STEPS: &[Step] = &[
             At("memtrace/src/collect"),
             At("memtrace/src/session"),
             At("memtrace/src/cli"),
+            At("memtrace/src/model"),
             At("memtrace/build.rs"),
-            At("memtrace/Cargo.toml"),
-            At("memtrace-ebpf/Cargo.toml"),
-            At("Cargo.toml"),
+            Named("Cargo.toml"),
             At("Cargo.lock"),
             At("xtask/src/macos.rs"),
             At("xtask/src/compiler.rs"),
@@ -137,15 +157,8 @@ pub(super) const STEPS: &[Step] = &[
         turn: Turn::Compiles,
         inputs: Some(&[
             At("deny.toml"),
-            At("Cargo.toml"),
+            Named("Cargo.toml"),
             At("Cargo.lock"),
-            At("memtrace/Cargo.toml"),
-            At("memtrace-ebpf/Cargo.toml"),
-            At("memtrace-remote/Cargo.toml"),
-            At("tests/Cargo.toml"),
-            At("tests/nvml/Cargo.toml"),
-            At("xtask/Cargo.toml"),
-            At("xtask/try/Cargo.toml"),
             At("xtask/src/deny.rs"),
         ]),
     },
@@ -166,18 +179,16 @@ pub(super) const STEPS: &[Step] = &[
         words: &["xtask", "python", "--install-tools"],
         turn: Turn::Waits,
         inputs: Some(&[
-            Golden,
+            Golden(&["json", "parquet", "pftrace"]),
             At("python"),
             At("tests/lab"),
             // What its tests hold it against.
             At("docs/hosts.md"),
             At("docs/kubernetes"),
             At("docs/tables.md"),
-            At("docs/example.ipynb"),
             At("memtrace/src/collect/pods.rs"),
             At("memtrace/src/report/visible.rs"),
             At("xtask/src/python.rs"),
-            At("xtask/src/venv.rs"),
         ]),
     },
     Step {
@@ -185,12 +196,14 @@ pub(super) const STEPS: &[Step] = &[
         words: &["xtask", "page", "--install-tools"],
         turn: Turn::Waits,
         inputs: Some(&[
-            Golden,
+            Golden(&["html", "json", "parts"]),
+            // The page of a run of hosts is made of the parts when it is tested.
+            At("memtrace/src/analyze/hosts"),
             At("memtrace/src/page"),
             At("tests/page"),
-            At("docs/images"),
+            At("python/pyproject.toml"),
             At("xtask/src/page.rs"),
-            At("xtask/src/venv.rs"),
+            At("xtask/src/python.rs"),
         ]),
     },
     Step {
@@ -206,13 +219,16 @@ pub(super) const STEPS: &[Step] = &[
             At("LICENSE"),
             At("memtrace/Cargo.toml"),
             At("memtrace/src/page/vendor"),
+            At("memtrace-ebpf/Cargo.toml"),
             At("memtrace-remote/Cargo.toml"),
+            At("python/README.md"),
+            At("python/src/memtrace/duckdb.sql"),
             At("python/pyproject.toml"),
             At("python/recorder"),
             At("python/remote"),
             // Manual pages and completions.
             Naming("memtrace/src/cli", &["clap_mangen", "clap_complete"]),
-            Naming("memtrace-remote/src", &["man"]),
+            Naming("memtrace-remote/src", &["write_manual"]),
         ]),
     },
     // Emulated: what is quick and does not depend on the machine's pace, as it was built for the first
@@ -252,8 +268,14 @@ pub(super) const STEPS: &[Step] = &[
         inputs: Some(&[
             At("memtrace-ebpf"),
             At("memtrace/bpf"),
+            At("memtrace/build.rs"),
             At("memtrace/src/collect"),
             At("memtrace/src/host"),
+            At("memtrace/src/model"),
+            At("memtrace/src/session"),
+            At("memtrace/src/store"),
+            Named("Cargo.toml"),
+            At("Cargo.lock"),
             At("tests/kernel"),
             At("tests/guest"),
             At("tests/src"),

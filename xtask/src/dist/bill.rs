@@ -7,7 +7,7 @@ use crate::sh;
 use anyhow::{Context, Result, bail};
 use cargo_metadata::{DependencyKind, Metadata, Node, NodeDep, Package, PackageId};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Writes both beside the other texts.
@@ -39,7 +39,7 @@ fn list(
     let linked = linked(metadata, &[program]);
     let component = |package: &Package, kind: &str| {
         let (name, version) = (&package.name, &package.version);
-        let purl = format!("pkg:cargo/{name}@{version}");
+        let purl = purl(package);
         let mut component = json!({
             "type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl,
         });
@@ -60,14 +60,11 @@ fn list(
     let is_program = |package: &&&Package| package.source.is_none() && package.name == program;
     let whole = packages.iter().find(is_program);
     let whole = whole.with_context(|| format!("{program} is no package"))?;
-    let purl = |id: &PackageId| {
-        let package = &metadata[id];
-        format!("pkg:cargo/{}@{}", package.name, package.version)
-    };
     let parts = packages.iter().filter(|package| package.id != whole.id);
     let depends = linked.iter().map(|(id, on)| {
-        let on: Vec<String> = on.iter().map(purl).collect();
-        json!({ "ref": purl(id), "dependsOn": on })
+        // One that is imported by two names is one.
+        let on: BTreeSet<String> = on.iter().map(|id| purl(&metadata[id])).collect();
+        json!({ "ref": purl(&metadata[id]), "dependsOn": on })
     });
     Ok(json!({
         "bomFormat": "CycloneDX",
@@ -80,6 +77,12 @@ fn list(
         "components": parts.map(|part| component(part, "library")).collect::<Vec<_>>(),
         "dependencies": depends.collect::<Vec<_>>(),
     }))
+}
+
+/// The package as a package URL, in which `+` is escaped.
+fn purl(package: &Package) -> String {
+    let version = package.version.to_string().replace('+', "%2B");
+    format!("pkg:cargo/{}@{version}", package.name)
 }
 
 /// SHA-256 of the packages of the index, by name and version.

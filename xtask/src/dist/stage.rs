@@ -127,6 +127,13 @@ mod tests {
     #[test]
     fn links_of_the_readme_and_of_the_pages_lead_to_files_that_packages_carry() -> Result<()> {
         let files = documentation()?;
+        for file in &files {
+            assert!(
+                sh::root().join(file).is_file(),
+                "{} is staged",
+                file.display()
+            );
+        }
         let pages = files.iter().filter(|file| {
             let is_page = file.extension().is_some_and(|end| end == "md");
             is_page && !file.starts_with("python")

@@ -1,5 +1,6 @@
 //! SHA-256 of what was made.
 
+use crate::hex::hexadecimal;
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -46,8 +47,7 @@ fn line(path: &Path) -> Result<String> {
         .file_name()
         .context("a package has a name")?
         .to_string_lossy();
-    let digest = Sha256::digest(bytes);
-    let digits: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = hexadecimal(&Sha256::digest(bytes));
     Ok(format!("{digits}  {name}\n"))
 }
 

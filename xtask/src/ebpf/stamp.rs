@@ -2,6 +2,7 @@
 
 use super::tools::Tools;
 use super::{PROFILE, RUSTFLAGS};
+use crate::hex::hexadecimal;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -63,12 +64,7 @@ impl Stamp {
 
 /// The hash in lower-case hexadecimal.
 pub(super) fn sha256_hex(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        // Writing to a String does not fail.
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    hexadecimal(&Sha256::digest(bytes))
 }
 
 /// One hash over everything that decides the object, apart from the toolchain.
