@@ -101,7 +101,7 @@ pub(super) fn is_within(path: &str, group: &str) -> bool {
 }
 
 /// A path and the paths above it, up to "/".
-fn ancestry(path: &str) -> impl Iterator<Item = &str> {
+pub(super) fn ancestry(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| {
         let parent = &path[..path.rfind('/')?];
         match parent {

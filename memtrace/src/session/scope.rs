@@ -90,7 +90,7 @@ impl Scope {
         let is_needed = |above: &PathBuf| match choice {
             ScopeChoice::Never => false,
             ScopeChoice::Always => true,
-            ScopeChoice::Auto => has_others(above, command),
+            ScopeChoice::Auto => !is_of_slurm(above) && has_others(above, command),
         };
         let made = match above {
             _ if choice == ScopeChoice::Never => return Ok(None),
@@ -158,6 +158,12 @@ fn remove_left_ones(above: &Path) {
     }
 }
 
+/// Slurm removes the groups of a step itself, which one below would keep it from where memtrace is killed.
+fn is_of_slurm(group: &Path) -> bool {
+    let mut parts = group.iter().filter_map(|part| part.to_str());
+    parts.any(|part| part.starts_with("slurm"))
+}
+
 /// Whether somebody else than memtrace and the command lives in a group, or below it.
 fn has_others(group: &Path, command: Tgid) -> bool {
     let ours = [command.0, std::process::id()].map(|tgid| tgid.to_string());
@@ -191,6 +197,17 @@ mod tests {
         let with_below = group(&format!("{own}\n7\n"));
         fs::create_dir(with_below.path().join("below")).expect("a directory");
         assert!(super::has_others(with_below.path(), Tgid(7)));
+    }
+
+    #[test]
+    fn a_step_of_slurm_keeps_its_groups() {
+        for (path, is_its) in [
+            ("/sys/fs/cgroup/memory/slurm/uid_0/job_7/step_0", true),
+            ("/sys/fs/cgroup/system.slice/slurmstepd.scope/job_7", true),
+            ("/sys/fs/cgroup/user.slice/user-0.slice", false),
+        ] {
+            assert_eq!(is_of_slurm(Path::new(path)), is_its, "{path}");
+        }
     }
 
     #[test]

@@ -263,6 +263,8 @@ pub(super) const STEPS: &[Step] = &[
             "page_cache",
             "--test",
             "below_the_group",
+            "--test",
+            "what_a_command_holds",
         ],
         turn: Turn::Last,
         inputs: Some(&[

@@ -8,13 +8,18 @@
 use super::{Held, HeldBasis, HeldKinds};
 use crate::analyze::RowSource;
 use crate::analyze::process_table::ProcessTable;
-use crate::analyze::surroundings::is_within;
+use crate::analyze::surroundings::{ancestry, is_within};
 use crate::model::tables::{CgroupMemRow, SelfCostRow};
-use crate::model::{BootNs, Bytes, DurationNs, Order};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::model::{BootNs, Bytes, DurationNs};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Of a group that is still read there is a row every 10 s: one that had none for this long is gone.
 const SILENCE: DurationNs = DurationNs(15_000_000_000);
+
+/// Readings no further apart are of the same look at all groups.
+const TOGETHER: DurationNs = DurationNs(20_000_000);
+/// So many are kept: 80 MiB.
+const READINGS_MAX: usize = 1 << 20;
 
 /// The first reading is this much after the start, at most, where nothing kept it.
 const EARLY: DurationNs = DurationNs(2_000_000_000);
@@ -26,18 +31,9 @@ const SLACK_PART: i64 = 50;
 
 /// What the recorded processes hold of one kind, by a reading of their groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Charged {
-    least: i64,
-    most: i64,
-}
-
-impl Charged {
-    fn plus(self, other: Self) -> Self {
-        Self {
-            least: self.least.saturating_add(other.least),
-            most: self.most.saturating_add(other.most),
-        }
-    }
+pub(super) struct Charged {
+    pub(super) least: i64,
+    pub(super) most: i64,
 }
 
 /// What moves as the counters of processes do: anonymous memory that each gained since the fork or exec
@@ -50,14 +46,14 @@ pub(super) struct Counted {
 
 /// A reading of all groups, and whether nobody else lives in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reading {
-    at: BootNs,
-    anon: Charged,
-    shared: Charged,
+pub(super) struct Reading {
+    pub(super) at: BootNs,
+    pub(super) anon: Charged,
+    pub(super) shared: Charged,
     /// The most that was in use until then, page cache and kernel memory included; `None` where the
     /// kernel keeps no mark.
-    mark: Option<i64>,
-    is_alone: bool,
+    pub(super) mark: Option<i64>,
+    pub(super) is_alone: bool,
 }
 
 /// The readings of a recording, as they stand at an instant.
@@ -107,10 +103,8 @@ impl Account {
 
     /// What was held at the last reading for certain.
     pub(super) fn least_then(&self) -> Bytes {
-        let last = self.last.as_ref();
-        last.map_or(Bytes(0), |(last, _)| {
-            Bytes(last.anon.least + last.shared.least)
-        })
+        let least = |(last, _): &(Reading, _)| last.anon.least.saturating_add(last.shared.least);
+        Bytes(self.last.as_ref().map_or(0, least))
     }
 
     /// What is held, where this is what the processes are thought to hold by themselves.
@@ -124,13 +118,13 @@ impl Account {
         let anon = Between {
             last: last.anon,
             next: next.anon,
-            moved: counted.anon - then.anon,
+            moved: counted.anon.saturating_sub(then.anon),
             is_counted_once: true,
         };
         let shared = Between {
             last: last.shared,
             next: next.shared,
-            moved: counted.shared - then.shared,
+            moved: counted.shared.saturating_sub(then.shared),
             is_counted_once: false,
         };
         let anon = anon.held(thought.anon, is_alone);
@@ -176,8 +170,14 @@ fn before(thought: HeldKinds, first: &Reading) -> HeldKinds {
 
 /// Anonymous memory of which there is no more than a mark leaves beside shared memory.
 fn no_more_than(mark: i64, anon: Held, shared: Held) -> Held {
-    let less =
-        |bytes: Bytes, beside: Bytes| Bytes(bytes.0.min(mark - beside.0).max(anon.at_least.0));
+    let less = |bytes: Bytes, beside: Bytes| {
+        Bytes(
+            bytes
+                .0
+                .min(mark.saturating_sub(beside.0))
+                .max(anon.at_least.0),
+        )
+    };
     Held {
         at_least: anon.at_least,
         bytes: less(anon.bytes, shared.bytes),
@@ -201,7 +201,8 @@ impl Between {
         let (last, next) = (self.last, self.next);
         let most = last.most.saturating_add(self.moved).max(next.most);
         let least = last.least.saturating_add(self.moved).min(next.least);
-        if thought.at_least.0 > most + most / SLACK_PART + SLACK {
+        let slack = (most / SLACK_PART).saturating_add(SLACK);
+        if thought.at_least.0 > most.saturating_add(slack) {
             return None;
         }
         let at_least = least.max(thought.at_least.0);
@@ -228,14 +229,83 @@ impl Between {
     }
 }
 
-/// What a group was charged, and until when that holds at most.
-#[derive(Clone, Copy)]
-struct Group {
-    at: BootNs,
-    anon: Charged,
-    shared: Charged,
-    mark: Option<i64>,
-    is_alone: bool,
+/// The sum over groups, moved along by one reading of one of them at a time.
+#[derive(Default)]
+struct Groups {
+    last: HashMap<String, Reading>,
+    /// Every reading in the order of time: of a group that had none for long, the last is taken out.
+    ages: VecDeque<(BootNs, String)>,
+    sum: Reading,
+    mark_sum: i64,
+    unmarked_count: usize,
+    shared_count: usize,
+}
+
+impl Groups {
+    /// A group was read. Answers what all groups come to now.
+    fn take(&mut self, path: String, reading: Reading) -> Reading {
+        let is_old = |(at, _): &(BootNs, String)| reading.at - *at > SILENCE;
+        while self.ages.front().is_some_and(is_old)
+            && let Some((at, path)) = self.ages.pop_front()
+        {
+            if self.last.get(&path).is_some_and(|last| last.at == at) {
+                self.remove(&path);
+            }
+        }
+        self.remove(&path);
+        self.count(&reading, 1);
+        self.ages.push_back((reading.at, path.clone()));
+        self.last.insert(path, reading);
+        Reading {
+            at: reading.at,
+            mark: (self.unmarked_count == 0).then_some(self.mark_sum),
+            is_alone: self.shared_count == 0,
+            ..self.sum
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        if let Some(last) = self.last.remove(path) {
+            self.count(&last, -1);
+        }
+    }
+
+    fn count(&mut self, reading: &Reading, sign: i64) {
+        let add = |sum: &mut i64, amount: i64| {
+            *sum = sum.saturating_add(amount.saturating_mul(sign));
+        };
+        add(&mut self.sum.anon.least, reading.anon.least);
+        add(&mut self.sum.anon.most, reading.anon.most);
+        add(&mut self.sum.shared.least, reading.shared.least);
+        add(&mut self.sum.shared.most, reading.shared.most);
+        add(&mut self.mark_sum, reading.mark.unwrap_or_default());
+        let one = |count: &mut usize| *count = count.wrapping_add_signed(sign as isize);
+        if reading.mark.is_none() {
+            one(&mut self.unmarked_count);
+        }
+        if !reading.is_alone {
+            one(&mut self.shared_count);
+        }
+    }
+}
+
+/// Where there are more readings, two neighbours become one, within what both were.
+pub(super) fn coarsen(readings: &mut Vec<Reading>) {
+    let hull = |one: Charged, other: Charged| Charged {
+        least: one.least.min(other.least),
+        most: one.most.max(other.most),
+    };
+    let pairs = readings.chunks(2).map(|pair| match *pair {
+        [one, other] => Reading {
+            at: one.at,
+            anon: hull(one.anon, other.anon),
+            shared: hull(one.shared, other.shared),
+            mark: other.mark,
+            is_alone: one.is_alone && other.is_alone,
+        },
+        _ => pair[0],
+    });
+    *readings = pairs.collect();
 }
 
 /// The sums over all groups with recorded processes, in the order of time; none where such a group
@@ -249,25 +319,30 @@ fn readings<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Vec<Readin
             // Where it is recorded itself it is one of the processes.
             if row.upid.is_none() {
                 recorder_group = row.cgroup.or(recorder_group.take());
-                recorder.push((row.boot_ns, row.rss_anon_bytes.unwrap_or_default().0));
+                let anon = row.rss_anon_bytes.unwrap_or_default().0;
+                // It hardly moves: a row that says the same says nothing.
+                if recorder.last().is_none_or(|(_, last)| *last != anon) {
+                    recorder.push((row.boot_ns, anon));
+                }
             }
         },
     )?;
+    let recorder_anon = |at: BootNs| match recorder.partition_point(|(time, _)| *time <= at) {
+        0 => recorder.first().map_or(0, |(_, anon)| *anon),
+        place => recorder[place - 1].1,
+    };
     let named = table
         .processes
         .iter()
         .filter_map(|process| process.cgroup.as_deref());
     let named: BTreeSet<&str> = named.collect();
-    let is_below_another = |path: &str| {
-        let others = named.iter().filter(|other| **other != path);
-        others.into_iter().any(|other| is_within(path, other))
-    };
-    let tops: BTreeSet<&str> = named
+    // Of groups below each other the one above has it all.
+    let tops: HashSet<&str> = named
         .iter()
         .copied()
-        .filter(|path| !is_below_another(path))
+        .filter(|path| !ancestry(path).skip(1).any(|above| named.contains(above)))
         .collect();
-    let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+    let mut groups = Groups::default();
     let mut found: Vec<Reading> = Vec::new();
     source.scan(
         &[
@@ -283,53 +358,43 @@ fn readings<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Vec<Readin
             let (Some(anon), Some(shared)) = (row.anon_bytes, row.shmem_bytes) else {
                 return;
             };
+            let shared = shared.0.max(0);
             if !tops.contains(row.cgroup.as_str()) {
                 return;
             }
-            let has_recorder = recorder_group.as_deref();
-            let has_recorder = has_recorder.is_some_and(|group| is_within(group, &row.cgroup));
-            let recorder_anon = match recorder.partition_point(|(at, _)| *at <= row.boot_ns) {
-                _ if !has_recorder => 0,
-                0 => recorder.first().map_or(0, |(_, anon)| *anon),
-                place => recorder[place - 1].1,
-            };
-            let anon = (anon.0 - recorder_anon).max(0);
+            let recorder = recorder_group.as_deref();
+            let recorder = recorder.filter(|group| is_within(group, &row.cgroup));
+            let own = recorder.map_or(0, |_| recorder_anon(row.boot_ns));
+            let anon = anon.0.saturating_sub(own).max(0);
             let is_alone = row.other_process_count == Some(0);
             let of_others = match (is_alone, row.other_anon_bytes) {
                 (true, _) => 0,
                 (false, Some(others)) => others.0,
                 (false, None) => anon,
             };
-            let group = Group {
+            let reading = Reading {
                 at: row.boot_ns,
                 anon: Charged {
-                    least: (anon - of_others).max(0),
+                    least: anon.saturating_sub(of_others).max(0),
                     most: anon,
                 },
                 shared: Charged {
-                    least: if is_alone { shared.0 } else { 0 },
-                    most: shared.0,
+                    least: if is_alone { shared } else { 0 },
+                    most: shared,
                 },
                 mark: row.peak_bytes.map(|peak| peak.0),
                 is_alone,
             };
-            groups.insert(row.cgroup, group);
-            groups.retain(|_, group| row.boot_ns - group.at <= SILENCE);
-            let whole = Reading {
-                at: row.boot_ns,
-                mark: Some(0),
-                is_alone: true,
-                ..Reading::default()
-            };
-            found.push(groups.values().fold(whole, |sum, group| Reading {
-                at: sum.at,
-                anon: sum.anon.plus(group.anon),
-                shared: sum.shared.plus(group.shared),
-                mark: sum.mark.zip(group.mark).map(|(sum, mark)| sum + mark),
-                is_alone: sum.is_alone && group.is_alone,
-            }));
+            let whole = groups.take(row.cgroup, reading);
+            match found.last_mut() {
+                // Groups that are read one after the other are one reading.
+                Some(last) if whole.at - last.at <= TOGETHER => *last = whole,
+                _ => found.push(whole),
+            }
+            if found.len() >= READINGS_MAX {
+                coarsen(&mut found);
+            }
         },
     )?;
-    found.order_by_key(|reading| reading.at);
     Ok(found)
 }

@@ -196,3 +196,36 @@ fn kinds_that_come_while_others_go_are_no_more_than_was_ever_in_use() {
     let [_, figure, most] = held_at(&run, "+1.7s");
     assert_eq!([figure, most], [310, 310]);
 }
+
+#[test]
+fn readings_that_are_too_many_become_half_as_many_within_what_they_were() {
+    use super::super::account::{Charged, Reading, coarsen};
+    let reading = |at: i64, anon: i64| Reading {
+        at: BootNs(at),
+        anon: Charged {
+            least: anon,
+            most: anon,
+        },
+        mark: Some(at),
+        is_alone: at != 2,
+        ..Reading::default()
+    };
+    let mut readings: Vec<Reading> = (0..5).map(|at| reading(at, 10 - at)).collect();
+    coarsen(&mut readings);
+    let told = |one: &Reading| {
+        (
+            one.at.0,
+            one.anon.least,
+            one.anon.most,
+            one.mark,
+            one.is_alone,
+        )
+    };
+    let told: Vec<_> = readings.iter().map(told).collect();
+    let expected = [
+        (0, 9, 10, Some(1), true),
+        (2, 7, 8, Some(3), false),
+        (4, 6, 6, Some(4), true),
+    ];
+    assert_eq!(told, expected);
+}
