@@ -174,7 +174,8 @@ pub(super) struct Args {
     name_maps: bool,
 
     /// Start the command in a memory cgroup of its own below that of memtrace, so that the kernel
-    /// counts what it holds (Linux; on v2 where memtrace's group is the root)
+    /// counts what it holds (Linux, as root; on v2 only where memtrace's group is the root). auto
+    /// goes on without one, and makes none in a step of Slurm
     #[arg(long, default_value = "auto", value_parser = ScopeParser, help_heading = COMMAND,
           conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"])]
     scope: ScopeChoice,

@@ -11,6 +11,7 @@ use crate::model::Tgid;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Whether the command gets a memory cgroup of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,9 @@ pub enum ScopeError {
     /// The group has no memory controller.
     #[error("groups below {} have no memory controller (cgroup.subtree_control)", .0.display())]
     NoController(PathBuf),
+    /// The groups above would not be charged.
+    #[error("groups below {} are not charged to it (memory.use_hierarchy is 0)", .0.display())]
+    Apart(PathBuf),
     /// The system refused it.
     #[error("failed to make the cgroup {}: {source}", dir.display())]
     Refused {
@@ -112,6 +116,13 @@ impl Scope {
             dir: dir.clone(),
             source,
         };
+        // On v1 before 5.11 a group can be one of which those above know nothing, limits included.
+        let is_apart = fs::read(above.join("memory.use_hierarchy"));
+        if is_apart.is_ok_and(|text| text.starts_with(b"0")) {
+            return Err(ScopeError::Apart(above));
+        }
+        // Of one with this process id that was killed.
+        let _ = fs::remove_dir(&dir);
         fs::create_dir(&dir).map_err(refused)?;
         // From here on it is removed in every case.
         let scope = Self {
@@ -129,15 +140,24 @@ impl Scope {
 
 impl Drop for Scope {
     fn drop(&mut self) {
-        let left = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
-        for tgid in left.lines() {
-            // One that has ended meanwhile is gone from it too.
-            let _ = fs::write(self.above.join("cgroup.procs"), tgid);
+        // One that is about to end, or forks meanwhile, is still in it for a moment.
+        for _ in 0..DROP_TRIES {
+            let left = fs::read_to_string(self.dir.join("cgroup.procs")).unwrap_or_default();
+            for tgid in left.lines() {
+                let _ = fs::write(self.above.join("cgroup.procs"), tgid);
+            }
+            // Groups that the command made below it keep it: they are the command's.
+            if fs::remove_dir(&self.dir).is_ok() {
+                return;
+            }
+            std::thread::sleep(DROP_PAUSE);
         }
-        // Groups that the command made below it keep it: they are the command's.
-        let _ = fs::remove_dir(&self.dir);
     }
 }
+
+/// So long it takes until a group is left as it is.
+const DROP_TRIES: u32 = 20;
+const DROP_PAUSE: Duration = Duration::from_millis(10);
 
 const PREFIX: &str = "memtrace-";
 

@@ -101,10 +101,12 @@ impl Account {
         }
     }
 
-    /// What was held at the last reading for certain.
+    /// What was held at the last reading for certain: nothing where others live there, who can have
+    /// grown since they were counted.
     pub(super) fn least_then(&self) -> Bytes {
+        let last = self.last.as_ref().filter(|(last, _)| last.is_alone);
         let least = |(last, _): &(Reading, _)| last.anon.least.saturating_add(last.shared.least);
-        Bytes(self.last.as_ref().map_or(0, least))
+        Bytes(last.map_or(0, least))
     }
 
     /// What is held, where this is what the processes are thought to hold by themselves.
@@ -113,17 +115,17 @@ impl Account {
             let first = self.coming.last().filter(|_| self.is_early);
             return first.map_or(thought, |first| before(thought, first));
         };
-        let next = self.coming.last().unwrap_or(last);
-        let is_alone = last.is_alone && next.is_alone;
+        let next = self.coming.last();
+        let is_alone = last.is_alone && next.is_none_or(|next| next.is_alone);
         let anon = Between {
             last: last.anon,
-            next: next.anon,
+            next: next.map(|next| next.anon),
             moved: counted.anon.saturating_sub(then.anon),
             is_counted_once: true,
         };
         let shared = Between {
             last: last.shared,
-            next: next.shared,
+            next: next.map(|next| next.shared),
             moved: counted.shared.saturating_sub(then.shared),
             is_counted_once: false,
         };
@@ -132,7 +134,7 @@ impl Account {
         match (anon, shared) {
             (Some(anon), Some(shared)) => {
                 // While one kind is given back another can come: no more than was ever in use.
-                let anon = match next.mark {
+                let anon = match next.and_then(|next| next.mark) {
                     Some(mark) => no_more_than(mark, anon, shared),
                     None => anon,
                 };
@@ -157,7 +159,7 @@ fn before(thought: HeldKinds, first: &Reading) -> HeldKinds {
         let at_most = thought.at_most.0.min(first.most.max(thought.bytes.0));
         Held {
             at_least: thought.at_least,
-            bytes: Bytes(first.least.clamp(thought.bytes.0, at_most)),
+            bytes: Bytes(first.least.min(at_most).max(thought.bytes.0)),
             at_most: Bytes(at_most),
         }
     };
@@ -181,14 +183,15 @@ fn no_more_than(mark: i64, anon: Held, shared: Held) -> Held {
     Held {
         at_least: anon.at_least,
         bytes: less(anon.bytes, shared.bytes),
-        at_most: less(anon.at_most, shared.at_most),
+        at_most: less(anon.at_most, shared.at_most).max(less(anon.bytes, shared.bytes)),
     }
 }
 
 /// What was charged of a kind before and after an instant, and what moved since.
 struct Between {
     last: Charged,
-    next: Charged,
+    /// `None` after the last reading.
+    next: Option<Charged>,
     moved: i64,
     /// Whether what moved is memory that came or went, and not what was mapped once more.
     is_counted_once: bool,
@@ -198,27 +201,32 @@ impl Between {
     /// What is held then. `None` where the processes hold more for certain than their groups can have
     /// been charged.
     fn held(&self, thought: Held, is_alone: bool) -> Option<Held> {
-        let (last, next) = (self.last, self.next);
-        let most = last.most.saturating_add(self.moved).max(next.most);
-        let least = last.least.saturating_add(self.moved).min(next.least);
+        let moved = Charged {
+            least: self.last.least.saturating_add(self.moved),
+            most: self.last.most.saturating_add(self.moved),
+        };
+        let next = self.next.unwrap_or(moved);
+        let most = moved.most.max(next.most);
         let slack = (most / SLACK_PART).saturating_add(SLACK);
         if thought.at_least.0 > most.saturating_add(slack) {
             return None;
         }
-        let at_least = least.max(thought.at_least.0);
-        let at_most = match is_alone {
-            true => most,
-            false => most.min(thought.at_most.0),
+        let least = moved.least.min(next.least);
+        let (at_least, at_most) = match is_alone {
+            true => (least.max(thought.at_least.0), most),
+            // Others are counted now and then: what they have grown by since is none of the tree's.
+            false => (
+                least.min(thought.at_most.0).max(thought.at_least.0),
+                most.min(thought.at_most.0),
+            ),
         };
         let at_most = at_most.max(at_least);
         // A fall that the next reading knows nothing of was none: what one gave back another held.
-        let lowest = last.most.min(next.most);
+        let lowest = self.last.most.min(next.most);
+        let highest = self.last.most.max(next.most);
         let figure = match (is_alone, self.is_counted_once) {
-            (true, true) => last.most.saturating_add(self.moved).max(lowest),
-            (true, false) => {
-                let highest = last.most.max(next.most);
-                last.most.saturating_add(self.moved).clamp(lowest, highest)
-            }
+            (true, true) => moved.most.max(lowest),
+            (true, false) => moved.most.clamp(lowest, highest),
             (false, _) => thought.bytes.0,
         };
         Some(Held {

@@ -202,7 +202,7 @@ impl ForkFamilies {
         let grown_before = member.grown();
         let more = anon - std::mem::replace(&mut member.anon, anon);
         let grown = member.grown() - grown_before;
-        self.grown += grown;
+        self.grown = self.grown.saturating_add(grown);
         let Some(place) = member.family else {
             self.sum = self.sum.plus(Held::exact(grown));
             return;
@@ -232,7 +232,7 @@ impl ForkFamilies {
             .map(|stay| stay.family);
         member.given = member.inherited.filter(|_| !is_founder).unwrap_or(0);
         let (anon, grown) = (member.anon, member.grown());
-        self.grown += grown;
+        self.grown = self.grown.saturating_add(grown);
         let Some(place) = member.family else {
             self.sum = self.sum.plus(Held::exact(grown));
             return;
@@ -258,7 +258,7 @@ impl ForkFamilies {
         let member = &mut self.members[process];
         member.is_present = false;
         let (anon, grown) = (member.anon, member.grown());
-        self.grown -= grown;
+        self.grown = self.grown.saturating_sub(grown);
         let Some(place) = member.family else {
             self.sum = self.sum.minus(Held::exact(grown));
             return;
