@@ -364,13 +364,13 @@ impl Attribution {
     /// Cuts what is not well known of processes to what the kernel's sum of anonymous memory leaves,
     /// each by the same part: what they share counts in several of them until it is read.
     pub(super) fn cap(&mut self, anon: Option<Bytes>) {
+        let Some(anon) = anon else {
+            return;
+        };
         let is_sure = |line: &AnonLine| matches!(line.basis, Basis::Exact | Basis::Measured);
         let (sure, unsure): (Vec<_>, Vec<_>) = self.anon.iter_mut().partition(|line| is_sure(line));
         let all = |lines: &[&mut AnonLine]| lines.iter().map(|line| line.bytes).sum::<Bytes>();
         let (known, doubtful) = (all(&sure), all(&unsure));
-        let Some(anon) = anon else {
-            return;
-        };
         let left = anon - self.recorder_bytes.unwrap_or_default() - known;
         // What is known well and is more is charged elsewhere.
         if left.0 < 0 || doubtful <= left {
