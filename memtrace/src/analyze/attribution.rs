@@ -26,12 +26,18 @@ labels! {
         Exact = "exact",
         /// Measured, and little has moved since.
         Measured = "measured",
-        /// Measured at another time, and what RSS moved since then added; or never measured, but
-        /// others that were forked for the same purpose were; or cut to what the kernel's sum leaves.
-        /// Nothing, of a copy that fork made and exec is to replace: its pages are its parent's.
+        /// Measured at another time, and what RSS moved since then added; or cut to what the kernel's
+        /// sum leaves. Nothing, of a copy that fork made and exec is to replace: its pages are its
+        /// parent's.
         Estimated = "estimated",
         /// Never measured: pages that others share count in full.
         UpperBound = "upper_bound" | "at most",
+    }
+}
+
+impl Default for Basis {
+    fn default() -> Self {
+        Self::Exact
     }
 }
 
@@ -367,27 +373,13 @@ impl Attribution {
         let Some(anon) = anon else {
             return;
         };
-        let is_sure = |line: &AnonLine| matches!(line.basis, Basis::Exact | Basis::Measured);
-        let (sure, unsure): (Vec<_>, Vec<_>) = self.anon.iter_mut().partition(|line| is_sure(line));
-        let all = |lines: &[&mut AnonLine]| lines.iter().map(|line| line.bytes).sum::<Bytes>();
-        let (known, doubtful) = (all(&sure), all(&unsure));
-        let left = anon - self.recorder_bytes.unwrap_or_default() - known;
-        // What is known well and is more is charged elsewhere.
-        if left.0 < 0 || doubtful <= left {
-            return;
-        }
-        // By running sums, so that the parts add up.
-        let part = |sum: i64| {
-            let part = i128::from(sum) * i128::from(left.0) / i128::from(doubtful.0);
-            i64::try_from(part).unwrap_or(i64::MAX)
-        };
-        let mut sum = 0;
-        for line in unsure {
-            let before = part(sum);
-            sum += line.bytes.0;
-            line.bytes = Bytes(part(sum) - before);
-            line.basis = Basis::Estimated;
-        }
+        let left = anon - self.recorder_bytes.unwrap_or_default();
+        cut(
+            self.anon
+                .iter_mut()
+                .map(|line| (&mut line.bytes, &mut line.basis)),
+            left,
+        );
         self.anon
             .order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
     }
@@ -439,6 +431,31 @@ impl Attribution {
         ];
         let attributed: Bytes = attributed.into_iter().flatten().sum();
         self.residual_bytes = self.current_bytes.map(|current| current - attributed);
+    }
+}
+
+/// Cuts what is not well known to what a sum leaves beside the rest, each by the same part.
+pub(super) fn cut<'a>(parts: impl Iterator<Item = (&'a mut Bytes, &'a mut Basis)>, sum: Bytes) {
+    let (sure, unsure): (Vec<_>, Vec<_>) =
+        parts.partition(|(_, basis)| matches!(basis, Basis::Exact | Basis::Measured));
+    let all = |parts: &[(&mut Bytes, &mut Basis)]| parts.iter().map(|(bytes, _)| **bytes).sum();
+    let (known, doubtful): (Bytes, Bytes) = (all(&sure), all(&unsure));
+    let left = sum - known;
+    // What is known well and is more is charged elsewhere.
+    if left.0 < 0 || doubtful <= left {
+        return;
+    }
+    // By running sums, so that the parts add up.
+    let part = |sum: i64| {
+        let part = i128::from(sum) * i128::from(left.0) / i128::from(doubtful.0);
+        i64::try_from(part).unwrap_or(i64::MAX)
+    };
+    let mut sum = 0;
+    for (bytes, basis) in unsure {
+        let before = part(sum);
+        sum += bytes.0;
+        *bytes = Bytes(part(sum) - before);
+        *basis = Basis::Estimated;
     }
 }
 

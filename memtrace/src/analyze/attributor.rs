@@ -43,9 +43,8 @@ pub(super) struct Known<'a> {
     pub(super) is_everyone_recorded: bool,
 }
 
-/// The ledgers of one instant, of each cgroup and of the node, and the part of each process, where
-/// anything is known about sharing.
-pub(super) type Attributed = (Vec<Attribution>, Option<Vec<Share>>);
+/// The ledgers of one instant, of each cgroup and of the node, and the part of each process.
+pub(super) type Attributed = (Vec<Attribution>, Vec<Share>);
 
 /// Reads what is known about sharing, and draws up the ledgers of every instant. None where no
 /// process tells what kind its memory is of.
@@ -72,9 +71,8 @@ pub(super) fn read<S: RowSource>(
             known,
             cgroup_of: &cgroup_of,
             readings,
-            ratios: ratios(known.processes, known.forks, readings),
         };
-        let shares = are_known.then(|| attributor.shares());
+        let shares = attributor.shares();
         let mut holders = state.held.iter();
         if !are_known && holders.all(|(_, amounts)| amounts.anon().is_none()) {
             return (Vec::new(), shares);
@@ -103,7 +101,6 @@ pub(super) struct Attributor<'a> {
     known: Known<'a>,
     cgroup_of: &'a HashMap<Upid, &'a str>,
     readings: &'a ReadingsNear,
-    ratios: HashMap<Alike<'a>, (f64, f64)>,
 }
 
 impl<'a> Attributor<'a> {
@@ -117,12 +114,6 @@ impl<'a> Attributor<'a> {
             attributor.holders = holders.into();
         }
         attributor
-    }
-
-    /// A process that was never measured shares what it was forked with as those do that were.
-    fn ratio_of_alike(&self, process: usize) -> Option<f64> {
-        let (pss, rss) = self.ratios.get(&alike(&self.known.processes[process]))?;
-        (*rss > 0.0).then(|| (pss / rss).clamp(0.0, 1.0))
     }
 
     fn cgroup(&self, group: &CgroupUse) -> Attribution {
@@ -361,18 +352,16 @@ impl<'a> Attributor<'a> {
                 };
                 anon_at(row, now, at, is_shared)
             }
-            None => match self.ratio_of_alike(process) {
-                Some(ratio) => {
-                    // What it grew by since the fork is its own. Where that is unknown, all is shared.
-                    let given = self.known.processes[process]
-                        .inherited(now, at)
-                        .unwrap_or(now);
-                    let part = Bytes((given.0 as f64 * ratio) as i64);
-                    (now - given + part, Basis::Estimated, None)
-                }
-                None if is_copy(at) => (Bytes(0), Basis::Estimated, None),
-                None => (now, Basis::UpperBound, None),
-            },
+            None if is_copy(at) => (Bytes(0), Basis::Estimated, None),
+            None => {
+                let process_of = &self.known.processes[process];
+                let has_own = process_of.inherited(now, at) == Some(Bytes(0));
+                let basis = match has_own && !self.known.forks.may_share_image(process, at) {
+                    true => Basis::Exact,
+                    false => Basis::UpperBound,
+                };
+                (now, basis, None)
+            }
         };
         Some(AnonLine {
             who: Who::from(&self.known.processes[process]),
@@ -392,39 +381,6 @@ fn is_huge(kind: Option<MappingKind>) -> bool {
 
 fn is_some(bytes: Option<Bytes>) -> bool {
     bytes.is_some_and(|bytes| bytes.0 > 0)
-}
-
-/// What those have in common that were forked for the same purpose.
-type Alike<'a> = (Option<usize>, &'a str);
-
-fn alike(process: &Process) -> Alike<'_> {
-    (process.parent, &process.shape)
-}
-
-/// PSS to RSS of anonymous memory that a fork gave, by those that were forked for the same purpose.
-fn ratios<'a>(
-    processes: &'a [Process],
-    forks: &Forks,
-    readings: &ReadingsNear,
-) -> HashMap<Alike<'a>, (f64, f64)> {
-    let mut sums: HashMap<Alike<'a>, (f64, f64)> = HashMap::new();
-    for (position, process) in processes.iter().enumerate() {
-        let row = readings.pss.get(&process.upid);
-        let Some(row) = row.filter(|_| process.parent.is_some()) else {
-            continue;
-        };
-        if row.is_anon_unshared && forks.may_share_image(position, row.boot_ns) {
-            continue;
-        }
-        if let (Some(pss), Some(rss)) = (row.pss_anon_bytes, row.rss_anon_bytes) {
-            let given = process.inherited(rss, row.boot_ns).unwrap_or(rss);
-            let grown = rss - given;
-            let (all_pss, all_rss) = sums.entry(alike(process)).or_default();
-            *all_pss += (pss - grown).max(Bytes(0)).0 as f64;
-            *all_rss += given.0 as f64;
-        }
-    }
-    sums
 }
 
 /// Anonymous memory at an instant, from a measurement at another one and the RSS now: what

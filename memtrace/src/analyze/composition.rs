@@ -52,9 +52,9 @@ pub struct Composition {
     /// not know what is shared.
     #[serde(rename = "ledgers")]
     pub attributions: Vec<Attribution>,
-    /// What each holder has when shared pages are divided; `None` for the same recordings.
+    /// What each holder has when shared pages are divided, as far as its kinds are known.
     #[serde(skip)]
-    pub shares: Option<Vec<Share>>,
+    pub shares: Vec<Share>,
     /// The ledgers of each GPU as they stood then.
     pub gpus: Vec<GpuLedger>,
 }
@@ -70,8 +70,8 @@ pub(super) struct Known {
 
 keys! {
     HeldKeys of held: Option<HeldKinds> {
-        /// What they held, every page once: anonymous memory, shared memory, files of a tmpfs; null
-        /// where kinds of memory are unknown.
+        /// What they held, every page once: anonymous memory, shared memory and files of a tmpfs, huge
+        /// pages, kernel memory; null where kinds of memory are unknown.
         held_bytes: Option<Bytes> = held.map(|held| held.all().bytes),
         /// No less than this.
         held_at_least_bytes: Option<Bytes> = held.map(|held| held.all().at_least),
@@ -81,6 +81,14 @@ keys! {
         held_anon_bytes: Option<Bytes> = held.map(|held| held.anon.bytes),
         /// Of that shared memory.
         held_shared_bytes: Option<Bytes> = held.map(|held| held.shared.bytes),
+        /// Of that huge pages of hugetlbfs.
+        held_huge_bytes: Option<Bytes> = held.map(|held| held.huge.bytes),
+        /// Of that kernel memory: page tables, slab, stacks, socket buffers, as far as it is charged
+        /// to groups of their own, and page tables as far as they were read else.
+        held_kernel_bytes: Option<Bytes> = held.map(|held| held.kernel.bytes),
+        /// Of that what their groups are charged for and no kind tells: pages that are pinned and
+        /// mapped nowhere.
+        held_unnamed_bytes: Option<Bytes> = held.map(|held| held.unnamed.bytes),
         /// Where it is known from: `cgroup` (what their memory cgroups are charged, in which nobody
         /// else lives), `bounds` (the processes, within what groups are charged in which others live
         /// too), `processes` (what was read of each).
@@ -149,7 +157,7 @@ impl Composition {
             node: known.uses.node,
             recorder: known.uses.recorder,
             attributions: attributions.unwrap_or_default(),
-            shares: shares.flatten(),
+            shares: shares.unwrap_or_default(),
             gpus: known.gpus,
         }
     }

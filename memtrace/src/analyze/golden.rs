@@ -23,7 +23,6 @@ pub(crate) use marked::{measured_by_itself, vllm_start_up};
 pub(crate) use rows::{Rows, mem_row};
 pub(crate) use runs::RUNS;
 pub(crate) use script::{Script, boot, gib, upid, wall};
-pub(crate) use sharing::shared_by_a_newcomer;
 pub(crate) use slept::{vllm_on_gpus, vllm_on_gpus_later};
 pub(crate) use stream::Stream;
 pub(crate) use team::{ray_with_vllm, ray_with_vllm_later};

@@ -2,27 +2,24 @@
 //! shared memory, files of a tmpfs. A running sum, moved along by the pass over `mem`.
 
 mod account;
+mod beside;
 mod families;
 mod highest;
-mod histories;
-mod newcomers;
 mod objects;
-mod readings;
 mod stays;
 
 use super::RowSource;
 use super::process_table::ProcessTable;
 use super::sharing::Execs;
-use crate::model::tables::{CowRow, PssRow, ShmObjectRow};
-use crate::model::{BootNs, Bytes, DurationNs, Upid};
+use crate::model::tables::{PssRow, ShmObjectRow};
+use crate::model::{BootNs, Bytes, MappingKind, Upid};
 use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
+pub(super) use account::Whole;
 use account::{Account, Counted};
-use families::ForkFamilies;
-use histories::{ObjectHistories, ReadTimes};
-use newcomers::Newcomers;
-use objects::Objects;
-use readings::{Copied, Reading};
+use beside::Beside;
+use families::{ForkFamilies, Reading};
+use objects::{ObjectHistories, Objects};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -113,6 +110,12 @@ pub struct HeldKinds {
     pub anon: Held,
     /// Shared memory and files of a tmpfs.
     pub shared: Held,
+    /// Huge pages of hugetlbfs, which no RSS and no memory cgroup counts.
+    pub huge: Held,
+    /// Kernel memory: page tables, slab, stacks, socket buffers.
+    pub kernel: Held,
+    /// What the groups are charged for and no kind tells: pages that are pinned and mapped nowhere.
+    pub unnamed: Held,
     /// Where it is known from.
     pub basis: HeldBasis,
 }
@@ -131,112 +134,76 @@ pub enum HeldBasis {
 }
 
 impl HeldKinds {
+    /// What no counter of a process tells, and what each is called.
+    pub(super) fn beside(&self) -> [(&'static str, Held); 3] {
+        [
+            ("huge pages", self.huge),
+            ("kernel memory", self.kernel),
+            ("pinned and mapped nowhere", self.unnamed),
+        ]
+    }
+
     /// All of it.
     pub fn all(&self) -> Held {
-        self.anon.plus(self.shared)
+        let mapped = self.anon.plus(self.shared).plus(self.huge);
+        mapped.plus(self.kernel).plus(self.unnamed)
     }
 }
+
+const PSS_COLUMNS: &[&str] = &[
+    "boot_ns",
+    "upid",
+    "pss_anon_bytes",
+    "rss_anon_bytes",
+    "hugetlb_bytes",
+    "page_tables_bytes",
+    "span_ns",
+];
 
 /// The running sum. Nobody holds anything at first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeldSum {
     families: ForkFamilies,
     objects: Objects,
+    beside: Beside,
     account: Account,
     /// When it changes next without a row of `mem`.
     next: Option<BootNs>,
 }
 
-/// What was read of what processes share.
-struct Readings {
-    readings: Vec<Reading>,
-    times: ReadTimes,
-    copies: Vec<Copied>,
-    objects: ObjectHistories,
-}
-
-impl Readings {
-    fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
-        let (mut readings, mut times) = (Vec::new(), ReadTimes::default());
-        source.scan(Reading::COLUMNS, |row: PssRow| {
-            if let Some(process) = table.find(row.upid) {
-                times.take(process, &row);
-                readings.extend(Reading::of(process, &row));
-            }
-        })?;
-        let mut copies = Vec::new();
-        source.scan(&[], |row: CowRow| {
-            copies.extend(
-                table
-                    .find(row.upid)
-                    .map(|process| Copied::of(process, &row)),
-            );
-        })?;
-        let mut objects = ObjectHistories::default();
-        source.scan(ObjectHistories::COLUMNS, |row: ShmObjectRow| {
-            objects.take(row, |upid| table.find(Upid(upid)));
-        })?;
-        Ok(Self {
-            readings,
-            times,
-            copies,
-            objects,
-        })
-    }
-}
-
 impl HeldSum {
-    /// Reads `pss`, `cow`, `shm_object` and `cgroup_mem`, and `mem` where it says more of them; `interval` is the
-    /// time between two looks at a process. Nobody holds anything yet.
-    pub(super) fn read<S: RowSource>(
-        source: &S,
-        table: &ProcessTable,
-        execs: &Execs,
-        start: BootNs,
-        interval: DurationNs,
-    ) -> Result<Self, S::Error> {
-        let mut held = Self::default();
-        held.account.prepare(source, table, start, None)?;
-        let mut readings = Readings::read(source, table)?;
-        let newcomers = readings.objects.newcomers(table, &readings.times, start);
-        let newcomers = Newcomers::read(source, table, newcomers, interval)?;
-        held.take(table, execs, readings, newcomers, start, None);
-        Ok(held)
-    }
-
-    /// Reads them when there is more of them, but for `mem`. What is later than `since` replaces
-    /// what was known of that time; what is earlier has passed, and only the last reading of each
-    /// before it is needed.
+    /// Reads what is known beside counters: `pss`, `shm_object`, and the tables of the account. Again when there is
+    /// more of them: what is later than `since` replaces what was known of that time, and what is
+    /// earlier has passed. Before the first time nobody holds anything.
     pub(super) fn prepare<S: RowSource>(
         &mut self,
         source: &S,
         table: &ProcessTable,
         execs: &Execs,
-        start: BootNs,
+        whole: Whole,
         since: Option<BootNs>,
     ) -> Result<(), S::Error> {
-        self.account.prepare(source, table, start, since)?;
-        let readings = Readings::read(source, table)?;
-        let newcomers = Newcomers::unread(readings.objects.first_mappers(start, since));
-        self.take(table, execs, readings, newcomers, start, since);
-        Ok(())
-    }
-
-    fn take(
-        &mut self,
-        table: &ProcessTable,
-        execs: &Execs,
-        readings: Readings,
-        newcomers: Newcomers,
-        start: BootNs,
-        since: Option<BootNs>,
-    ) {
-        let of_families = (readings.readings.as_slice(), readings.copies.as_slice());
+        self.account.prepare(source, table, whole, since)?;
+        let (mut readings, mut beside) = (Vec::new(), Vec::new());
+        source.scan(PSS_COLUMNS, |row: PssRow| {
+            if let Some(process) = table.find(row.upid) {
+                readings.extend(Reading::of(process, &row));
+                beside.push(beside::Reading::of(process, &row));
+            }
+        })?;
         self.families
-            .prepare(&table.processes, execs, of_families, since);
-        self.objects
-            .prepare(readings.objects, newcomers, start, since);
+            .prepare(&table.processes, execs, &readings, since);
+        let mut objects = [ObjectHistories::default(), ObjectHistories::default()];
+        source.scan(ObjectHistories::COLUMNS, |row: ShmObjectRow| {
+            let is_huge = row.kind == Some(MappingKind::Hugetlb);
+            objects[usize::from(is_huge)].take(row, |upid| table.find(Upid(upid)));
+        })?;
+        let [objects, huge_objects] = objects;
+        self.objects.prepare(objects, whole.start, since);
+        self.beside
+            .prepare(beside, huge_objects, whole.start, since);
         self.look_ahead();
+        Ok(())
     }
 
     /// When it changes next without a row of `mem`, if that is before `until`.
@@ -250,6 +217,7 @@ impl HeldSum {
         if self.next.is_some_and(|next| next <= until) {
             self.families.pass(until);
             self.objects.pass(until);
+            self.beside.pass(until);
             self.account.pass(until, self.counted());
             self.look_ahead();
         }
@@ -259,6 +227,7 @@ impl HeldSum {
         let next = [
             self.families.next_change(),
             self.objects.next_change(),
+            self.beside.next_change(),
             self.account.next_change(),
         ];
         self.next = next.into_iter().flatten().min();
@@ -269,7 +238,10 @@ impl HeldSum {
     #[inline]
     pub(super) fn change(&mut self, change: Change<'_>) {
         let anon = change.after.and_then(|held| held.anon().or(held.rss()));
-        self.families.set(change.process, anon);
+        self.families.set(change.process, anon, change.boot_ns);
+        if change.after.is_none() {
+            self.beside.end(change.process);
+        }
         let shmem = |held: Option<&Amounts>| held.and_then(Amounts::shmem).unwrap_or_default();
         let (before, after) = (shmem(change.before), shmem(change.after));
         if before != after {
@@ -306,6 +278,9 @@ impl HeldSum {
         HeldKinds {
             anon: self.families.held(),
             shared: self.objects.held(),
+            huge: self.beside.huge(),
+            kernel: self.beside.page_tables(),
+            unnamed: Held::default(),
             basis: HeldBasis::Processes,
         }
     }

@@ -19,8 +19,7 @@ use super::process_tree::ProcessTree;
 use super::run::mem_columns;
 use super::{cost, losses};
 use crate::model::tables::{
-    CowRow, DiagRow, MarkRow, MemRow, ProcessRow, PssRow, SelfCostRow, Severity, ShmObjectRow,
-    TitleRow,
+    DiagRow, MarkRow, MemRow, ProcessRow, PssRow, SelfCostRow, Severity, ShmObjectRow, TitleRow,
 };
 use crate::model::{BootNs, DurationNs, Kind, Row, RunInfo};
 use engine::Engine;
@@ -161,7 +160,7 @@ impl Live {
             self.known = Known::of(&self.kept, &self.info);
             self.is_prepared = false;
         }
-        if news.has::<PssRow>() || news.has::<CowRow>() || news.has::<ShmObjectRow>() {
+        if news.has::<PssRow>() || news.has::<ShmObjectRow>() {
             self.is_prepared = false;
         }
         if news.has::<DiagRow>() || news.has::<SelfCostRow>() {

@@ -133,8 +133,7 @@ pub use who::{Bundle, Who};
 
 pub use crate::sweep::{Amounts, Sum, Totals};
 
-use crate::model::{BootNs, Row};
-use std::ops::RangeInclusive;
+use crate::model::Row;
 
 /// Where rows come from.
 pub trait RowSource {
@@ -151,20 +150,6 @@ pub trait RowSource {
     /// # Errors
     /// When the recording can't be read.
     fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), Self::Error>;
-
-    /// The same, of rows within one of some times at least: others may be left out.
-    ///
-    /// # Errors
-    /// As [`RowSource::scan`].
-    fn scan_within<R: Row>(
-        &self,
-        times: &[RangeInclusive<BootNs>],
-        columns: &[&str],
-        each: impl FnMut(R),
-    ) -> Result<(), Self::Error> {
-        let _ = times;
-        self.scan(columns, each)
-    }
 }
 
 #[cfg(test)]

@@ -293,7 +293,6 @@ impl Read<'_> {
             boot_ns: self.holders.at.boot_ns,
             composition: self.holders,
             anon: anon(&known).filter(|_| row.memcg.is_some()),
-            shared: known.shared(),
         };
         let before = self.before(row, anon);
         let (before, starts) = match &before {
@@ -381,7 +380,6 @@ impl Read<'_> {
                 boot_ns: *start,
                 composition: earlier.find(|state| state.at.boot_ns == *start)?,
                 anon: kinds.as_ref().and_then(&anon),
-                shared: kinds.as_ref().and_then(kinds::Account::shared),
             })
         });
         states.collect()

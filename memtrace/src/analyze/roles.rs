@@ -15,6 +15,7 @@ use crate::model::{Bytes, Instant, Kind, Order, PerKind, Role, Upid};
 use crate::sweep::{Lane, Totals};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What was found out about one kind over the recording, in the sum over processes. A page that
@@ -73,8 +74,7 @@ pub struct RoleAtPeak {
     /// What they held, shared pages in each.
     #[serde(flatten, with = "keys::TotalsKeys")]
     pub totals: Totals,
-    /// Their part of memory with each page once; `None` where the recording does not know what
-    /// is shared.
+    /// Their part of memory with each page once; `None` where the kinds of memory of one are unknown.
     #[serde(flatten, with = "ShareKeys")]
     pub shares: Option<RoleShares>,
 }
@@ -101,53 +101,44 @@ keys! {
 
 keys! {
     ShareKeys of shares: Option<RoleShares> {
-        /// Anonymous and shared memory, each page once; null where the recording does not know
-        /// what is shared, or a part of one of its processes.
-        host_bytes: Option<Bytes> = shares.and_then(|shares| shares.host_bytes()),
+        /// Anonymous and shared memory, each page once, and their huge pages and page tables; null
+        /// where the kinds of memory of one of its processes are unknown.
+        host_bytes: Option<Bytes> = shares.map(|shares| shares.host_bytes()),
         /// Of that anonymous memory.
-        own_anon_bytes: Option<Bytes> = shares.and_then(|shares| shares.anon_bytes),
+        own_anon_bytes: Option<Bytes> = shares.map(|shares| shares.anon_bytes),
         /// Of that shared memory.
-        own_shmem_bytes: Option<Bytes> = shares.and_then(|shares| shares.shmem_bytes),
+        own_shmem_bytes: Option<Bytes> = shares.map(|shares| shares.shmem_bytes),
     }
 }
 
 /// What the processes of a role held of what exists, each page once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleShares {
-    /// Anonymous memory; `None` when that of any is unknown.
-    pub anon_bytes: Option<Bytes>,
-    /// Shared objects; `None` when that of any is unknown.
-    pub shmem_bytes: Option<Bytes>,
-    /// What is known of both.
-    pub known_bytes: Bytes,
+    /// Anonymous memory.
+    pub anon_bytes: Bytes,
+    /// Shared memory.
+    pub shmem_bytes: Bytes,
+    /// Huge pages and page tables, which are in no RSS.
+    pub beside_bytes: Bytes,
 }
 
 impl RoleShares {
-    const NOTHING: Self = Self {
-        anon_bytes: Some(Bytes(0)),
-        shmem_bytes: Some(Bytes(0)),
-        known_bytes: Bytes(0),
-    };
-
     fn add(&mut self, share: &Share) {
-        let sum = |sum: Option<Bytes>, part: Option<Bytes>| Some(sum? + part?);
-        self.anon_bytes = sum(self.anon_bytes, share.anon_bytes);
-        self.shmem_bytes = sum(self.shmem_bytes, share.shmem_bytes);
-        for known in [share.anon_bytes, share.shmem_bytes].into_iter().flatten() {
-            self.known_bytes = self.known_bytes + known;
-        }
+        self.anon_bytes = self.anon_bytes + share.anon_bytes;
+        self.shmem_bytes = self.shmem_bytes + share.shmem_bytes;
+        self.beside_bytes = self.beside_bytes + share.beside_bytes();
     }
 
-    /// Anonymous and shared memory together; `None` when a part is unknown.
-    pub fn host_bytes(&self) -> Option<Bytes> {
-        Some(self.anon_bytes? + self.shmem_bytes?)
+    /// All of it.
+    pub fn host_bytes(&self) -> Bytes {
+        self.anon_bytes + self.shmem_bytes + self.beside_bytes
     }
 }
 
 impl RoleAtPeak {
-    /// Anonymous and shared memory together, each page once; `None` when unknown.
+    /// What they held, each page once; `None` when unknown.
     pub fn host_bytes(&self) -> Option<Bytes> {
-        self.shares?.host_bytes()
+        self.shares.map(|shares| shares.host_bytes())
     }
 }
 
@@ -183,9 +174,14 @@ pub(super) fn figures(lane: &Lane, seconds: f64, clock: &RunClock) -> PerKind<Ki
 /// What each role held at one instant, in the order of the groups.
 fn held_by(groups: &Groups, at: &Composition) -> Vec<RoleAtPeak> {
     let nothing = RoleAtPeak {
-        shares: at.shares.as_ref().map(|_| RoleShares::NOTHING),
+        shares: Some(RoleShares::default()),
         ..RoleAtPeak::default()
     };
+    let known: HashMap<usize, &Share> = at
+        .shares
+        .iter()
+        .map(|share| (share.process, share))
+        .collect();
     let mut roles = vec![nothing; groups.list.len()];
     let mut add = |process: usize, add: &dyn Fn(&mut RoleAtPeak)| {
         let place = groups.at(process, at.at.boot_ns);
@@ -197,12 +193,9 @@ fn held_by(groups: &Groups, at: &Composition) -> Vec<RoleAtPeak> {
         add(holder.process, &|role| {
             role.process_count += 1;
             role.totals.add(&holder.amounts);
-        });
-    }
-    for share in at.shares.iter().flatten() {
-        add(share.process, &|role| {
-            if let Some(shares) = &mut role.shares {
-                shares.add(share);
+            match (&mut role.shares, known.get(&holder.process)) {
+                (Some(shares), Some(share)) => shares.add(share),
+                _ => role.shares = None,
             }
         });
     }

@@ -10,7 +10,7 @@ use super::cost::{self, RecorderCost};
 use super::curves::{self, Choice, Drawing, Drawings};
 use super::gpu::{GpuTimeline, OnGpus};
 use super::groups::Groups;
-use super::held::HeldSum;
+use super::held::{HeldSum, Whole};
 use super::host_clock::{HostClock, HostSeen};
 use super::life::{self, ProcessError};
 use super::moment::{self, Moment, MomentError};
@@ -169,8 +169,9 @@ where
     for process in &mut table.processes {
         process.copy_until = sharing::copy_until(process, &titles.execs);
     }
-    let (start, interval) = (clock.start(), info.interval_ns);
-    let held = HeldSum::read(source, &table, &titles.execs, start, interval)?;
+    let mut held = HeldSum::default();
+    let whole = Whole::of(info, clock.start());
+    held.prepare(source, &table, &titles.execs, whole, None)?;
     let foci = phases
         .longest(clock.end())
         .chain(oom::instants(&kills, &table));

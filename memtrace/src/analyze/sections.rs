@@ -15,6 +15,7 @@ pub(super) mod ledger;
 mod missing;
 mod oom_kills;
 mod orphaned_shm;
+mod parts;
 mod peak;
 pub(super) mod phases;
 mod process;

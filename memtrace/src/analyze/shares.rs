@@ -5,16 +5,31 @@ use super::attribution::Basis;
 use crate::model::Bytes;
 
 /// A process's part of the memory at an instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     /// Which process.
     pub process: usize,
-    /// Anonymous memory; `None` when unknown.
-    pub anon_bytes: Option<Bytes>,
+    /// Anonymous memory.
+    pub anon_bytes: Bytes,
     /// How well that is known.
     pub anon_basis: Basis,
-    /// Its part of the shared objects that it maps: each object's allocation is divided among
-    /// its mappers in proportion to the shared memory in their RSS. `None` where it has shared
-    /// memory, and none of its objects was known by then.
-    pub shmem_bytes: Option<Bytes>,
+    /// Its part of shared memory: each object's allocation is divided among its mappers in proportion
+    /// to the shared memory in their RSS, and what is of no known object among all others.
+    pub shmem_bytes: Bytes,
+    /// Its huge pages of hugetlbfs, by its last reading.
+    pub huge_bytes: Bytes,
+    /// Its page tables, by its last reading.
+    pub page_tables_bytes: Bytes,
+}
+
+impl Share {
+    /// What no RSS counts.
+    pub fn beside_bytes(&self) -> Bytes {
+        self.huge_bytes + self.page_tables_bytes
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> Bytes {
+        self.anon_bytes + self.shmem_bytes + self.beside_bytes()
+    }
 }

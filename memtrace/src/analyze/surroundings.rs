@@ -2,7 +2,7 @@
 
 mod readings;
 
-pub(super) use readings::{read, times};
+pub(super) use readings::{at_kill, read, times};
 
 use crate::model::keys::keys;
 use crate::model::tables::{CgroupMemRow, NodeMemRow, SelfCostRow};

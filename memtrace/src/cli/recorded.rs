@@ -6,7 +6,6 @@ use crate::model::{BootNs, Row};
 use crate::report::visible;
 use crate::store::{Recording, StoreError, newest_recording};
 use anyhow::{Context, bail};
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// The directory that was given, or the newest recording here.
@@ -86,15 +85,6 @@ impl RowSource for Rows<'_> {
 
     fn scan<R: Row>(&self, columns: &[&str], each: impl FnMut(R)) -> Result<(), StoreError> {
         self.0.scan(&named::<R>(columns), each)
-    }
-
-    fn scan_within<R: Row>(
-        &self,
-        times: &[RangeInclusive<BootNs>],
-        columns: &[&str],
-        each: impl FnMut(R),
-    ) -> Result<(), StoreError> {
-        self.0.scan_within(times, &named::<R>(columns), each)
     }
 }
 

@@ -61,11 +61,11 @@ pub use secrets::{masked, masked_arguments, masked_json};
 pub(crate) use shell::quoted;
 pub use table::{Column, Row, Table};
 pub use tables::{
-    CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CowRow, DiagKind, DiagRow, FINDINGS, Fate,
-    Finding, FirstSeenBy, LayoutPart, LayoutRow, MappingKind, MappingRow, MarkKind, MarkRow,
-    MarkSource, MemRow, MemSource, NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd,
-    PhaseForm, PhaseRow, ProcessRow, PssRow, PssSource, Record, RequestOutcome, RequestRow,
-    RoleMemRow, SelfCostRow, Severity, ShmFamily, ShmObjectRow, SurvivorRow, TABLES, TitleRow,
-    TitleSource, VmEventRow, VmOp, VmSummaryRow, trim_title,
+    CacheSource, CachedFileRow, CgroupMemRow, ClockRow, DiagKind, DiagRow, FINDINGS, Fate, Finding,
+    FirstSeenBy, LayoutPart, LayoutRow, MappingKind, MappingRow, MarkKind, MarkRow, MarkSource,
+    MemRow, MemSource, NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd, PhaseForm,
+    PhaseRow, ProcessRow, PssRow, PssSource, Record, RequestOutcome, RequestRow, RoleMemRow,
+    SelfCostRow, Severity, ShmFamily, ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource,
+    VmEventRow, VmOp, VmSummaryRow, trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -4,7 +4,7 @@
 use super::error::StoreError;
 use super::gather::nulls;
 use super::schema::{TIME_COLUMN, column_type, data_type, schema_of};
-use crate::model::{BootNs, CellSource, ColumnType, Row, Table};
+use crate::model::{CellSource, ColumnType, Row, Table};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
 use arrow_array::{
@@ -12,7 +12,6 @@ use arrow_array::{
 };
 use arrow_buffer::NullBuffer;
 use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Which columns of a table are read. Columns that can't be null are always among them:
@@ -22,27 +21,6 @@ pub(super) struct Projection {
     table: &'static Table,
     columns: Vec<usize>,
     schema: SchemaRef,
-    times: Times,
-}
-
-/// The times that rows are asked for; all where there is no list. Whoever asks may get more.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Times(Option<Arc<[RangeInclusive<BootNs>]>>);
-
-impl Times {
-    /// Whether rows of any time are asked for.
-    pub(super) fn are_all(&self) -> bool {
-        self.0.is_none()
-    }
-
-    /// Whether rows from `first` to `last` are asked for.
-    pub(super) fn overlap(&self, first: BootNs, last: BootNs) -> bool {
-        let times = self.0.as_deref();
-        times.is_none_or(|times| {
-            let mut times = times.iter();
-            times.any(|time| *time.start() <= last && first <= *time.end())
-        })
-    }
 }
 
 impl Projection {
@@ -84,23 +62,7 @@ impl Projection {
             table,
             columns,
             schema,
-            times: Times::default(),
         }
-    }
-
-    /// Only rows within one of some times at least.
-    pub(super) fn within(self, times: &[RangeInclusive<BootNs>]) -> Self {
-        // Of a key the last row counts, whenever it is.
-        let times = self.table.key.is_none().then(|| times.into());
-        Self {
-            times: Times(times),
-            ..self
-        }
-    }
-
-    /// Those times.
-    pub(super) fn times(&self) -> &Times {
-        &self.times
     }
 
     /// The schema of the batches.

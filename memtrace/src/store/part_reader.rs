@@ -1,6 +1,6 @@
 //! Reads one Parquet part, row group by row group, damaged or not.
 
-use super::batch::{Binding, Projection, Times};
+use super::batch::{Binding, Projection};
 use super::checksum::{COLUMNS_KEY, Checked, UNKNOWN, check, crc32, digits, place_in_footer};
 use super::column_decoder::RowGroupDecoder;
 use super::contain::contain;
@@ -10,11 +10,8 @@ use super::part_schema::file_columns;
 use super::part_writer::{CUT_KEY, TAIL_BYTES};
 use super::problem::ProblemKind;
 use super::reading::Reading;
-use super::schema::TIME_COLUMN;
-use crate::model::BootNs;
 use arrow_array::{ArrayRef, RecordBatch};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
-use parquet::file::statistics::Statistics;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +25,6 @@ pub(super) struct PartReader {
     name: PathBuf,
     footer: Footer,
     binding: Binding,
-    times: Times,
     next_row_group: usize,
     batches: Option<RowGroupDecoder>,
     reading: Reading,
@@ -71,7 +67,6 @@ impl PartReader {
                 name,
                 footer,
                 binding,
-                times: projection.times().clone(),
                 next_row_group: 0,
                 batches: None,
                 reading: reading.clone(),
@@ -81,22 +76,6 @@ impl PartReader {
                 None
             }
         }
-    }
-
-    /// Whether rows of a row group can be asked for, by the times in the footer.
-    fn is_wanted(&self, index: usize) -> bool {
-        if self.times.are_all() {
-            return true;
-        }
-        let columns = self.footer.metadata.row_group(index).columns();
-        let time = columns
-            .iter()
-            .find(|column| column.column_path().string() == TIME_COLUMN);
-        let Some(Statistics::Int64(times)) = time.and_then(|column| column.statistics()) else {
-            return true;
-        };
-        let range = times.min_opt().zip(times.max_opt());
-        range.is_none_or(|(first, last)| self.times.overlap(BootNs(*first), BootNs(*last)))
     }
 
     /// Reads the columns of a row group and checks them before any of it is decoded.
@@ -132,9 +111,6 @@ impl Iterator for PartReader {
                     return None;
                 }
                 self.next_row_group += 1;
-                if !self.is_wanted(index) {
-                    continue;
-                }
                 match contain(|| self.open_row_group(index)) {
                     Ok(batches) => self.batches = Some(batches),
                     Err(reason) => self.note_damage(index, reason),

@@ -15,7 +15,6 @@ use super::remote::{Remote, RemoteReader};
 use super::run_file::{RUN_FILE, open_dir, read, written_at_ns};
 use super::sources::Sources;
 use crate::model::{BootNs, Row, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table};
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::Builder;
@@ -176,21 +175,6 @@ impl Recording {
         take_row: impl FnMut(R),
     ) -> Result<(), StoreError> {
         self.read(&Projection::named(R::TABLE, columns)?, take_row)
-    }
-
-    /// The same, of rows within one of some times at least: where their file says that none is,
-    /// rows are left out. All rows of a table with a key.
-    ///
-    /// # Errors
-    /// As [`Recording::scan`].
-    pub fn scan_within<R: Row>(
-        &self,
-        times: &[RangeInclusive<BootNs>],
-        columns: &[&str],
-        take_row: impl FnMut(R),
-    ) -> Result<(), StoreError> {
-        let projection = Projection::named(R::TABLE, columns)?.within(times);
-        self.read(&projection, take_row)
     }
 
     /// The latest time of any row on the boot clock: where the recording ends. Unknown

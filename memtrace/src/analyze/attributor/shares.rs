@@ -1,15 +1,15 @@
 //! The part of every process in what several share.
 
 use super::Attributor;
-use crate::analyze::attribution::Basis;
+use crate::analyze::attribution::cut;
 use crate::analyze::shares::Share;
 use crate::model::Bytes;
-use crate::model::tables::ShmObjectRow;
-use crate::sweep::Amounts;
-use std::collections::HashMap;
+use crate::model::tables::{PssRow, ShmObjectRow};
+use std::collections::{HashMap, HashSet};
 
 impl Attributor<'_> {
-    /// The part of every process that held memory.
+    /// The part of every process that held memory, as far as its kinds are known. They add up to what
+    /// all held, but for what only the kernel's sum tells.
     pub(super) fn shares(&self) -> Vec<Share> {
         let shmem: HashMap<i64, i64> = self
             .holders
@@ -25,23 +25,54 @@ impl Attributor<'_> {
                 *parts.entry(upid).or_default() += part;
             }
         }
-        let share = |&(process, amounts): &(usize, Amounts)| {
-            let line = self.anon_line(process, &amounts);
-            let part = parts.get(&self.upid(process).0).copied();
-            Share {
-                process,
-                anon_bytes: line.as_ref().map(|line| line.bytes),
-                anon_basis: line.map_or(Basis::UpperBound, |line| line.basis),
-                shmem_bytes: part.map(Bytes).or_else(|| unattributed(&amounts)),
+        let mut unknown = HashSet::new();
+        let mut shares: Vec<Share> = Vec::with_capacity(self.holders.len());
+        for (process, amounts) in self.holders.iter() {
+            let Some(line) = self.anon_line(*process, amounts) else {
+                continue;
+            };
+            let upid = self.upid(*process);
+            let read = self.readings.pss.get(&upid);
+            let read = |get: fn(&PssRow) -> Option<Bytes>| read.and_then(get).unwrap_or_default();
+            let part = parts.get(&upid.0).copied();
+            if part.is_none() {
+                unknown.insert(*process);
             }
-        };
-        self.holders.iter().map(share).collect()
+            shares.push(Share {
+                process: *process,
+                anon_bytes: line.bytes,
+                anon_basis: line.basis,
+                shmem_bytes: Bytes(part.or(shmem.get(&upid.0).copied()).unwrap_or_default()),
+                huge_bytes: read(|row| row.hugetlb_bytes),
+                page_tables_bytes: read(|row| row.page_tables_bytes),
+            });
+        }
+        let anon = shares
+            .iter_mut()
+            .map(|share| (&mut share.anon_bytes, &mut share.anon_basis));
+        cut(anon, self.state.once.anon.bytes);
+        // What is of a known object is known; all others share the rest.
+        let (others, known): (Vec<&mut Share>, Vec<&mut Share>) = shares
+            .iter_mut()
+            .partition(|share| unknown.contains(&share.process));
+        let all = self.state.once.shared.bytes.0;
+        let left = all - scale(known, all);
+        scale(others, left.max(0));
+        shares
     }
 }
 
-/// The part of a process that maps no known object: nothing, where it has no shared memory.
-fn unattributed(amounts: &Amounts) -> Option<Bytes> {
-    amounts.shmem().filter(|held| held.0 == 0)
+/// Makes parts of shared memory no more than there is, each by the same factor. Answers their sum.
+fn scale(parts: Vec<&mut Share>, most: i64) -> i64 {
+    let sum: i64 = parts.iter().map(|part| part.shmem_bytes.0).sum();
+    if sum <= most {
+        return sum;
+    }
+    for part in parts {
+        let scaled = i128::from(part.shmem_bytes.0) * i128::from(most) / i128::from(sum);
+        part.shmem_bytes = Bytes(i64::try_from(scaled).unwrap_or(i64::MAX));
+    }
+    most
 }
 
 /// Divides what an object takes of memory among its mappers.
@@ -70,8 +101,6 @@ fn divide(object: &ShmObjectRow, shmem: &HashMap<i64, i64>) -> Vec<(i64, i64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::golden::mem_row;
-    use crate::model::tables::MemRow;
     use crate::model::{BootNs, Upid, WallNs};
 
     fn object(mappers: &str) -> ShmObjectRow {
@@ -91,16 +120,16 @@ mod tests {
     }
 
     #[test]
-    fn shared_memory_of_no_known_object_is_unknown_not_nothing() {
-        let held = |shmem| {
-            Amounts::of(&MemRow {
-                rss_shmem_bytes: shmem,
-                ..mem_row(1, 0, None)
-            })
+    fn parts_are_no_more_than_there_is() {
+        let share = |bytes| Share {
+            shmem_bytes: Bytes(bytes),
+            ..Share::default()
         };
-        assert_eq!(unattributed(&held(Some(Bytes(256)))), None);
-        assert_eq!(unattributed(&held(None)), None);
-        assert_eq!(unattributed(&held(Some(Bytes(0)))), Some(Bytes(0)));
+        let mut parts = [share(300), share(100)];
+        assert_eq!(scale(parts.iter_mut().collect(), 400), 400);
+        assert_eq!(parts, [share(300), share(100)]);
+        assert_eq!(scale(parts.iter_mut().collect(), 200), 200);
+        assert_eq!(parts, [share(150), share(50)]);
     }
 
     #[test]

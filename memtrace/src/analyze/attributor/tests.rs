@@ -215,16 +215,22 @@ fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others(
 }
 
 #[test]
-fn without_close_readings_a_ledger_has_what_each_holds_at_most() {
-    let mut run = Script::command(&["x"], 20.0);
-    run.process(500, None, 0.0, "x");
-    run.edit(500, |row| row.cgroup = Some(PATH.into()));
-    run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
-    run.cgroup(9.0, PATH, [1.125, 1.0, 0.0], None);
-    let ledger = of_group(run, "+9s");
-    assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)));
-    let known: Vec<Basis> = ledger.anon.iter().map(|line| line.basis).collect();
-    assert_eq!(known, [Basis::UpperBound]);
+fn without_readings_a_ledger_has_what_each_holds_at_most_where_it_can_be_shared() {
+    let bases = |has_child: bool| -> Vec<Basis> {
+        let mut run = Script::command(&["x"], 20.0);
+        run.process(500, None, 0.0, "x");
+        run.edit(500, |row| row.cgroup = Some(PATH.into()));
+        run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
+        if has_child {
+            run.process(501, Some(500), 6.0, "x");
+        }
+        run.cgroup(9.0, PATH, [1.125, 1.0, 0.0], None);
+        let ledger = of_group(run, "+9s");
+        assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)));
+        ledger.anon.iter().map(|line| line.basis).collect()
+    };
+    assert_eq!(bases(false), [Basis::Exact]);
+    assert_eq!(bases(true), [Basis::UpperBound]);
 }
 
 #[test]

@@ -118,20 +118,6 @@ fn object_row(
     }
 }
 
-/// An object of 256 MiB that its maker and, as is seen at 12 s and at 20 s, another process map.
-pub(crate) fn shared_by_a_newcomer() -> Script {
-    let mut run = Script::command(&["x"], 60.0);
-    for tgid in 500..502 {
-        run.process(tgid, (tgid > 500).then_some(500), 0.0, "x");
-        run.mem(tgid, 1.0, [1.0, 0.0, 0.0]);
-    }
-    run.mem(500, 4.5, [1.0, 0.0, 256.0]);
-    for (at, mappers) in [(5.0, 500..501), (12.0, 500..502), (20.0, 500..502)] {
-        run.shared_object(mappers, at, "/dev/shm/a", 256.0);
-    }
-    run
-}
-
 /// Ray with an object store and workers that inherited their memory: RSS counts 14 GiB, of
 /// which 6 exist.
 pub(super) fn shared() -> Script {

@@ -3,9 +3,9 @@
 use super::{Rows, Script};
 use crate::analyze::{FreshRows, RowSource};
 use crate::model::tables::{
-    CachedFileRow, CgroupMemRow, CowRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow,
-    MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
-    VmEventRow, VmSummaryRow,
+    CachedFileRow, CgroupMemRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow, MemRow,
+    NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow, VmEventRow,
+    VmSummaryRow,
 };
 use crate::model::{BootNs, Record, Row, RunInfo};
 use std::collections::HashSet;
@@ -106,7 +106,6 @@ fn time_of(record: &Record) -> Option<BootNs> {
         TitleRow,
         MemRow,
         PssRow,
-        CowRow,
         MappingRow,
         ShmObjectRow,
         CachedFileRow,

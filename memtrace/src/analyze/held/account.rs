@@ -1,5 +1,5 @@
 //! What the memory cgroups of the recorded processes are charged: the kernel's own count of every
-//! page once.
+//! page once. Where everybody is recorded, or no group was read, what the whole machine has.
 //!
 //! A reading holds for its instant. Until the next one what is held is what it was then and what the
 //! processes gained or gave back since. Where others live in the groups too, what they can hold is
@@ -7,10 +7,11 @@
 
 use super::{Held, HeldBasis, HeldKinds};
 use crate::analyze::RowSource;
+use crate::analyze::oom;
 use crate::analyze::process_table::ProcessTable;
-use crate::analyze::surroundings::{ancestry, is_within};
-use crate::model::tables::{CgroupMemRow, SelfCostRow};
-use crate::model::{BootNs, Bytes, DurationNs};
+use crate::analyze::surroundings::{ancestry, at_kill, is_within};
+use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
+use crate::model::{BootNs, Bytes, DurationNs, Order, RunInfo, Target};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Of a group that is still read there is a row every 10 s: one that had none for this long is gone.
@@ -18,8 +19,8 @@ const SILENCE: DurationNs = DurationNs(15_000_000_000);
 
 /// Readings no further apart are of the same look at all groups.
 const TOGETHER: DurationNs = DurationNs(20_000_000);
-/// So many are kept: 80 MiB.
-const READINGS_MAX: usize = 1 << 20;
+/// So many are kept: 60 MiB.
+const READINGS_MAX: usize = 1 << 19;
 
 /// The first reading is this much after the start, at most, where nothing kept it.
 const EARLY: DurationNs = DurationNs(2_000_000_000);
@@ -36,6 +37,30 @@ pub(super) struct Charged {
     pub(super) most: i64,
 }
 
+impl Charged {
+    fn exact(bytes: i64) -> Self {
+        Self {
+            least: bytes,
+            most: bytes,
+        }
+    }
+
+    fn hull(self, other: Self) -> Self {
+        Self {
+            least: self.least.min(other.least),
+            most: self.most.max(other.most),
+        }
+    }
+
+    fn add(&mut self, other: Self, sign: i64) {
+        let add = |sum: &mut i64, amount: i64| {
+            *sum = sum.saturating_add(amount.saturating_mul(sign));
+        };
+        add(&mut self.least, other.least);
+        add(&mut self.most, other.most);
+    }
+}
+
 /// What moves as the counters of processes do: anonymous memory that each gained since the fork or exec
 /// that made it, and the largest part of shared memory in any one.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,10 +75,34 @@ pub(super) struct Reading {
     pub(super) at: BootNs,
     pub(super) anon: Charged,
     pub(super) shared: Charged,
+    /// Kernel memory: all of it where `is_apart`, and else what came since the first reading.
+    pub(super) kernel: Charged,
+    /// What is in use and of no kind.
+    pub(super) unnamed: Charged,
     /// The most that was in use until then, page cache and kernel memory included; `None` where the
     /// kernel keeps no mark.
     pub(super) mark: Option<i64>,
     pub(super) is_alone: bool,
+    /// Whether the recorder does not live there either: its maps are kernel memory.
+    pub(super) is_apart: bool,
+}
+
+/// Of what the readings are.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analyze) struct Whole {
+    /// When the recording began.
+    pub(in crate::analyze) start: BootNs,
+    /// Whether every process of the machine is recorded.
+    pub(in crate::analyze) is_everyone: bool,
+}
+
+impl Whole {
+    pub(in crate::analyze) fn of(info: &RunInfo, start: BootNs) -> Self {
+        Self {
+            start,
+            is_everyone: matches!(info.target, Target::All),
+        }
+    }
 }
 
 /// The readings of a recording, as they stand at an instant.
@@ -69,19 +118,26 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Reads `cgroup_mem` and `self_cost`. What is later than `since` replaces what was known of that
+    /// Reads `cgroup_mem`, `self_cost` and `node_mem`. What is later than `since` replaces what was known of that
     /// time; what is earlier has passed.
     pub(super) fn prepare<S: RowSource>(
         &mut self,
         source: &S,
         table: &ProcessTable,
-        start: BootNs,
+        whole: Whole,
         since: Option<BootNs>,
     ) -> Result<(), S::Error> {
-        let mut coming = readings(source, table)?;
+        let recorder = Recorder::read(source)?;
+        let mut coming = match whole.is_everyone {
+            true => Vec::new(),
+            false => of_groups(source, table, &recorder)?,
+        };
+        if coming.is_empty() {
+            coming = of_node(source, whole.is_everyone, &recorder)?;
+        }
         if self.last.is_none() {
             let first = coming.first();
-            self.is_early = first.is_some_and(|first| first.at - start <= EARLY);
+            self.is_early = first.is_some_and(|first| first.at - whole.start <= EARLY);
         }
         coming.retain(|reading| since.is_none_or(|since| reading.at > since));
         coming.reverse();
@@ -133,18 +189,27 @@ impl Account {
         let shared = shared.held(thought.shared, is_alone);
         match (anon, shared) {
             (Some(anon), Some(shared)) => {
+                let kernel = kernel(thought.kernel, last, next);
+                let unnamed = match next {
+                    Some(next) => held(last.unnamed.most, last.unnamed.hull(next.unnamed)),
+                    None => held(last.unnamed.most, last.unnamed),
+                };
                 // While one kind is given back another can come: no more than was ever in use.
+                let beside = shared.plus(kernel).plus(unnamed);
                 let anon = match next.and_then(|next| next.mark) {
-                    Some(mark) => no_more_than(mark, anon, shared),
+                    Some(mark) => no_more_than(mark, anon, beside),
                     None => anon,
                 };
                 HeldKinds {
                     anon,
                     shared,
+                    kernel,
+                    unnamed,
                     basis: match is_alone {
                         true => HeldBasis::Cgroup,
                         false => HeldBasis::Bounds,
                     },
+                    ..thought
                 }
             }
             // More is held for certain than was charged: the charge is elsewhere.
@@ -167,11 +232,33 @@ fn before(thought: HeldKinds, first: &Reading) -> HeldKinds {
         anon: kind(thought.anon, first.anon),
         shared: kind(thought.shared, first.shared),
         basis: HeldBasis::Bounds,
+        ..thought
     }
 }
 
-/// Anonymous memory of which there is no more than a mark leaves beside shared memory.
-fn no_more_than(mark: i64, anon: Held, shared: Held) -> Held {
+fn held(bytes: i64, within: Charged) -> Held {
+    Held {
+        at_least: Bytes(within.least),
+        bytes: Bytes(bytes),
+        at_most: Bytes(within.most),
+    }
+}
+
+/// Kernel memory between two readings, where this is the part of it that is known of processes.
+fn kernel(thought: Held, last: &Reading, next: Option<&Reading>) -> Held {
+    let both = next.map_or(last.kernel, |next| last.kernel.hull(next.kernel));
+    let is_apart = last.is_apart && next.is_none_or(|next| next.is_apart);
+    match is_apart {
+        true => held(last.kernel.most, both),
+        false => Held {
+            at_most: thought.at_most + Bytes(both.most),
+            ..thought
+        },
+    }
+}
+
+/// Anonymous memory of which there is no more than a mark leaves beside other kinds.
+fn no_more_than(mark: i64, anon: Held, beside: Held) -> Held {
     let less = |bytes: Bytes, beside: Bytes| {
         Bytes(
             bytes
@@ -182,8 +269,8 @@ fn no_more_than(mark: i64, anon: Held, shared: Held) -> Held {
     };
     Held {
         at_least: anon.at_least,
-        bytes: less(anon.bytes, shared.bytes),
-        at_most: less(anon.at_most, shared.at_most).max(less(anon.bytes, shared.bytes)),
+        bytes: less(anon.bytes, beside.bytes),
+        at_most: less(anon.at_most, beside.at_most).max(less(anon.bytes, beside.bytes)),
     }
 }
 
@@ -243,10 +330,13 @@ struct Groups {
     last: HashMap<String, Reading>,
     /// Every reading in the order of time: of a group that had none for long, the last is taken out.
     ages: VecDeque<(BootNs, String)>,
+    /// What each had of kernel memory at first.
+    first_kernel: HashMap<String, i64>,
     sum: Reading,
     mark_sum: i64,
     unmarked_count: usize,
     shared_count: usize,
+    recorder_count: usize,
 }
 
 impl Groups {
@@ -268,6 +358,7 @@ impl Groups {
             at: reading.at,
             mark: (self.unmarked_count == 0).then_some(self.mark_sum),
             is_alone: self.shared_count == 0,
+            is_apart: self.recorder_count == 0,
             ..self.sum
         }
     }
@@ -279,66 +370,142 @@ impl Groups {
     }
 
     fn count(&mut self, reading: &Reading, sign: i64) {
-        let add = |sum: &mut i64, amount: i64| {
-            *sum = sum.saturating_add(amount.saturating_mul(sign));
+        self.sum.anon.add(reading.anon, sign);
+        self.sum.shared.add(reading.shared, sign);
+        self.sum.kernel.add(reading.kernel, sign);
+        self.sum.unnamed.add(reading.unnamed, sign);
+        let mark = reading.mark.unwrap_or_default();
+        self.mark_sum = self.mark_sum.saturating_add(mark.saturating_mul(sign));
+        let count = |all: &mut usize, is_one: bool| {
+            *all = all.wrapping_add_signed(sign as isize * isize::from(is_one));
         };
-        add(&mut self.sum.anon.least, reading.anon.least);
-        add(&mut self.sum.anon.most, reading.anon.most);
-        add(&mut self.sum.shared.least, reading.shared.least);
-        add(&mut self.sum.shared.most, reading.shared.most);
-        add(&mut self.mark_sum, reading.mark.unwrap_or_default());
-        let one = |count: &mut usize| *count = count.wrapping_add_signed(sign as isize);
-        if reading.mark.is_none() {
-            one(&mut self.unmarked_count);
-        }
-        if !reading.is_alone {
-            one(&mut self.shared_count);
-        }
+        count(&mut self.unmarked_count, reading.mark.is_none());
+        count(&mut self.shared_count, !reading.is_alone);
+        count(&mut self.recorder_count, !reading.is_apart);
+    }
+
+    /// Kernel memory that came since the first reading of a group.
+    fn kernel_since(&mut self, path: &str, kernel: i64) -> i64 {
+        let first = match self.first_kernel.get(path) {
+            Some(first) => *first,
+            None => *self.first_kernel.entry(path.to_owned()).or_insert(kernel),
+        };
+        kernel.saturating_sub(first).max(0)
     }
 }
 
 /// Where there are more readings, two neighbours become one, within what both were.
 pub(super) fn coarsen(readings: &mut Vec<Reading>) {
-    let hull = |one: Charged, other: Charged| Charged {
-        least: one.least.min(other.least),
-        most: one.most.max(other.most),
-    };
     let pairs = readings.chunks(2).map(|pair| match *pair {
         [one, other] => Reading {
             at: one.at,
-            anon: hull(one.anon, other.anon),
-            shared: hull(one.shared, other.shared),
+            anon: one.anon.hull(other.anon),
+            shared: one.shared.hull(other.shared),
+            kernel: one.kernel.hull(other.kernel),
+            unnamed: one.unnamed.hull(other.unnamed),
             mark: other.mark,
             is_alone: one.is_alone && other.is_alone,
+            is_apart: one.is_apart && other.is_apart,
         },
         _ => pair[0],
     });
     *readings = pairs.collect();
 }
 
-/// The sums over all groups with recorded processes, in the order of time; none where such a group
-/// could not be read.
-fn readings<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Vec<Reading>, S::Error> {
-    let mut recorder: Vec<(BootNs, i64)> = Vec::new();
-    let mut recorder_group = None;
-    source.scan(
-        &["boot_ns", "rss_anon_bytes", "cgroup", "upid"],
-        |row: SelfCostRow| {
-            // Where it is recorded itself it is one of the processes.
-            if row.upid.is_none() {
-                recorder_group = row.cgroup.or(recorder_group.take());
-                let anon = row.rss_anon_bytes.unwrap_or_default().0;
-                // It hardly moves: a row that says the same says nothing.
-                if recorder.last().is_none_or(|(_, last)| *last != anon) {
-                    recorder.push((row.boot_ns, anon));
+/// What the recorder holds, where it is not recorded itself.
+#[derive(Default)]
+struct Recorder {
+    group: Option<String>,
+    anon: Vec<(BootNs, i64)>,
+}
+
+impl Recorder {
+    fn read<S: RowSource>(source: &S) -> Result<Self, S::Error> {
+        let mut recorder = Self::default();
+        source.scan(
+            &["boot_ns", "rss_anon_bytes", "cgroup", "upid"],
+            |row: SelfCostRow| {
+                if row.upid.is_none() {
+                    recorder.group = row.cgroup.or(recorder.group.take());
+                    let anon = row.rss_anon_bytes.unwrap_or_default().0;
+                    // It hardly moves: a row that says the same says nothing.
+                    if recorder.anon.last().is_none_or(|(_, last)| *last != anon) {
+                        recorder.anon.push((row.boot_ns, anon));
+                    }
                 }
-            }
+            },
+        )?;
+        Ok(recorder)
+    }
+
+    fn lives_in(&self, path: &str) -> bool {
+        self.group
+            .as_deref()
+            .is_some_and(|own| is_within(own, path))
+    }
+
+    fn anon_at(&self, at: BootNs) -> i64 {
+        match self.anon.partition_point(|(time, _)| *time <= at) {
+            0 => self.anon.first().map_or(0, |(_, anon)| *anon),
+            place => self.anon[place - 1].1,
+        }
+    }
+}
+
+/// The readings in the order of time, no more than are kept.
+#[derive(Default)]
+struct Readings(Vec<Reading>);
+
+impl Readings {
+    fn push(&mut self, reading: Reading) {
+        match self.0.last_mut() {
+            // Groups that are read one after the other are one reading.
+            Some(last) if reading.at - last.at <= TOGETHER => *last = reading,
+            _ => self.0.push(reading),
+        }
+        if self.0.len() >= READINGS_MAX {
+            coarsen(&mut self.0);
+        }
+    }
+}
+
+/// What the machine has: all of it is of the recorded processes where everybody is recorded, and no
+/// more else.
+fn of_node<S: RowSource>(
+    source: &S,
+    is_everyone: bool,
+    recorder: &Recorder,
+) -> Result<Vec<Reading>, S::Error> {
+    let mut readings = Readings::default();
+    source.scan(
+        &["boot_ns", "anon_bytes", "shmem_bytes"],
+        |row: NodeMemRow| {
+            let (Some(anon), Some(shared)) = (row.anon_bytes, row.shmem_bytes) else {
+                return;
+            };
+            let anon = anon.0.saturating_sub(recorder.anon_at(row.boot_ns)).max(0);
+            let charged = |bytes: i64| Charged {
+                least: if is_everyone { bytes } else { 0 },
+                most: bytes,
+            };
+            readings.push(Reading {
+                at: row.boot_ns,
+                anon: charged(anon),
+                shared: charged(shared.0.max(0)),
+                is_alone: is_everyone,
+                ..Reading::default()
+            });
         },
     )?;
-    let recorder_anon = |at: BootNs| match recorder.partition_point(|(time, _)| *time <= at) {
-        0 => recorder.first().map_or(0, |(_, anon)| *anon),
-        place => recorder[place - 1].1,
-    };
+    Ok(readings.0)
+}
+
+/// The sums over all groups with recorded processes; none where no such group could be read.
+fn of_groups<S: RowSource>(
+    source: &S,
+    table: &ProcessTable,
+    recorder: &Recorder,
+) -> Result<Vec<Reading>, S::Error> {
     let named = table
         .processes
         .iter()
@@ -350,59 +517,145 @@ fn readings<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Vec<Readin
         .copied()
         .filter(|path| !ancestry(path).skip(1).any(|above| named.contains(above)))
         .collect();
+    let mut kills = Kills::read(source, table)?;
     let mut groups = Groups::default();
-    let mut found: Vec<Reading> = Vec::new();
-    source.scan(
-        &[
-            "boot_ns",
-            "cgroup",
-            "anon_bytes",
-            "shmem_bytes",
-            "peak_bytes",
-            "other_process_count",
-            "other_anon_bytes",
-        ],
-        |row: CgroupMemRow| {
-            let (Some(anon), Some(shared)) = (row.anon_bytes, row.shmem_bytes) else {
-                return;
-            };
-            let shared = shared.0.max(0);
-            if !tops.contains(row.cgroup.as_str()) {
-                return;
+    let mut readings = Readings::default();
+    source.scan(COLUMNS, |row: CgroupMemRow| {
+        if !tops.contains(row.cgroup.as_str()) {
+            return;
+        }
+        for row in kills.until(&row).into_iter().chain([row]) {
+            if let Some(reading) = of_group(&row, recorder, &mut groups) {
+                readings.push(groups.take(row.cgroup, reading));
             }
-            let recorder = recorder_group.as_deref();
-            let recorder = recorder.filter(|group| is_within(group, &row.cgroup));
-            let own = recorder.map_or(0, |_| recorder_anon(row.boot_ns));
-            let anon = anon.0.saturating_sub(own).max(0);
-            let is_alone = row.other_process_count == Some(0);
-            let of_others = match (is_alone, row.other_anon_bytes) {
-                (true, _) => 0,
-                (false, Some(others)) => others.0,
-                (false, None) => anon,
-            };
-            let reading = Reading {
-                at: row.boot_ns,
-                anon: Charged {
-                    least: anon.saturating_sub(of_others).max(0),
-                    most: anon,
-                },
-                shared: Charged {
-                    least: if is_alone { shared } else { 0 },
-                    most: shared,
-                },
-                mark: row.peak_bytes.map(|peak| peak.0),
-                is_alone,
-            };
-            let whole = groups.take(row.cgroup, reading);
-            match found.last_mut() {
-                // Groups that are read one after the other are one reading.
-                Some(last) if whole.at - last.at <= TOGETHER => *last = whole,
-                _ => found.push(whole),
+        }
+    })?;
+    for row in kills.rest() {
+        if let Some(reading) = of_group(&row, recorder, &mut groups) {
+            readings.push(groups.take(row.cgroup, reading));
+        }
+    }
+    // A kill can lie before the last row of another group.
+    readings.0.order_by_key(|reading| reading.at);
+    Ok(readings.0)
+}
+
+/// What the kernel's log tells of groups at kills: one more reading.
+struct Kills {
+    /// By group: its kills, the latest first, and the last row before them.
+    pending: HashMap<String, (Vec<(BootNs, OomRow)>, Option<CgroupMemRow>)>,
+}
+
+impl Kills {
+    fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
+        let mut pending: HashMap<String, (Vec<_>, _)> = HashMap::new();
+        source.scan(&[], |row: OomRow| {
+            let group = row.memcg.clone().filter(|_| row.memcg_anon_bytes.is_some());
+            if let Some(group) = group {
+                let victim = row.victim_upid.and_then(|upid| table.find(upid));
+                let at = oom::examined_at(&row, victim.map(|victim| &table.processes[victim]));
+                pending.entry(group).or_default().0.push((at, row));
             }
-            if found.len() >= READINGS_MAX {
-                coarsen(&mut found);
-            }
+        })?;
+        for (kills, _) in pending.values_mut() {
+            kills.order_by_key(|(at, _)| std::cmp::Reverse(*at));
+        }
+        Ok(Self { pending })
+    }
+
+    /// The rows of kills in a group before its next row.
+    fn until(&mut self, row: &CgroupMemRow) -> Vec<CgroupMemRow> {
+        let Some((kills, last)) = self.pending.get_mut(&row.cgroup) else {
+            return Vec::new();
+        };
+        let mut told = Vec::new();
+        while let Some((at, kill)) = kills.pop_if(|(at, _)| *at < row.boot_ns) {
+            told.extend(last.as_ref().and_then(|last| logged(at, &kill, last)));
+        }
+        *last = Some(row.clone());
+        told
+    }
+
+    /// Those after the last row of their group.
+    fn rest(self) -> Vec<CgroupMemRow> {
+        let groups = self.pending.into_values();
+        let rest = groups.flat_map(|(kills, last)| {
+            let kills = kills.into_iter().rev();
+            kills.filter_map(move |(at, kill)| logged(at, &kill, last.as_ref()?))
+        });
+        let mut rest: Vec<CgroupMemRow> = rest.collect();
+        rest.order_by(|a, b| (a.boot_ns, &a.cgroup).cmp(&(b.boot_ns, &b.cgroup)));
+        rest
+    }
+}
+
+/// A group as the log tells it at a kill.
+fn logged(at: BootNs, kill: &OomRow, last: &CgroupMemRow) -> Option<CgroupMemRow> {
+    let row = at_kill(kill, last)?;
+    Some(CgroupMemRow { boot_ns: at, ..row })
+}
+
+const COLUMNS: &[&str] = &[
+    "boot_ns",
+    "cgroup",
+    "current_bytes",
+    "anon_bytes",
+    "file_bytes",
+    "shmem_bytes",
+    "kernel_bytes",
+    "slab_bytes",
+    "pagetables_bytes",
+    "kernel_stack_bytes",
+    "percpu_bytes",
+    "sock_bytes",
+    "hugetlb_bytes",
+    "peak_bytes",
+    "other_process_count",
+    "other_anon_bytes",
+];
+
+fn of_group(row: &CgroupMemRow, recorder: &Recorder, groups: &mut Groups) -> Option<Reading> {
+    let (anon, shared) = (row.anon_bytes?, row.shmem_bytes?.0.max(0));
+    let has_recorder = recorder.lives_in(&row.cgroup);
+    let own = if has_recorder {
+        recorder.anon_at(row.boot_ns)
+    } else {
+        0
+    };
+    let anon = anon.0.saturating_sub(own).max(0);
+    let is_alone = row.other_process_count == Some(0);
+    let is_apart = is_alone && !has_recorder;
+    let of_others = match (is_alone, row.other_anon_bytes) {
+        (true, _) => 0,
+        (false, Some(others)) => others.0,
+        (false, None) => anon,
+    };
+    let kernel = row.kernel_memory_bytes().unwrap_or_default().0.max(0);
+    let since = groups.kernel_since(&row.cgroup, kernel);
+    let unnamed = row.unnamed_bytes().unwrap_or_default().0;
+    Some(Reading {
+        at: row.boot_ns,
+        anon: Charged {
+            least: anon.saturating_sub(of_others).max(0),
+            most: anon,
         },
-    )?;
-    Ok(found)
+        shared: Charged {
+            least: if is_alone { shared } else { 0 },
+            most: shared,
+        },
+        kernel: match is_apart {
+            true => Charged::exact(kernel),
+            false => Charged {
+                least: 0,
+                most: since,
+            },
+        },
+        unnamed: match is_apart {
+            true => Charged::exact(unnamed),
+            false => Charged::default(),
+        },
+        mark: row.peak_bytes.map(|peak| peak.0),
+        is_alone,
+        is_apart,
+    })
 }

@@ -1,27 +1,47 @@
 //! Anonymous memory of processes that forks made, every page once.
 //!
 //! A fork family is the process that an exec made and every fork of it: its members can share
-//! pages. The eldest holds all of its own pages; a fork holds for certain what it grew by since.
-//! Beyond that a family can hold *extra* pages: those that a member wrote to, and so has a copy
-//! of, and those that the eldest gave back and a fork still holds. No counter tells of extra
-//! pages. There are none at a fork. Their amount is known when the PSS of every member was read
-//! after the last one came or went; between two such instants it lies between the two amounts.
-//! After the last of them, and while members are read one after the other, page faults can have
-//! added to it.
+//! pages. The eldest holds all of its own pages, and a fork what it grew by since: that is certain.
+//! All together hold no more than the sum of their counters. How much it is in between, the PSS of
+//! all members tells, where each was read since the last one came or went.
 
 use super::Held;
-use super::readings::{self, Copied, Extra, FamilyReading, Reading};
-use super::stays::{Families, Stay, stays};
+use super::stays::{Families, Stay, stay_at, stays};
 use crate::analyze::process::Process;
 use crate::analyze::sharing::Execs;
-use crate::model::{BootNs, Bytes, Order};
+use crate::model::tables::PssRow;
+use crate::model::{BootNs, Bytes, DurationNs, Order};
 use std::collections::BTreeSet;
+
+/// What a process was found to share when its PSS was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reading {
+    process: usize,
+    /// When it began, and when it was done.
+    from: BootNs,
+    at: BootNs,
+    /// Of its anonymous memory, what counts for those who share it.
+    shared_away: i64,
+}
+
+impl Reading {
+    /// `None` where anonymous memory was not told apart.
+    pub(super) fn of(process: usize, row: &PssRow) -> Option<Self> {
+        let shared_away = row.rss_anon_bytes? - row.pss_anon_bytes?;
+        Some(Self {
+            process,
+            from: row.boot_ns + DurationNs(-row.span_ns.0),
+            at: row.boot_ns,
+            shared_away: shared_away.0.max(0),
+        })
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
     /// A process goes over to its next stay.
     Exec(usize),
-    Reading(FamilyReading),
+    Read(Reading),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,6 +54,9 @@ struct Member {
     /// Of this stay: the family that it is a member of, if it is of any, and what fork gave it.
     family: Option<u32>,
     given: i64,
+    /// What counts for others, and in which round of its family that was read.
+    shared_away: i64,
+    round: u64,
 }
 
 impl Member {
@@ -56,18 +79,14 @@ struct ForkFamily {
     certain: i64,
     /// As it is part of the sum.
     held: Held,
-    last: Held,
-    /// Whether `last` was measured and nobody came or went since.
-    is_measured: bool,
-    /// The certain part when `last` was known, and what all held.
-    certain_then: i64,
-    anon_then: i64,
-    /// Since one left: the extra pages right before, at most, and what can have been copied.
-    left: Option<(i64, Bytes)>,
-    /// By how much either has been below that since: pages that were given back can have been
-    /// extra ones, and what the eldest gave back a copy can still hold.
-    dropped: i64,
-    next: Option<Held>,
+    /// A round begins when somebody comes or goes: by then, how many were read in it, and what of
+    /// theirs counts for others.
+    round: u64,
+    begun: BootNs,
+    read_count: usize,
+    shared_away: i64,
+    /// What was held beyond what is certain when all had been read last.
+    extra: i64,
 }
 
 /// All families of a recording, as they stand at an instant.
@@ -86,48 +105,46 @@ pub(super) struct ForkFamilies {
 }
 
 impl ForkFamilies {
-    /// Takes who there is, and `readings`: measured PSS, in any order. What is later than `since`
-    /// replaces what was known of that time; what is earlier has passed.
+    /// Takes who there is, and `readings` in any order. What is later than `since` replaces what was
+    /// known of that time; what is earlier has passed.
     pub(super) fn prepare(
         &mut self,
         processes: &[Process],
         execs: &Execs,
-        (readings, copies): (&[Reading], &[Copied]),
+        readings: &[Reading],
         since: Option<BootNs>,
     ) {
-        let stays = stays(processes, execs, &mut self.founded);
-        // The row of one that an exec replaced tells of what it became.
-        let is_replaced = |stays: &Vec<Stay>| stays.first().is_some_and(|stay| stay.is_replaced);
-        let members = &self.members;
-        let inherited = processes.iter().zip(&stays).enumerate();
-        let inherited = inherited.map(|(position, (process, stays))| {
-            let met = members.get(position).filter(|member| member.is_present);
+        self.stays = stays(processes, execs, &mut self.founded);
+        self.families
+            .resize_with(self.founded.count(), ForkFamily::default);
+        if self.members.len() < processes.len() {
+            self.members.resize(processes.len(), Member::default());
+        }
+        let members = self.members.iter_mut().zip(processes).zip(&self.stays);
+        for ((member, process), stays) in members.filter(|((member, _), _)| !member.is_present) {
             let inherited = process.inherited_anon_bytes.map(|bytes| bytes.0);
-            let inherited = inherited.filter(|_| !is_replaced(stays));
-            met.and_then(|member| member.inherited).or(inherited)
-        });
-        let mut inherited: Vec<Option<i64>> = inherited.collect();
+            // The row of one that an exec replaced tells of what it became.
+            let is_replaced = stays.first().is_some_and(|stay| stay.is_replaced);
+            member.inherited = inherited.filter(|_| !is_replaced);
+        }
         let mut events = Vec::new();
-        for (process, stays) in stays.iter().enumerate() {
+        for (process, stays) in self.stays.iter().enumerate() {
             let later = stays.iter().skip(1);
             events.extend(later.map(|stay| (stay.from, Event::Exec(process))));
         }
-        let news = readings::news(processes, &stays, readings, copies, &mut inherited);
-        events.extend(news.map(|(at, news)| (at, Event::Reading(news))));
+        let readings = readings.iter().filter(|reading| {
+            let stays = self.stays.get(reading.process);
+            // One that began under another program tells of both.
+            stays.is_some_and(|stays| {
+                let stay = |at| stay_at(stays, at).map(|stay| stay.from);
+                stay(reading.from) == stay(reading.at)
+            })
+        });
+        events.extend(readings.map(|reading| (reading.at, Event::Read(*reading))));
         events.retain(|(at, _)| since.is_none_or(|since| *at > since));
         // Stable: those of one instant stay in their order.
         events.order_by_key(|(at, _)| *at);
         events.reverse();
-        self.families
-            .resize_with(self.founded.count(), ForkFamily::default);
-        if self.members.len() < inherited.len() {
-            self.members.resize(inherited.len(), Member::default());
-        }
-        let members = self.members.iter_mut().zip(inherited);
-        for (member, inherited) in members.filter(|(member, _)| !member.is_present) {
-            member.inherited = inherited;
-        }
-        self.stays = stays;
         self.events = events;
     }
 
@@ -138,20 +155,17 @@ impl ForkFamilies {
 
     /// Takes what changes by itself until an instant.
     pub(super) fn pass(&mut self, until: BootNs) {
-        while let Some((at, event)) = self.events.last().copied()
-            && at <= until
-        {
-            self.events.pop();
+        while let Some((at, event)) = self.events.pop_if(|(at, _)| *at <= until) {
             match event {
-                Event::Exec(process) => self.exec(process),
-                Event::Reading(news) => self.learn(news),
+                Event::Exec(process) => self.exec(process, at),
+                Event::Read(reading) => self.read(reading),
             }
         }
     }
 
-    /// A process holds `anon` from now on; `None` when it has ended.
+    /// A process holds `anon` from `at` on; `None` when it has ended.
     #[inline]
-    pub(super) fn set(&mut self, process: usize, anon: Option<Bytes>) {
+    pub(super) fn set(&mut self, process: usize, anon: Option<Bytes>, at: BootNs) {
         if self.members.len() <= process {
             self.members.resize(process + 1, Member::default());
         }
@@ -161,9 +175,9 @@ impl ForkFamilies {
             (Some(anon), false) => {
                 member.anon = anon.0;
                 member.stay.get_or_insert(0);
-                self.enter(process);
+                self.enter(process, at);
             }
-            (None, true) => self.leave(process),
+            (None, true) => self.leave(process, at),
             (None, false) => {}
         }
     }
@@ -180,15 +194,15 @@ impl ForkFamilies {
         self.grown
     }
 
-    fn exec(&mut self, process: usize) {
+    fn exec(&mut self, process: usize, at: BootNs) {
         let was_present = self.members[process].is_present;
         if was_present {
-            self.leave(process);
+            self.leave(process, at);
         }
         let member = &mut self.members[process];
         member.stay = Some(member.stay.map_or(1, |stay| stay + 1));
         if was_present {
-            self.enter(process);
+            self.enter(process, at);
         }
     }
 
@@ -212,12 +226,11 @@ impl ForkFamilies {
         family.grown += grown;
         let is_eldest = family.eldest == Some(process);
         family.certain += if is_eldest { more } else { grown };
-        family.note_drop();
         self.sum = family.counted(self.sum);
     }
 
     /// Puts a member in.
-    fn enter(&mut self, process: usize) {
+    fn enter(&mut self, process: usize, at: BootNs) {
         let member = &mut self.members[process];
         let stay = member
             .stay
@@ -238,23 +251,15 @@ impl ForkFamilies {
             return;
         };
         let family = &mut self.families[place as usize];
-        if family.members.len() == 1 && !family.is_measured {
-            // A fork copies no page.
-            family.last = Held::default();
-            (family.certain_then, family.anon_then) = (family.anon, family.anon);
-            family.dropped = 0;
-        }
-        family.anon_then += anon;
-        family.certain_then += grown;
         family.members.insert(process);
         family.anon += anon;
         family.grown += grown;
-        family.find_eldest(&self.members);
+        family.begin_round(&self.members, at);
         self.sum = family.counted(self.sum);
     }
 
     /// Takes a member out.
-    fn leave(&mut self, process: usize) {
+    fn leave(&mut self, process: usize, at: BootNs) {
         let member = &mut self.members[process];
         member.is_present = false;
         let (anon, grown) = (member.anon, member.grown());
@@ -265,66 +270,49 @@ impl ForkFamilies {
         };
         let family = &mut self.families[place as usize];
         family.members.remove(&process);
-        family.anon_then -= anon;
-        // With it went the pages that it alone had.
-        family.last.at_least = Bytes(0);
         family.anon -= anon;
         family.grown -= grown;
-        let certain = family.certain;
-        family.find_eldest(&self.members);
-        let less = certain - family.certain;
-        family.certain_then -= less;
-        // What the eldest shared with others is theirs from now on, but all together is no more.
-        let is_eldest = family.eldest.is_some_and(|eldest| eldest > process);
-        if let (Some((most, _)), true) = (&mut family.left, is_eldest) {
-            *most += less;
-        }
+        family.begin_round(&self.members, at);
         self.sum = family.counted(self.sum);
     }
 
-    /// A member came or went, or the extra pages came to be known.
-    fn learn(&mut self, news: FamilyReading) {
-        let family = &mut self.families[news.family as usize];
-        match news.extra {
-            Extra::Read(now) => {
-                family.last = now;
-                family.is_measured = true;
-                (family.certain_then, family.anon_then) = (family.certain, family.anon);
-                family.dropped = 0;
-            }
-            Extra::Bound(now) => family.last = now,
-            Extra::Unknown => family.is_measured = false,
-            Extra::Left(copied) => {
-                family.is_measured = false;
-                family.left = Some((family.held.at_most.0 - family.certain, copied));
-            }
-            Extra::Copied(copied) => {
-                if let Some((_, since)) = &mut family.left {
-                    *since = copied;
-                }
-            }
+    /// The PSS of a process was read.
+    fn read(&mut self, reading: Reading) {
+        let member = self.members.get_mut(reading.process);
+        let Some(member) = member.filter(|member| member.is_present) else {
+            return;
+        };
+        let family = member
+            .family
+            .map(|place| &mut self.families[place as usize]);
+        // One that began before found pages shared by others than there are now.
+        let Some(family) = family.filter(|family| reading.from >= family.begun) else {
+            return;
+        };
+        if member.round == family.round {
+            family.shared_away -= member.shared_away;
+        } else {
+            member.round = family.round;
+            family.read_count += 1;
         }
-        if matches!(news.extra, Extra::Read(_) | Extra::Unknown) {
-            family.left = None;
-        }
-        family.next = news.next;
+        member.shared_away = reading.shared_away;
+        family.shared_away += reading.shared_away;
         self.sum = family.counted(self.sum);
     }
 }
 
 impl ForkFamily {
     /// Somebody came or went.
-    fn find_eldest(&mut self, members: &[Member]) {
+    fn begin_round(&mut self, members: &[Member], at: BootNs) {
         self.eldest = self.members.first().copied();
         let eldest = self.eldest.map(|eldest| &members[eldest]);
         self.certain = eldest.map_or(0, |eldest| self.grown - eldest.grown() + eldest.anon);
-    }
-
-    fn note_drop(&mut self) {
-        if self.members.len() >= 2 {
-            let below = (self.certain_then - self.certain).max(self.anon_then - self.anon);
-            self.dropped = self.dropped.max(below);
+        // A fork copies no page; who is alone shares none.
+        if self.members.len() < 2 {
+            self.extra = 0;
         }
+        self.round += 1;
+        (self.begun, self.read_count, self.shared_away) = (at, 0, 0);
     }
 
     /// The sum of all, with what this one holds now.
@@ -334,28 +322,15 @@ impl ForkFamily {
         sum.minus(before).plus(self.held)
     }
 
-    fn now(&self) -> Held {
-        if self.members.len() < 2 {
-            return Held::exact(self.anon);
+    fn now(&mut self) -> Held {
+        let most = self.anon.max(self.certain);
+        if self.read_count == self.members.len() {
+            self.extra = (self.anon - self.shared_away - self.certain).max(0);
         }
-        let room = (self.anon - self.certain).max(0);
-        let mut extra = self.last;
-        extra.at_least = (extra.at_least - Bytes(self.dropped)).max(Bytes(0));
-        extra.at_most = extra.at_most + Bytes(self.dropped);
-        match self.next {
-            Some(next) => extra = extra.hull(next),
-            None if self.is_measured => {}
-            None => {
-                extra.at_least = Bytes(0);
-                let most = self.left.map(|(most, copied)| Bytes(most) + copied);
-                extra.at_most = most.map_or(Bytes(room), |most| most + Bytes(self.dropped));
-            }
+        Held {
+            at_least: Bytes(self.certain),
+            bytes: Bytes((self.certain + self.extra).min(most)),
+            at_most: Bytes(most),
         }
-        let within = |bytes: Bytes| Bytes(bytes.0.clamp(0, room));
-        Held::exact(self.certain).plus(Held {
-            at_least: within(extra.at_least),
-            bytes: within(extra.bytes),
-            at_most: within(extra.at_most),
-        })
     }
 }

@@ -5,8 +5,8 @@ mod shared;
 
 use super::*;
 use crate::analyze::Analysis;
-use crate::analyze::golden::{Script, boot, upid, wall};
-use crate::model::{Record, Tgid};
+use crate::analyze::golden::{Script, boot, wall};
+use crate::model::{DurationNs, Record};
 
 const MIB: i64 = 1 << 20;
 
@@ -74,107 +74,25 @@ fn a_copy_that_never_executes_is_between_its_growth_and_its_rss() {
 }
 
 #[test]
-fn readings_of_all_tell_what_is_held_and_bound_the_time_between_them() {
+fn readings_of_all_say_what_is_held_between_what_is_certain_and_what_all_count() {
     let mut run = forked();
     read_both(&mut run, [300.0, 600.0]);
-    assert_eq!(held_at(&run, "+6s"), [600; 3], "nothing until the first");
-    assert_eq!(held_at(&run, "+9s"), [600; 3]);
+    assert_eq!(held_at(&run, "+6s"), [600, 600, 1200]);
+    assert_eq!(held_at(&run, "+9s"), [600, 600, 1200]);
     // The copy wrote to half of what it inherited.
     read(&mut run, 500, 20.0, [450.0, 600.0]);
     read(&mut run, 501, 21.0, [450.0, 600.0]);
-    assert_eq!(held_at(&run, "+15s"), [600, 600, 750]);
-    assert_eq!(held_at(&run, "+22s"), [900; 3]);
+    assert_eq!(held_at(&run, "+22s"), [600, 900, 1200]);
     run.mem(501, 25.0, [700.0, 0.0, 0.0]);
-    assert_eq!(held_at(&run, "+30s"), [1000; 3], "growth is its own");
-}
-
-/// What all that can share pages with a process can have copied by then, in MiB; they were looked
-/// at half a second before.
-fn copied(run: &mut Script, tgid: u32, at: f64, amount: i64) {
-    run.put(CowRow {
-        ts: wall(at),
-        boot_ns: boot(at),
-        upid: upid(Tgid(tgid)),
-        copied_bytes: Bytes(amount * MIB),
-        unchanged_until_boot_ns: boot(at - 0.5),
-    });
+    assert_eq!(
+        held_at(&run, "+30s"),
+        [700, 1000, 1300],
+        "growth is its own"
+    );
 }
 
 #[test]
-fn what_is_copied_after_the_last_reading_is_within_the_upper_bound() {
-    let mut run = forked();
-    copied(&mut run, 500, 6.5, 50);
-    read_both(&mut run, [300.0, 600.0]);
-    copied(&mut run, 500, 10.5, 80);
-    copied(&mut run, 500, 12.0, 150);
-    run.exit(501, 20.0, 0);
-    let mut again = run.clone();
-    read(&mut again, 500, 14.0, [350.0, 600.0]);
-    read(&mut again, 501, 15.0, [350.0, 600.0]);
-    assert_eq!(held_at(&run, "+13s"), [600, 600, 700]);
-    assert_eq!(held_at(&run, "+21s"), [600; 3], "alone again");
-    assert_eq!(held_at(&again, "+13s"), [600, 600, 700]);
-    assert_eq!(held_at(&again, "+16s"), [700; 3]);
-    for run in [run, again] {
-        assert_eq!(held_at(&run, "+9s"), [600; 3], "nothing was copied by +10s");
-        assert_eq!(held_at(&run, "+10.2s"), [600, 600, 630]);
-        assert_eq!(held_at(&run, "+11s"), [600, 600, 630]);
-    }
-}
-
-#[test]
-fn what_is_copied_while_one_after_the_other_is_read_is_within_the_upper_bound() {
-    let mut run = forked();
-    read(&mut run, 501, 7.0, [300.0, 600.0]);
-    copied(&mut run, 500, 8.0, 200);
-    read(&mut run, 500, 9.0, [400.0, 600.0]);
-    assert_eq!(held_at(&run, "+10s"), [700, 700, 900]);
-    read(&mut run, 501, 12.0, [400.0, 600.0]);
-    assert_eq!(held_at(&run, "+10s"), [700, 700, 800]);
-    assert_eq!(held_at(&run, "+13s"), [800; 3]);
-}
-
-#[test]
-fn what_was_given_back_since_a_reading_lowers_one_bound_and_raises_the_other() {
-    let mut refilled = forked();
-    read_both(&mut refilled, [300.0, 600.0]);
-    refilled.mem(500, 10.0, [300.0, 0.0, 0.0]);
-    refilled.mem(500, 12.0, [600.0, 0.0, 0.0]);
-    // The copy can still hold what the eldest gave back.
-    assert_eq!(held_at(&refilled, "+13s"), [600, 600, 900]);
-    let mut copies = forked();
-    read_both(&mut copies, [450.0, 600.0]);
-    assert_eq!(held_at(&copies, "+9s"), [900; 3]);
-    // Its copies, or what it shared.
-    copies.mem(501, 10.0, [300.0, 0.0, 0.0]);
-    assert_eq!(held_at(&copies, "+11s"), [600, 900, 900]);
-}
-
-#[test]
-fn a_later_reading_bounds_nothing_that_was_given_back_before_it() {
-    let mut run = forked();
-    read_both(&mut run, [300.0, 600.0]);
-    copied(&mut run, 501, 10.0, 300);
-    run.mem(501, 12.0, [300.0, 0.0, 0.0]);
-    read(&mut run, 500, 14.0, [450.0, 600.0]);
-    read(&mut run, 501, 15.0, [150.0, 300.0]);
-    assert_eq!(held_at(&run, "+11s"), [600, 600, 900]);
-    assert_eq!(held_at(&run, "+16s"), [600; 3]);
-}
-
-#[test]
-fn copies_of_several_processes_add_up() {
-    let mut run = forked();
-    read_both(&mut run, [300.0, 600.0]);
-    copied(&mut run, 500, 10.0, 100);
-    copied(&mut run, 501, 10.2, 50);
-    copied(&mut run, 500, 11.0, 120);
-    assert_eq!(held_at(&run, "+9s"), [600; 3]);
-    assert_eq!(held_at(&run, "+12s"), [600, 600, 770]);
-}
-
-#[test]
-fn when_one_leaves_the_others_hold_no_more_than_all_did() {
+fn when_one_leaves_the_others_are_taken_to_hold_what_was_read_of_all() {
     let mut run = forked();
     run.process(502, Some(500), 5.0, "x");
     run.inherits(502, 600.0);
@@ -182,46 +100,35 @@ fn when_one_leaves_the_others_hold_no_more_than_all_did() {
     for (tgid, at) in [(500, 7.0), (501, 7.5), (502, 8.0)] {
         read(&mut run, tgid, at, [250.0, 600.0]);
     }
-    assert_eq!(held_at(&run, "+9s"), [750; 3]);
+    assert_eq!(held_at(&run, "+9s"), [600, 750, 1800]);
     let mut eldest = run.clone();
     run.exit(501, 20.0, 0);
-    assert_eq!(held_at(&run, "+21s"), [600, 750, 750]);
-    copied(&mut run, 502, 25.0, 40);
-    assert_eq!(held_at(&run, "+26s"), [600, 750, 790]);
+    assert_eq!(held_at(&run, "+21s"), [600, 750, 1200]);
     eldest.exit(500, 20.0, 0);
-    assert_eq!(held_at(&eldest, "+21s"), [600, 750, 750]);
-    run.process(503, Some(500), 30.0, "x");
-    run.inherits(503, 600.0);
-    run.mem(503, 30.1, [600.0, 0.0, 0.0]);
-    assert_eq!(
-        held_at(&run, "+31s"),
-        [600, 750, 1800],
-        "one comes, and nobody was read since"
-    );
+    assert_eq!(held_at(&eldest, "+21s"), [600, 750, 1200]);
+    run.exit(502, 25.0, 0);
+    assert_eq!(held_at(&run, "+26s"), [600; 3], "alone");
 }
 
 #[test]
 fn a_reading_that_began_before_a_fork_says_nothing_of_the_time_after_it() {
     let mut run = forked();
-    read(&mut run, 500, 5.2, [600.0, 600.0]);
-    read(&mut run, 501, 6.0, [300.0, 600.0]);
+    read(&mut run, 500, 5.2, [450.0, 600.0]);
+    read(&mut run, 501, 6.0, [450.0, 600.0]);
+    if let Some(Record::Pss(row)) = run.rows.0.iter_mut().rev().nth(1) {
+        row.span_ns = DurationNs(400_000_000);
+    }
     assert_eq!(held_at(&run, "+7s"), [600, 600, 1200]);
-    read(&mut run, 500, 8.0, [300.0, 600.0]);
-    assert_eq!(held_at(&run, "+9s"), [600; 3]);
-}
-
-#[test]
-fn readings_from_before_a_fork_say_nothing_of_the_time_after_it() {
-    let mut run = forked();
-    read_both(&mut run, [300.0, 600.0]);
+    read(&mut run, 500, 8.0, [450.0, 600.0]);
+    assert_eq!(held_at(&run, "+9s"), [600, 900, 1200]);
     run.process(502, Some(500), 10.0, "x");
     run.inherits(502, 600.0);
     run.mem(502, 10.1, [600.0, 0.0, 0.0]);
-    assert_eq!(held_at(&run, "+12s"), [600, 600, 1800]);
-    for tgid in 500..503 {
-        read(&mut run, tgid, 13.0, [200.0, 600.0]);
-    }
-    assert_eq!(held_at(&run, "+12s"), [600; 3]);
+    assert_eq!(
+        held_at(&run, "+12s"),
+        [600, 900, 1800],
+        "a fork copies nothing"
+    );
 }
 
 #[test]
@@ -234,4 +141,26 @@ fn what_a_copy_holds_when_its_parent_has_gone_still_counts() {
     let [at_least, bytes, at_most] = held_at(&run, "+12s");
     assert_eq!((at_least, at_most), (610, 1210));
     assert!((at_least..=at_most).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn page_tables_and_huge_pages_are_held_by_whom_they_were_read_of() {
+    let mut run = forked();
+    let read = |run: &mut Script, at: f64, huge: i64, tables: i64| {
+        read(run, 501, at, [300.0, 600.0]);
+        if let Some(Record::Pss(row)) = run.rows.0.last_mut() {
+            row.hugetlb_bytes = Some(Bytes(huge * MIB));
+            row.page_tables_bytes = Some(Bytes(tables * MIB));
+        }
+    };
+    read(&mut run, 8.0, 64, 40);
+    run.exit(501, 20.0, 0);
+    let kinds = |at: &str| {
+        let state = run.clone().analyzed(Some(at)).at.expect("a state");
+        let held = state.held.expect("kinds are known");
+        [mibs(&held.huge), mibs(&held.kernel)]
+    };
+    assert_eq!(kinds("+7s"), [[0; 3]; 2]);
+    assert_eq!(kinds("+9s"), [[64; 3], [40; 3]]);
+    assert_eq!(kinds("+21s"), [[0; 3]; 2]);
 }

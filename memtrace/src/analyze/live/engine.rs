@@ -208,7 +208,7 @@ impl Engine {
             self.follow(position, known);
         }
         let held = &mut self.sweep.observer.held;
-        held.prepare(source, &known.table, &known.execs, known.start, since)?;
+        held.prepare(source, &known.table, &known.execs, known.whole, since)?;
         let later = known.boundaries.iter().copied();
         let mut later: Vec<BootNs> = later
             .filter(|at| since.is_none_or(|since| *at >= since))

@@ -5,8 +5,8 @@
 use super::FreshRows;
 use crate::analyze::RowSource;
 use crate::model::tables::{
-    CachedFileRow, CgroupMemRow, CowRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow,
-    MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
+    CachedFileRow, CgroupMemRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow, MemRow,
+    NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
 };
 use crate::model::{BootNs, DurationNs, Row, Upid};
 use std::any::Any;
@@ -156,7 +156,6 @@ macro_rules! kept {
 
 kept! {
     pss: PssRow of upid => |row| row.upid,
-    cows: CowRow of upid => |row| row.upid,
     mappings: MappingRow of upid => |row| row.upid,
     objects: ShmObjectRow => |row| (&row.device, row.inode),
     files: CachedFileRow => |row| (&row.device, row.inode),

@@ -3,6 +3,7 @@
 
 use super::kept::Kept;
 use crate::analyze::groups::Groups;
+use crate::analyze::held::Whole;
 use crate::analyze::peak::Peak;
 use crate::analyze::phases::{Marks, Timeline};
 use crate::analyze::process_table::ProcessTable;
@@ -22,7 +23,7 @@ pub(super) struct Known {
     pub(super) peaks: Vec<Peak>,
     /// Begins and ends of phases, in order.
     pub(super) boundaries: Arc<[BootNs]>,
-    pub(super) start: BootNs,
+    pub(super) whole: Whole,
 }
 
 impl Known {
@@ -53,7 +54,10 @@ impl Known {
             groups,
             execs,
             boundaries: boundaries.all,
-            start: info.clocks.first().map_or(BootNs(0), |clock| clock.boot_ns),
+            whole: Whole::of(
+                info,
+                info.clocks.first().map_or(BootNs(0), |clock| clock.boot_ns),
+            ),
         })
     }
 

@@ -1,7 +1,7 @@
 //! What comes in pieces adds up to what the report says of the whole.
 
 use super::*;
-use crate::analyze::golden::{RUNS, Script, Stream, boot, mem_row, shared_by_a_newcomer, upid};
+use crate::analyze::golden::{RUNS, Script, Stream, boot, mem_row, upid};
 use crate::analyze::keys::PeakAt;
 use crate::analyze::{Analysis, PhaseLine};
 use crate::model::{Bytes, Record, Tgid, Upid};
@@ -56,29 +56,6 @@ impl Differences {
 
     fn none(self) {
         assert!(self.0.is_empty(), "{}", self.0.join("\n"));
-    }
-}
-
-#[test]
-fn shared_memory_that_somebody_comes_to_map_is_bounded_no_lower_than_in_the_report() {
-    for pieces in [1, 7, 60, 300] {
-        let mut run = shared_by_a_newcomer();
-        run.mem(501, 10.0, [1.0, 0.0, 256.0]);
-        for tgid in 500..502 {
-            run.mem(tgid, 29.5, [1.0, 0.0, 356.0]);
-        }
-        run.shared_object(500..502, 30.0, "/memfd:b", 100.0);
-        let theirs = run.clone().analyzed(None).held_peak.expect("a peak");
-        let ours = live(run, pieces).0.peak().expect("a peak").held;
-        assert_eq!(ours.bytes, theirs.bytes, "in {pieces}");
-        assert!(
-            ours.at_least <= theirs.at_least,
-            "in {pieces}: {ours:?}, {theirs:?}"
-        );
-        assert!(
-            ours.at_most >= theirs.at_most,
-            "in {pieces}: {ours:?}, {theirs:?}"
-        );
     }
 }
 

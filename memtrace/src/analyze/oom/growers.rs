@@ -71,8 +71,6 @@ pub(super) struct State<'a> {
     pub(super) composition: &'a Composition,
     /// Anonymous memory of those who live under the limit, by the kernel's account.
     pub(super) anon: Option<Bytes>,
-    /// Shared memory, by the same account.
-    pub(super) shared: Option<Bytes>,
 }
 
 /// What of a process's memory the kernel can't simply drop: mapped files it can.
@@ -143,27 +141,11 @@ impl Held {
     }
 }
 
-/// The part of each in what they share: in the objects that it maps, or where none of those is known
-/// in the rest of what the kernel says is shared, by RSS. There is as much as the largest of any one.
+/// The part of each in what they share.
 fn shared_parts(own: &HashMap<usize, Own>, state: &State<'_>) -> HashMap<usize, i64> {
-    let shares = state.composition.shares.iter().flatten();
-    let known = shares.filter_map(|share| Some((share.process, share.shmem_bytes?.0)));
-    let mut parts: HashMap<usize, i64> =
-        known.filter(|(place, _)| own.contains_key(place)).collect();
-    let others = own.iter().filter(|(place, _)| !parts.contains_key(place));
-    let others: Vec<(usize, i64)> = others.map(|(place, own)| (*place, own.shared)).collect();
-    let sum: i64 = others.iter().map(|(_, shared)| shared).sum();
-    let largest = others.iter().map(|(_, shared)| *shared).max().unwrap_or(0);
-    let rest = state
-        .shared
-        .map_or(0, |all| all.0 - parts.values().sum::<i64>());
-    let part = rest.max(largest).min(sum) as f64 / sum.max(1) as f64;
-    parts.extend(
-        others
-            .iter()
-            .map(|(place, shared)| (*place, (*shared as f64 * part) as i64)),
-    );
-    parts
+    let shares = state.composition.shares.iter();
+    let parts = shares.map(|share| (share.process, share.shmem_bytes.0));
+    parts.filter(|(place, _)| own.contains_key(place)).collect()
 }
 
 /// What one process held at the kill and before: alone, copied, shared.

@@ -277,11 +277,6 @@ impl Account {
         Some(self.get(HeldKind::Anonymous)? - others)
     }
 
-    /// Shared memory of all, those included that are not recorded.
-    pub(super) fn shared(&self) -> Option<Bytes> {
-        self.get(HeldKind::Shared)
-    }
-
     /// The same kinds, of which nothing is held.
     fn emptied(self) -> Self {
         let none = |amount: Option<Bytes>| amount.map(|_| Bytes(0));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::analyze::golden::{Script, boot, mem_row, upid};
 use crate::analyze::peak::Bound;
-use crate::analyze::{Analysis, Basis, Verdict};
+use crate::analyze::{Analysis, Verdict};
 use crate::model::tables::{TitleRow, TitleSource};
 use crate::model::{Kind, Record, Tgid, WallNs};
 
@@ -145,22 +145,6 @@ fn a_kind_that_was_never_known_stays_unknown_after_the_end() {
     let at_peak = ended.at_peak.expect("a peak");
     assert_eq!(at_peak.totals[Kind::Anon].bytes(), None);
     assert_eq!(at_peak.host_bytes(), None);
-}
-
-#[test]
-fn an_unknown_part_makes_the_share_unknown_and_leaves_a_bound() {
-    let share = |anon, shmem| Share {
-        process: 0,
-        anon_bytes: Some(Bytes(anon)),
-        anon_basis: Basis::Measured,
-        shmem_bytes: shmem,
-    };
-    let mut shares = RoleShares::NOTHING;
-    shares.add(&share(10, Some(Bytes(5))));
-    assert_eq!(shares.host_bytes(), Some(Bytes(15)));
-    shares.add(&share(1, None));
-    assert_eq!((shares.shmem_bytes, shares.host_bytes()), (None, None));
-    assert_eq!(shares.known_bytes, Bytes(16));
 }
 
 #[test]

@@ -5,18 +5,14 @@
 use super::abnormal_endings::AbnormalEndings;
 use super::{growth, layout, missing, oom_kills, peak, steps};
 use crate::analyze::moment::offset;
-use crate::analyze::shares::Share;
-use crate::analyze::{
-    Analysis, Basis, CgroupUse, Composition, Ending, HolderGroup, Process, together,
-};
+use crate::analyze::sections::parts::{HeldBy, Parts};
+use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, together};
 use crate::model::label::labels;
-use crate::model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target, quoted};
+use crate::model::{BootNs, Bytes, Instant, Label, Order, RunState, Target, quoted};
 use crate::report::words::{bytes, bytes_or_unknown, count, processes};
 use crate::report::{Block, Chapter, Tone, is_hidden, words};
-use crate::sweep::Amounts;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashMap;
 use std::iter::once;
 
 /// A moment before its end a process still holds what it held last.
@@ -174,7 +170,8 @@ fn most_held(analysis: &Analysis) -> Option<String> {
     let peak = analysis.peak.as_ref()?;
     let figure = peak::peak_in_words(analysis, peak);
     let when = analysis.clock.when(peak.at);
-    let most = most_of_it(analysis, peak).map_or_else(String::new, |most| format!("; {most}"));
+    let most = most_of_it(analysis, peak).or_else(|| of_nobody(peak).map(|(most, _)| most));
+    let most = most.map_or_else(String::new, |most| format!("; {most}"));
     Some(format!("{figure} at {when}{most}."))
 }
 
@@ -182,7 +179,7 @@ fn most_held(analysis: &Analysis) -> Option<String> {
 /// their role where others have it too; or those who held about as much as each other.
 fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     let groups = state.groups(&analysis.processes);
-    let parts = Parts::of(analysis, state);
+    let parts = Parts::of(state);
     let held = groups.iter().map(|group| (parts.held_by(group), group));
     let held: Vec<(HeldBy, &HolderGroup)> = held.collect();
     // Of equals the first, which is the largest by RSS.
@@ -199,11 +196,14 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     // A parent comes before its children.
     alike.order_by_key(|group| group.who.members.first().copied());
     let (held, group) = most;
+    if let Some((told, _)) = of_nobody(state).filter(|(_, bytes)| *bytes > held.sum()) {
+        return Some(told);
+    }
     let who = |group: &HolderGroup| match group.who.process_count {
         1 => analysis.with_role(&group.who.who),
         _ => group.who.in_words(),
     };
-    let each = held.bound().unwrap_or("some ").to_owned() + &bytes(held.sum());
+    let each = format!("{}{}", held.bound(), bytes(held.sum()));
     match alike.as_slice() {
         _ if held.sum().0 == 0 => None,
         [first, second] => {
@@ -228,6 +228,19 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     }
 }
 
+/// The largest kind of which no process is known that holds it, and how much that is.
+fn of_nobody(state: &Composition) -> Option<(String, Bytes)> {
+    let shares = state.shares.iter();
+    let (huge, tables): (Vec<Bytes>, Vec<Bytes>) = shares
+        .map(|share| (share.huge_bytes, share.page_tables_bytes))
+        .unzip();
+    let of_processes = [huge.into_iter().sum(), tables.into_iter().sum(), Bytes(0)];
+    let kinds = state.held?.beside().into_iter().zip(of_processes);
+    let kinds = kinds.map(|((kind, held), known)| (kind, held.bytes - known));
+    let (kind, left) = kinds.max_by_key(|(_, left)| *left)?;
+    (left.0 > 0).then(|| (format!("above all {kind}, {}", bytes(left)), left))
+}
+
 /// `2 × vLLM worker held 4.1 GiB`: where others have the role of a process too.
 fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<String> {
     let [only] = group.who.members[..] else {
@@ -242,109 +255,6 @@ fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<Strin
         "{count} {name} held {}",
         bytes(at_peak.host_bytes()?)
     ))
-}
-
-/// Anonymous and shared memory of some processes; RSS where no kinds are known.
-struct HeldBy {
-    anon: Bytes,
-    shared: Bytes,
-    rss: Option<Bytes>,
-    /// Whether the part of one of them in what is shared is not known, and not in it.
-    is_lower_bound: bool,
-    /// Whether pages that some of them share count in each.
-    is_upper_bound: bool,
-}
-
-impl HeldBy {
-    fn sum(&self) -> Bytes {
-        self.rss.unwrap_or(self.anon + self.shared)
-    }
-
-    /// On which side it can be off; where on both, that is not said.
-    fn bound(&self) -> Option<&'static str> {
-        match (self.is_lower_bound, self.is_upper_bound) {
-            (true, false) => Some("at least "),
-            (false, true) => Some("at most "),
-            _ => None,
-        }
-    }
-
-    fn in_words(&self) -> String {
-        if let Some(rss) = self.rss {
-            return format!("{} of RSS", bytes(rss));
-        }
-        let (kind, largest) = match self.anon >= self.shared {
-            true => ("anonymous", self.anon),
-            false => ("shared", self.shared),
-        };
-        let (sum, largest) = (bytes(self.sum()), bytes(largest));
-        let bound = self.bound().unwrap_or_default();
-        match sum == largest {
-            true => format!("{bound}{sum}, {kind}"),
-            false => format!("{bound}{sum}, of it {largest} {kind}"),
-        }
-    }
-}
-
-/// What each process held at an instant.
-struct Parts<'a> {
-    processes: &'a [Process],
-    at: BootNs,
-    amounts: HashMap<usize, &'a Amounts>,
-    /// Where it is known what is shared.
-    shares: HashMap<usize, &'a Share>,
-}
-
-impl<'a> Parts<'a> {
-    fn of(analysis: &'a Analysis, state: &'a Composition) -> Self {
-        let holders = state.holders.iter();
-        let shares = state.shares.iter().flatten();
-        Self {
-            processes: &analysis.processes,
-            at: state.at.boot_ns,
-            amounts: holders
-                .map(|holder| (holder.process, &holder.amounts))
-                .collect(),
-            shares: shares.map(|share| (share.process, share)).collect(),
-        }
-    }
-
-    /// What some processes held: of what is shared their parts where the recording knows what is
-    /// shared, else the largest of any one.
-    fn held_by(&self, group: &HolderGroup) -> HeldBy {
-        let members = &group.who.members;
-        let shares = members.iter().map(|member| self.shares.get(member));
-        let shares: Vec<&Share> = shares.flatten().copied().collect();
-        let own: Option<Bytes> = shares.iter().map(|share| share.anon_bytes).sum();
-        if let Some(anon) = own.filter(|_| shares.len() == members.len()) {
-            return HeldBy {
-                anon,
-                shared: shares.iter().filter_map(|share| share.shmem_bytes).sum(),
-                rss: None,
-                is_lower_bound: shares.iter().any(|share| share.shmem_bytes.is_none()),
-                is_upper_bound: shares.iter().any(|share| {
-                    let has_any = share.anon_bytes.is_some_and(|anon| anon.0 > 0);
-                    has_any && share.anon_basis == Basis::UpperBound
-                }),
-            };
-        }
-        // What fork gave, and they never copied, they share.
-        let may_share = |member: &usize| {
-            let anon = self.amounts.get(member).and_then(|amounts| amounts.anon());
-            let process = &self.processes[*member];
-            anon.is_some_and(|anon| process.inherited(anon, self.at) != Some(Bytes(0)))
-        };
-        let amounts = members.iter().filter_map(|member| self.amounts.get(member));
-        let shared = amounts.filter_map(|amounts| amounts.shmem()).max();
-        let anon = group.totals[Kind::Anon].bytes();
-        HeldBy {
-            anon: anon.unwrap_or_default(),
-            shared: shared.unwrap_or_default(),
-            rss: group.totals[Kind::Rss].bytes().filter(|_| anon.is_none()),
-            is_lower_bound: false,
-            is_upper_bound: members.iter().any(may_share),
-        }
-    }
 }
 
 /// How near the limit was at the peak, and when it is reached if that goes on.

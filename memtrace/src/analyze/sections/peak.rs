@@ -1,11 +1,12 @@
 //! Who held the memory when most was held.
 
+use super::parts::Parts;
 use super::{gpus, oom_kills};
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
-    Analysis, CgroupUse, Composition, CurvePoint, Gpus, HolderGroup, Who, together,
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, Who, together,
 };
-use crate::model::{Bytes, DurationNs, Kind, Target};
+use crate::model::{Bytes, DurationNs, Kind, Order, Target};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Block, Cell, Chapter, Table, TableOf, Tone, words};
 use schemars::JsonSchema;
@@ -111,7 +112,9 @@ fn whole(analysis: &Analysis) -> String {
 
 /// Who held memory then: a line for each that matters, one for all others.
 pub(super) fn table(section: &mut Chapter, analysis: &Analysis, state: &Composition, top: usize) {
-    let groups = state.groups(&analysis.processes);
+    let mut groups = state.groups(&analysis.processes);
+    let parts = Parts::of(state);
+    groups.order_by_key(|group| std::cmp::Reverse(parts.held_by(group).sum()));
     // A line for all others would say less of a single one.
     let top = top.saturating_add(usize::from(groups.len().checked_sub(1) == Some(top)));
     let rest = groups.get(top..).unwrap_or_default();
@@ -123,10 +126,16 @@ pub(super) fn table(section: &mut Chapter, analysis: &Analysis, state: &Composit
 /// The same for programs: a line for each process.
 pub(super) fn holders(analysis: &Analysis, state: Option<&Composition>, top: usize) -> Table {
     let holders = state.into_iter().flat_map(|state| &state.holders);
-    let each = holders.take(top);
-    let each = each.map(|holder| HolderGroup::of(&analysis.processes, &[holder]));
-    let each: Vec<HolderGroup> = each.collect();
-    lines_of(analysis, state, each.iter().map(std::slice::from_ref))
+    let each = holders.map(|holder| HolderGroup::of(&analysis.processes, &[holder]));
+    let mut each: Vec<HolderGroup> = each.collect();
+    let parts = state.map(Parts::of);
+    let held = |group: &HolderGroup| parts.as_ref().map(|parts| parts.held_by(group).sum());
+    each.order_by_key(|group| std::cmp::Reverse(held(group)));
+    lines_of(
+        analysis,
+        state,
+        each.iter().take(top).map(std::slice::from_ref),
+    )
 }
 
 fn lines_of<'a>(
@@ -135,6 +144,19 @@ fn lines_of<'a>(
     lines: impl Iterator<Item = &'a [HolderGroup]>,
 ) -> Table {
     let whole = |kind: Kind| state?.totals[kind].bytes();
+    let held_whole = state
+        .and_then(|state| state.held)
+        .map(|held| held.all().bytes);
+    let parts = state.map(Parts::of);
+    let part = |groups: &[HolderGroup]| {
+        let parts = parts.as_ref().filter(|_| held_whole.is_some())?;
+        Some(
+            groups
+                .iter()
+                .map(|group| parts.held_by(group).sum())
+                .sum::<Bytes>(),
+        )
+    };
     let on_gpus = |process| state?.gpu_held_by(process);
     let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
         && state.is_some_and(|state| {
@@ -151,10 +173,13 @@ fn lines_of<'a>(
             [group] => Cell::known(group.who.who.upid),
             _ => Cell::Absent,
         })
-        .figures("rss_bytes", 0, |groups| rss(groups))
-        .figures("share", 0, |groups| {
-            Cell::Share(rss(groups), whole(Kind::Rss))
+        .figures("held_bytes", 0, |groups| part(groups))
+        .only_if(held_whole.is_some())
+        .figures("share", 0, |groups| match held_whole {
+            Some(whole) => Cell::Share(part(groups), Some(whole)),
+            None => Cell::Share(rss(groups), whole(Kind::Rss)),
         })
+        .figures("rss_bytes", 0, |groups| rss(groups))
         .kinds(("", ""), 1, |groups, kind| Cell::Held(held(groups, kind)))
         .held("swap_bytes", 1, |groups| held(groups, Kind::Swap))
         .only_if(whole(Kind::Swap).is_some_and(|swap| swap.0 > 0))
@@ -221,11 +246,14 @@ pub(super) fn notes(
 fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
     let mut line = String::new();
     if let Some(held) = &state.held {
-        line.push_str(&format!(
-            "Every page once: anonymous {}, shared memory {}.",
-            bytes(held.anon.bytes),
-            bytes(held.shared.bytes)
-        ));
+        let always = [("anonymous", held.anon), ("shared memory", held.shared)];
+        let matters = |held: &Held| bytes(held.at_most) != bytes(Bytes(0));
+        let others = held.beside().into_iter().filter(|(_, held)| matters(held));
+        let kinds = always.into_iter().chain(others);
+        let kinds: Vec<String> = kinds
+            .map(|(kind, held)| format!("{kind} {}", held.in_words()))
+            .collect();
+        line.push_str(&format!("Every page once: {}.", kinds.join(", ")));
         let least = state.mapped_files_at_least_bytes;
         match least.zip(state.mapped_files_at_most_bytes) {
             Some((least, most)) if bytes(least) == bytes(most) => {

@@ -8,7 +8,6 @@ use crate::report::words::bytes_or_unknown;
 use crate::report::{Cell, Chapter, Table, TableOf, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashSet;
 
 /// Who holds what by role; nothing where no rule knew any process, or there is but one role.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -48,15 +47,12 @@ fn table(roles: &[RoleFinding], beside: Beside, top: usize) -> Table {
         .flexible("role", |role| role.name.to_string())
         .words("count", 1, count)
         .data("process_count", |role| role.process_count.to_string())
-        .figures("host_bytes", 0, |role| host(role))
-        .only_if(beside.has_shares)
-        .held("anon_bytes", 2, |role| match shares(role) {
-            Some(shares) => shares.anon_bytes,
-            None => held(role, Kind::Anon),
+        .held(("host_bytes", "HELD"), 0, |role| at_peak(role).host_bytes())
+        .held("anon_bytes", 2, |role| {
+            shares(role).map(|shares| shares.anon_bytes)
         })
-        .held("shmem_bytes", 3, |role| match shares(role) {
-            Some(shares) => shares.shmem_bytes,
-            None => held(role, Kind::Shmem),
+        .held("shmem_bytes", 3, |role| {
+            shares(role).map(|shares| shares.shmem_bytes)
         })
         .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
         .figures("own_peak_bytes", 0, |role| highest(peak(role)))
@@ -82,14 +78,12 @@ fn table(roles: &[RoleFinding], beside: Beside, top: usize) -> Table {
 /// What there is to tell beside RSS.
 #[derive(Clone, Copy)]
 struct Beside {
-    has_shares: bool,
     has_gpu: bool,
 }
 
 impl Beside {
     fn of(roles: &[RoleFinding]) -> Self {
         Self {
-            has_shares: roles.iter().any(|role| shares(role).is_some()),
             has_gpu: roles.iter().any(|role| role.gpu.is_some()),
         }
     }
@@ -130,25 +124,7 @@ fn gpu_peak(role: &RoleFinding) -> Cell {
     Cell::bounded(gpu.highest.bytes, gpu.highest.is_lower_bound)
 }
 
-fn host(role: &RoleFinding) -> Cell {
-    let Some(shares) = shares(role) else {
-        return Cell::Bytes(None);
-    };
-    match (shares.host_bytes(), shares.known_bytes) {
-        (None, known) if known.0 > 0 => {
-            Cell::AtLeast(Some(known)).shown_as(format!("≥{}", words::bytes(known)))
-        }
-        (host, _) => Cell::Held(host),
-    }
-}
-
 fn how_to_read(beside: Beside) -> String {
-    let host = match beside.has_shares {
-        true => {
-            "HOST is ANON and SHMEM with every page once: what processes share is divided among them."
-        }
-        false => "Shared pages count in every process that maps them.",
-    };
     let gpu = match beside.has_gpu {
         true => {
             " GPU is at that same peak, and GPU PEAK the highest on all GPUs together, at its own \
@@ -157,51 +133,15 @@ fn how_to_read(beside: Beside) -> String {
         false => "",
     };
     format!(
-        "Of roles, {host} COUNT to RSS SUM are at the peak of all; OWN PEAK and MEAN are sums of \
-         RSS, too.{gpu}"
+        "Of roles, HELD has every page once: what processes share is divided among them. COUNT to RSS \
+         SUM are at the peak of all; OWN PEAK and MEAN are sums of RSS, too.{gpu}"
     )
 }
 
 /// What is not known of the parts that roles have.
-fn doubts(analysis: &Analysis) -> Vec<String> {
-    let peak = analysis.peak.iter();
-    let shares = peak.filter_map(|peak| peak.shares.as_ref()).flatten();
-    let unsure: Bytes = shares
-        .filter(|share| share.anon_basis == Basis::UpperBound)
-        .filter_map(|share| share.anon_bytes)
-        .sum();
-    let mut told = Vec::new();
-    if unsure.0 != 0 {
-        told.push(format!(
-            "Of ANON, {} was never measured.",
-            words::bytes(unsure)
-        ));
-    }
-    let strange = unattributed(analysis);
-    if strange.0 != 0 {
-        told.push(format!(
-            "Shared memory in mappings that were not read by then is in no role: {} as a sum of RSS.",
-            words::bytes(strange)
-        ));
-    }
-    told
-}
-
-/// What processes of unknown shares have of shared memory, in each of them.
-fn unattributed(analysis: &Analysis) -> Bytes {
-    let Some((peak, shares)) = analysis
-        .peak
-        .as_ref()
-        .and_then(|peak| Some((peak, peak.shares.as_ref()?)))
-    else {
-        return Bytes(0);
-    };
-    let unknown: HashSet<usize> = shares
-        .iter()
-        .filter(|share| share.shmem_bytes.is_none())
-        .map(|share| share.process)
-        .collect();
-    let holders = peak.holders.iter();
-    let holders = holders.filter(|holder| unknown.contains(&holder.process));
-    holders.filter_map(|holder| holder.amounts.shmem()).sum()
+fn doubts(analysis: &Analysis) -> Option<String> {
+    let shares = analysis.peak.iter().flat_map(|peak| &peak.shares);
+    let unsure = shares.filter(|share| share.anon_basis == Basis::UpperBound);
+    let unsure: Bytes = unsure.map(|share| share.anon_bytes).sum();
+    (unsure.0 != 0).then(|| format!("Of ANON, {} was never measured.", words::bytes(unsure)))
 }

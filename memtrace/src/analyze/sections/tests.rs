@@ -715,7 +715,7 @@ fn why_the_size_of_an_object_is_unknown_is_told_by_whether_it_could_have_been_as
 }
 
 #[test]
-fn who_held_most_did_so_at_most_where_what_is_shared_since_a_fork_counts_in_each() {
+fn who_held_most_is_named_with_a_part_of_what_all_held() {
     let told = |inherited: f64, is_anyone_read: bool| {
         let mut run = Script::command(&["a"], 30.0);
         run.process(1, None, 0.0, "a");
@@ -734,18 +734,20 @@ fn who_held_most_did_so_at_most_where_what_is_shared_since_a_fork_counts_in_each
             .filter(|line| line.about.as_str() == "most_held");
         held.next().expect("the peak").text.clone()
     };
-    let at_most = "at most 512 MiB each";
-    assert!(told(400.0, true).contains(at_most), "{}", told(400.0, true));
-    assert!(
-        told(400.0, false).contains(at_most),
-        "{}",
-        told(400.0, false)
-    );
-    assert!(
-        told(0.0, false).contains("some 512 MiB each"),
-        "{}",
-        told(0.0, false)
-    );
+    for is_anyone_read in [true, false] {
+        // What they share is divided among all five.
+        let shared = told(400.0, is_anyone_read);
+        assert!(shared.starts_with("848 MiB (at most 2.4 GiB)"), "{shared}");
+        assert!(
+            shared.contains("above all 4 processes with 177 MiB each"),
+            "{shared}"
+        );
+        let own = told(0.0, is_anyone_read);
+        assert!(
+            own.contains("above all 4 processes with 512 MiB each"),
+            "{own}"
+        );
+    }
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn kills_in(group: &str, kills: &[OomRow], processes: &[Process]) -> Vec<Freed> 
 
 /// The group as the kernel's log tells it at a kill; what the log leaves out is of the reading
 /// before. `None` where the log does not tell its kinds.
-fn at_kill(kill: &OomRow, before: &CgroupMemRow) -> Option<CgroupMemRow> {
+pub(in crate::analyze) fn at_kill(kill: &OomRow, before: &CgroupMemRow) -> Option<CgroupMemRow> {
     kill.memcg_anon_bytes?;
     Some(CgroupMemRow {
         ts: kill.ts,

@@ -314,7 +314,14 @@ impl Collector for CgroupCollector {
                 }
                 Ok(None) => true,
                 // If a process is found in it again, it is another group of that name.
-                Err(Removed) => false,
+                Err(Removed) => {
+                    let last = watched.last.take();
+                    out.extend(last.map(|last| {
+                        let state = (last.state.0.emptied(), Some(Others::NONE));
+                        Record::from(row(path, version, &state, now(tick)))
+                    }));
+                    false
+                }
             }
         });
         Ok(())
@@ -364,6 +371,16 @@ fn row(path: &str, version: i32, (reading, others): &State, at: Instant) -> Cgro
         kernel_stack_bytes: reading.kernel_stack,
         percpu_bytes: reading.percpu,
         sock_bytes: reading.sock,
+        sec_pagetables_bytes: reading.sec_pagetables,
+        vmalloc_bytes: reading.vmalloc,
+        zswap_bytes: reading.zswap,
+        zswapped_bytes: reading.zswapped,
+        swapcached_bytes: reading.swapcached,
+        unevictable_bytes: reading.unevictable,
+        file_dirty_bytes: reading.file_dirty,
+        file_writeback_bytes: reading.file_writeback,
+        anon_thp_bytes: reading.anon_thp,
+        hugetlb_bytes: reading.hugetlb,
         swap_bytes: reading.swap,
         max_event_count: reading.max_event_count,
         oom_kill_count: reading.oom_kill_count,

@@ -24,6 +24,14 @@ pub(super) struct Others {
     pub(super) anon: Option<Bytes>,
 }
 
+impl Others {
+    /// There is nobody.
+    pub(super) const NONE: Self = Self {
+        count: 0,
+        anon: Some(Bytes(0)),
+    };
+}
+
 /// Looks at the processes of a group and of the groups below it. `None` when they can't be
 /// listed, or are too many. `proc` is where procfs is mounted, `recorded` whom to leave out.
 pub(super) fn look(

@@ -32,9 +32,13 @@ fn limit(text: &[u8]) -> Option<Bytes> {
     bytes(text).filter(|limit| limit.0 < i64::MAX - LARGEST_PAGE)
 }
 
+/// Keys of memory.stat that tell of memory once more: the lists that reclaim goes through.
+#[cfg(test)]
+pub(super) const PARTS: &[&str] = &["inactive_anon", "active_anon", "active_file"];
+
 /// The `total_` lines count the groups below too, as usage_in_bytes does; they come after
 /// the plain ones. Swap is there only with swap accounting.
-fn stat(text: &[u8], reading: &mut Reading) {
+pub(super) fn stat(text: &[u8], reading: &mut Reading) {
     for (key, value) in pairs(text) {
         let cell = match key.strip_prefix(b"total_").unwrap_or(key) {
             b"rss" => &mut reading.anon,
@@ -43,6 +47,11 @@ fn stat(text: &[u8], reading: &mut Reading) {
             b"mapped_file" => &mut reading.file_mapped,
             b"inactive_file" => &mut reading.inactive_file,
             b"swap" => &mut reading.swap,
+            b"unevictable" => &mut reading.unevictable,
+            b"dirty" => &mut reading.file_dirty,
+            b"writeback" => &mut reading.file_writeback,
+            b"rss_huge" => &mut reading.anon_thp,
+            b"swapcached" => &mut reading.swapcached,
             _ => continue,
         };
         *cell = bytes(value);

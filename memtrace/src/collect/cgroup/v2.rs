@@ -22,7 +22,19 @@ pub(super) const SOURCES: [Source; 7] = [
     }),
 ];
 
-fn stat(text: &[u8], reading: &mut Reading) {
+/// Keys of memory.stat that tell of memory once more: the lists that reclaim goes through, the part of
+/// slab that is left, and huge pages among files.
+#[cfg(test)]
+pub(super) const PARTS: &[&str] = &[
+    "inactive_anon",
+    "active_anon",
+    "active_file",
+    "slab_unreclaimable",
+    "file_thp",
+    "shmem_thp",
+];
+
+pub(super) fn stat(text: &[u8], reading: &mut Reading) {
     for (key, value) in pairs(text) {
         let cell = match key {
             b"anon" => &mut reading.anon,
@@ -37,6 +49,16 @@ fn stat(text: &[u8], reading: &mut Reading) {
             b"inactive_file" => &mut reading.inactive_file,
             b"slab_reclaimable" => &mut reading.slab_reclaimable,
             b"slab" => &mut reading.slab,
+            b"sec_pagetables" => &mut reading.sec_pagetables,
+            b"vmalloc" => &mut reading.vmalloc,
+            b"zswap" => &mut reading.zswap,
+            b"zswapped" => &mut reading.zswapped,
+            b"swapcached" => &mut reading.swapcached,
+            b"unevictable" => &mut reading.unevictable,
+            b"file_dirty" => &mut reading.file_dirty,
+            b"file_writeback" => &mut reading.file_writeback,
+            b"anon_thp" => &mut reading.anon_thp,
+            b"hugetlb" => &mut reading.hugetlb,
             _ => continue,
         };
         *cell = bytes(value);

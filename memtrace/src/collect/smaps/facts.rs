@@ -12,6 +12,7 @@ pub(super) struct Status {
     pub(super) shmem: Option<Bytes>,
     pub(super) swap: Option<Bytes>,
     pub(super) hugetlb: Option<Bytes>,
+    pub(super) page_tables: Option<Bytes>,
 }
 
 impl Status {
@@ -24,6 +25,7 @@ impl Status {
                 b"RssShmem" => &mut status.shmem,
                 b"VmSwap" => &mut status.swap,
                 b"HugetlbPages" => &mut status.hugetlb,
+                b"VmPTE" => &mut status.page_tables,
                 _ => continue,
             };
             *cell = kib(value);
@@ -41,6 +43,6 @@ pub(super) fn statm(text: &[u8], page_size: u64) -> Option<Held> {
     Some(Held {
         anon: amount(resident - shared),
         shared: amount(shared),
-        copied: Bytes(0),
+        huge: Bytes(0),
     })
 }

@@ -7,6 +7,8 @@ const WORTH: i64 = 1 << 20;
 /// What did not move is read again after so long, as if a tenth of it had: others that share
 /// it come and go.
 const STALE_NS: i64 = 60_000_000_000;
+/// The same where forks share it: a copy of a page changes the parts of all, and no counter.
+const SHARED_STALE_NS: i64 = 20_000_000_000;
 /// What stands for "nobody else" among counts of sharers.
 pub(super) const UNSHARED: usize = 0;
 /// What a coarse look can be off by, as a part of the whole.
@@ -19,9 +21,8 @@ pub(super) struct Held {
     pub(super) anon: Bytes,
     /// Mapped files and shared memory.
     pub(super) shared: Bytes,
-    /// Page faults so far that added no memory, in pages, of all that can share anonymous pages
-    /// with it: a write to a shared page makes a copy, which changes no amount but the parts of all.
-    pub(super) copied: Bytes,
+    /// Huge pages of hugetlbfs.
+    pub(super) huge: Bytes,
 }
 
 /// The last reading of a process.
@@ -62,11 +63,14 @@ pub(super) fn urgency(now: Held, sharers: usize, last: Option<&Last>, at: BootNs
     let mut whole = now.shared.0;
     if sharers != UNSHARED {
         wrong = wrong.saturating_add(moved(now.anon, last.held.anon));
-        let copied = (now.copied - last.held.copied).0;
-        wrong = wrong.saturating_add(copied.clamp(0, now.anon.0));
         whole = whole.saturating_add(now.anon.0);
     }
-    if (at - last.at).0 >= STALE_NS {
+    let stale = match sharers {
+        UNSHARED => STALE_NS,
+        _ => SHARED_STALE_NS,
+    };
+    wrong = wrong.saturating_add(moved(now.huge, last.held.huge));
+    if (at - last.at).0 >= stale {
         wrong = wrong.saturating_add(whole / 10);
     }
     if last.was_coarse {
@@ -86,7 +90,7 @@ mod tests {
         Held {
             anon: Bytes(anon * MIB),
             shared: Bytes(shared * MIB),
-            copied: Bytes(0),
+            huge: Bytes(0),
         }
     }
 
@@ -132,23 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_pages_that_a_fork_shares_make_it_urgent() {
-        let shared = last(100, 10, 2);
-        let copied = |mib: i64, sharers: usize, last: &Last| {
-            let now = Held {
-                copied: Bytes(mib * MIB),
-                ..held(100, 10)
-            };
-            urgency(now, sharers, Some(last), BootNs(1))
+    fn huge_pages_that_came_make_it_urgent() {
+        let last = last(100, 10, UNSHARED);
+        let now = Held {
+            huge: Bytes(64 * MIB),
+            ..held(100, 10)
         };
-        assert_eq!(copied(50, 2, &shared), Some(50 * MIB));
-        assert_eq!(
-            copied(5_000, 2, &shared),
-            Some(100 * MIB),
-            "no more than it has"
-        );
-        assert_eq!(copied(1, 2, &shared), None);
-        assert_eq!(copied(50, UNSHARED, &last(100, 10, UNSHARED)), None);
+        let urgency = urgency(now, UNSHARED, Some(&last), BootNs(1));
+        assert_eq!(urgency, Some(64 * MIB));
     }
 
     #[test]
@@ -176,9 +171,12 @@ mod tests {
 
     #[test]
     fn the_same_is_not_read_twice_until_it_is_stale() {
-        let last = last(100, 1000, 2);
         let at = |seconds: i64| BootNs(seconds * 1_000_000_000);
-        assert_eq!(urgency(held(100, 1002), 2, Some(&last), at(59)), None);
-        assert!(urgency(held(100, 1000), 2, Some(&last), at(61)).is_some());
+        for (sharers, stale) in [(UNSHARED, 60), (2, 20)] {
+            let last = last(100, 1000, sharers);
+            let urgency = |held, at| urgency(held, sharers, Some(&last), at);
+            assert_eq!(urgency(held(100, 1002), at(stale - 1)), None);
+            assert!(urgency(held(100, 1000), at(stale + 1)).is_some());
+        }
     }
 }

@@ -121,6 +121,7 @@ fn pss_row(moment: Stamp, how: &How, totals: &MappingTotals, status: &Status) ->
         swap_bytes: how.told(total.swap).or(status.swap),
         huge_bytes: how.told(total.huge),
         hugetlb_bytes: status.hugetlb,
+        page_tables_bytes: status.page_tables,
         is_anon_unshared: false,
         source: Some(how.source),
         sampled_share: Some(how.sampled_share),

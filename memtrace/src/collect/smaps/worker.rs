@@ -2,9 +2,9 @@
 
 use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};
-use super::cow::Cow;
 use super::facts::{Status, statm};
 use super::files::Files;
+use super::huge_pages::HugePages;
 use super::layout::{self, LayoutReading};
 use super::leaving::Leaving;
 use super::objects::Objects;
@@ -29,11 +29,11 @@ use std::sync::{Arc, Mutex};
 
 /// Time between two looks at who has moved, at least.
 const SCAN_NS: i64 = 500_000_000;
-/// Between two looks at what nobody maps, and whether one at what was copied is due.
+/// Between two looks at what nobody maps.
 const GLANCE_NS: i64 = 100_000_000;
 /// Each kind of look takes no more than this part of what may be spent.
 pub(super) const SCAN_PART: f64 = 0.1;
-/// What is less than this part of all that is not known can wait: a crowd of small
+/// To read again what is less than this part of all that is not known can wait: a crowd of small
 /// processes is read at a fraction of the pace.
 const SMALL_PART: i64 = 100;
 const SMALL_PACE: f64 = 0.25;
@@ -157,14 +157,6 @@ impl Sender {
         }
     }
 
-    /// Tells what was copied, where it is time to look. `share` of one core is what that may take.
-    fn tell_copies(&self, cow: &Mutex<Cow>, share: f64) -> Result<(), Stopped> {
-        let (now, clock) = moment();
-        let mut rows = Vec::new();
-        lock(cow).look(&self.orders.subjects(), share, now, clock, &mut rows);
-        self.tell_shared(rows)
-    }
-
     /// Rows of what is of no one process, if there are any.
     fn tell_shared(&self, rows: Vec<Record>) -> Result<(), Stopped> {
         match rows.is_empty() {
@@ -183,12 +175,12 @@ pub(super) struct Worker {
     /// Boxed: a map has room for up to twice as many as it holds.
     known: HashMap<Upid, Box<Known>>,
     leaving: Leaving,
-    cow: Arc<Mutex<Cow>>,
     backings: Backings,
     page_counts: Option<File>,
     objects: Arc<Mutex<Objects>>,
     files: Files,
     walk_ns_per_mib: f64,
+    huge_pages: HugePages,
     buffer: TextBuffer,
 }
 
@@ -204,7 +196,6 @@ impl Worker {
             teller: sender,
             orders,
             objects: Arc::new(Mutex::new(Objects::new(&root, Path::new("/dev/shm")))),
-            cow: Arc::new(Mutex::new(Cow::new(&root, page_size))),
             files: Files::new(&root),
             backings: Backings::new(&root),
             root,
@@ -213,6 +204,7 @@ impl Worker {
             leaving: Leaving::default(),
             page_counts,
             walk_ns_per_mib: WALK_NS_PER_MIB,
+            huge_pages: HugePages::open(Path::new("/sys/kernel/mm/hugepages")),
             buffer: TextBuffer::default(),
         }
     }
@@ -225,21 +217,20 @@ impl Worker {
     /// Reads until the order to stop comes.
     pub(super) fn run(mut self, share: f64) {
         let orders = Arc::clone(&self.orders);
-        let (objects, cow) = (Arc::clone(&self.objects), Arc::clone(&self.cow));
+        let objects = Arc::clone(&self.objects);
         let teller = self.teller.clone();
         let glance = move || {
             let (now, clock) = moment();
             let mut rows = Vec::new();
             lock(&objects).glance(now, clock, &mut rows);
-            teller.tell_shared(rows)?;
-            teller.tell_copies(&cow, share * SCAN_PART)
+            teller.tell_shared(rows)
         };
         let mut meter = Meter::new(share, &orders.stop).with_between(DurationNs(GLANCE_NS), glance);
         let mut scan_ns = SCAN_NS;
         let mut turn = || -> Result<(), Stopped> {
             let next_scan = clock::boot() + DurationNs(scan_ns);
             orders.next_scan_ns.store(next_scan.0, Ordering::Relaxed);
-            let cost = self.round(next_scan, share, &mut meter)?;
+            let cost = self.round(next_scan, &mut meter)?;
             scan_ns = SCAN_NS.max((cost.0 as f64 / (share * SCAN_PART)) as i64);
             meter.pause()?;
             meter.rest(next_scan - clock::boot())
@@ -251,40 +242,36 @@ impl Worker {
         let mut rows = Vec::new();
         lock(&self.objects).write(&living, now, clock, &mut rows);
         let _ = self.teller.tell_shared(rows);
-        lock(&self.cow).hurry();
-        let _ = self.teller.tell_copies(&self.cow, share);
     }
 
     /// Looks who has moved, and reads the most urgent until the next look is due. Answers
     /// what looking cost.
-    fn round(
-        &mut self,
-        next_scan: BootNs,
-        share: f64,
-        meter: &mut Meter<'_>,
-    ) -> Result<DurationNs, Stopped> {
+    fn round(&mut self, next_scan: BootNs, meter: &mut Meter<'_>) -> Result<DurationNs, Stopped> {
         let subjects = self.orders.subjects();
         let before = clock::thread_cpu();
         self.scan(&subjects);
-        self.teller.tell_copies(&self.cow, share * SCAN_PART)?;
         let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
         meter.pause()?;
         let now = clock::boot();
         let moved = lock(&self.objects).moved();
-        let mut urgent: Vec<(i64, Subject)> = subjects
+        let mut urgent: Vec<(bool, i64, Subject)> = subjects
             .iter()
             .filter_map(|subject| {
                 let moved = moved.get(&subject.upid).copied();
-                Some((self.urgency(subject, moved, now)?, *subject))
+                let urgency = self.urgency(subject, moved, now)?;
+                Some((self.was_read(subject), urgency, *subject))
             })
             .collect();
-        urgent.order_by_key(|(bytes, subject)| (std::cmp::Reverse(*bytes), subject.upid));
-        let all: i64 = urgent.iter().map(|(bytes, _)| *bytes).sum();
-        for (bytes, subject) in urgent {
+        // Everybody once comes before anybody twice.
+        urgent.order_by_key(|(was_read, bytes, subject)| {
+            (*was_read, std::cmp::Reverse(*bytes), subject.upid)
+        });
+        let all: i64 = urgent.iter().map(|(_, bytes, _)| *bytes).sum();
+        for (was_read, bytes, subject) in urgent {
             if clock::boot() >= next_scan {
                 break;
             }
-            let is_small = bytes < all / SMALL_PART;
+            let is_small = was_read && bytes < all / SMALL_PART;
             meter.set_pace(if is_small { SMALL_PACE } else { 1.0 });
             match self.read(&subject, meter) {
                 Ok(()) | Err(ReadError::Gone) => {}
@@ -327,24 +314,27 @@ impl Worker {
     }
 
     pub(super) fn scan(&mut self, subjects: &[Subject]) {
+        let has_huge_moved = self.huge_pages.have_moved(&mut self.buffer);
         for known in self.known.values_mut() {
             known.is_there = false;
         }
-        let mut cow = lock(&self.cow);
         let mut large = Vec::new();
         for subject in subjects {
             let path = self.root.join(format!("{}/statm", subject.tgid));
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
             let held = held.unwrap_or_default();
-            cow.note(subject, held.anon + held.shared);
+            // The text that tells of these is a long one.
+            let status = has_huge_moved.then(|| format!("{}/status", subject.tgid));
+            let status = status.and_then(|path| self.buffer.read_once(&self.root.join(path)).ok());
+            let huge = status.map(|text| Status::parse(text).hugetlb.unwrap_or_default());
             let all = held.anon + held.shared;
             if all >= layout::WORTH {
                 large.push((*subject, all));
             }
             let known = self.known.entry(subject.upid).or_default();
             known.held = Held {
-                copied: cow.copied(subject.image),
+                huge: huge.unwrap_or(known.held.huge),
                 ..held
             };
             known.is_there = true;
@@ -363,6 +353,11 @@ impl Worker {
         });
         self.leaving.forget_gone(&self.root, &mut self.buffer);
         *lock(&self.orders.large) = Arc::new(large);
+    }
+
+    fn was_read(&self, subject: &Subject) -> bool {
+        let known = self.known.get(&subject.upid);
+        known.is_some_and(|known| known.last.is_some())
     }
 
     /// How many hold its anonymous pages, or can: those that are about to give them back, too.
@@ -392,14 +387,14 @@ impl Worker {
         meter: &mut Meter<'_>,
     ) -> Result<(), ReadError> {
         let (started, paid) = (clock::boot(), meter.total());
-        let (_, before) = self.counters(subject)?;
+        let (status, before) = self.counters(subject)?;
         let resident = before.anon + before.file + before.shmem;
         let walk_ns = resident / MIB * self.walk_ns_per_mib;
         let known = self.known.get(&subject.upid);
         let now = Held {
             anon: amount(before.anon),
             shared: amount(before.file + before.shmem),
-            copied: known.map_or(Bytes(0), |known| known.held.copied),
+            huge: status.hugetlb.unwrap_or_default(),
         };
         let last = known.and_then(|known| known.last.as_ref());
         let (ceiling, look) = match queue::begins_coarsely(now, self.sharers(subject), last) {

@@ -44,6 +44,26 @@ table! {
         percpu_bytes: Option<Bytes>,
         /// Socket buffers; null on v1.
         sock_bytes: Option<Bytes>,
+        /// Page tables of virtual machines and of the IOMMU (6.2); null on v1.
+        sec_pagetables_bytes: Option<Bytes>,
+        /// Part of kernel that vmalloc gave (5.18); null on v1.
+        vmalloc_bytes: Option<Bytes>,
+        /// Part of kernel that holds compressed pages (5.19); null on v1.
+        zswap_bytes: Option<Bytes>,
+        /// What those pages were before they were compressed (5.19): no memory in use. Null on v1.
+        zswapped_bytes: Option<Bytes>,
+        /// Part of file: pages that are in swap and in memory (5.12).
+        swapcached_bytes: Option<Bytes>,
+        /// Part of anon and file that cannot be reclaimed, as of mlock.
+        unevictable_bytes: Option<Bytes>,
+        /// Part of file that is to be written to disk.
+        file_dirty_bytes: Option<Bytes>,
+        /// Part of file that is being written to disk.
+        file_writeback_bytes: Option<Bytes>,
+        /// Part of anon in transparent huge pages (anon_thp, 5.9; v1: rss_huge).
+        anon_thp_bytes: Option<Bytes>,
+        /// Huge pages of hugetlbfs, where the hierarchy is mounted to count them (6.13); in no other column but current. Null on v1.
+        hugetlb_bytes: Option<Bytes>,
         /// Swap in use by the group; null without the swap controller.
         swap_bytes: Option<Bytes>,
         /// Times the limit was hit (memory.events max; v1: failcnt). Counts up.
@@ -60,5 +80,35 @@ table! {
         psi_full_ns: Option<DurationNs>,
         /// Time from the first to the last byte of the reading, whose middle `boot_ns` is. Null in recordings of older versions.
         span_ns: Option<DurationNs>,
+    }
+}
+
+/// The counts of a group and its sum are each read at their own instant, and charged ahead by CPU:
+/// a difference below this, and below one part in so many, tells nothing.
+const NOISE: Bytes = Bytes(8 << 20);
+const NOISE_PART: i64 = 50;
+
+impl CgroupMemRow {
+    /// Memory of the kernel for the group, its socket buffers included. v1 does not charge those.
+    pub fn kernel_memory_bytes(&self) -> Option<Bytes> {
+        let parts = [
+            self.slab_bytes,
+            self.pagetables_bytes,
+            self.kernel_stack_bytes,
+            self.percpu_bytes,
+        ];
+        let kernel = self
+            .kernel_bytes
+            .or_else(|| parts.into_iter().sum::<Option<Bytes>>())?;
+        Some(kernel + self.sock_bytes.unwrap_or_default())
+    }
+
+    /// What is in use and of no kind: pages that are pinned and mapped nowhere.
+    pub fn unnamed_bytes(&self) -> Option<Bytes> {
+        let known = self.anon_bytes? + self.file_bytes? + self.kernel_memory_bytes()?;
+        let known = known + self.hugetlb_bytes.unwrap_or_default();
+        let left = self.current_bytes? - known;
+        let noise = NOISE.0.max(self.current_bytes?.0 / NOISE_PART);
+        Some(if left.0 > noise { left } else { Bytes(0) })
     }
 }

@@ -3,7 +3,6 @@
 mod cached_file;
 mod cgroup_mem;
 mod clock;
-mod cow;
 mod diag;
 mod gpu_device;
 mod gpu_process;
@@ -29,7 +28,6 @@ mod vm_summary;
 pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use clock::ClockRow;
-pub use cow::CowRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
@@ -126,7 +124,6 @@ tables! {
         Title(TitleRow),
         Mem(MemRow),
         Pss(PssRow) in Box,
-        Cow(CowRow),
         Mapping(MappingRow) in Box,
         Layout(LayoutRow) in Box,
         ShmObject(ShmObjectRow) in Box,

@@ -159,41 +159,6 @@ fn a_scan_reads_the_named_columns_and_those_that_are_never_null() {
 }
 
 #[test]
-fn a_scan_within_times_has_all_rows_of_those_and_leaves_others_out() {
-    let (_parent, dir) = new_dir();
-    let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
-    let rows: Vec<MemRow> = (0..2_000).map(|i| mem(i * 10, i % 3)).collect();
-    append_all(&mut writer, &rows);
-    append_all(&mut writer, &[process(1, "one")]);
-    let times = [(3_000, 3_100), (8_000, 8_100), (19_900, 20_000)]
-        .map(|(from, until)| BootNs(from * 1_000_000)..=BootNs(until * 1_000_000));
-    let is_asked_for = |row: &MemRow| times.iter().any(|time| time.contains(&row.boot_ns));
-    let columns = MemRow::TABLE.columns.iter().map(|column| column.name);
-    let columns: Vec<&str> = columns.collect();
-    let expected: Vec<MemRow> = rows.iter().copied().filter(is_asked_for).collect();
-    let read = || {
-        let recording = Recording::open(&dir).unwrap();
-        let (mut read, mut keyed) = (Vec::new(), 0);
-        let take = |row| read.push(row);
-        recording.scan_within(&times, &columns, take).unwrap();
-        let take = |_: ProcessRow| keyed += 1;
-        recording.scan_within(&times, &[], take).unwrap();
-        assert_eq!(keyed, 1, "of a table with a key all are read");
-        assert!(read.is_sorted_by_key(|row: &MemRow| row.boot_ns));
-        let count = read.len();
-        read.retain(is_asked_for);
-        assert_eq!(read, expected);
-        count
-    };
-    // Some of them are in segments that are no parts yet.
-    writer.flush().unwrap();
-    read();
-    writer.finish(info()).unwrap();
-    let count = read();
-    assert!(count < rows.len() / 2, "{count} rows");
-}
-
-#[test]
 fn a_recording_is_never_written_over() {
     let (_parent, dir) = new_dir();
     let writer = Writer::create(&dir, &info()).unwrap();

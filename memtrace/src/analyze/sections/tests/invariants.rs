@@ -16,7 +16,10 @@ pub(super) const INVARIANTS: &[(&str, Holds)] = &[
     ("holders add up", holders_add_up),
     ("roles add up", roles_add_up),
     ("roles of a phase add up", roles_of_a_phase_add_up),
-    ("what is held has two parts", held_has_two_parts),
+    (
+        "what is held is the sum of its kinds",
+        held_is_the_sum_of_its_kinds,
+    ),
     ("bounds are in order", bounds_are_in_order),
     ("references resolve", references_resolve),
     ("counts are lengths", counts_are_lengths),
@@ -143,9 +146,10 @@ fn roles_of_a_phase_add_up(one: &Value, _: &Whole<'_>) -> bool {
     !has_roles || ["begin", "end"].into_iter().all(add_up)
 }
 
-fn held_has_two_parts(one: &Value, _: &Whole<'_>) -> bool {
-    let parts = int(&one["held_anon_bytes"]) + int(&one["held_shared_bytes"]);
-    one["held_bytes"].is_null() || one["held_bytes"] == parts
+fn held_is_the_sum_of_its_kinds(one: &Value, _: &Whole<'_>) -> bool {
+    let kinds = ["anon", "shared", "huge", "kernel", "unnamed"];
+    let parts = kinds.map(|kind| int(&one[format!("held_{kind}_bytes")]));
+    one["held_bytes"].is_null() || one["held_bytes"] == parts.iter().sum::<i64>()
 }
 
 fn bounds_are_in_order(one: &Value, _: &Whole<'_>) -> bool {

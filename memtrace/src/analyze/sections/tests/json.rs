@@ -63,7 +63,7 @@ fn a_wrong_figure_breaks_the_invariant_that_is_about_it() {
             "/phases/lines/0/roles/0/end/rss_bytes",
         ),
         (
-            "what is held has two parts",
+            "what is held is the sum of its kinds",
             "shared",
             "/at/held_shared_bytes",
         ),

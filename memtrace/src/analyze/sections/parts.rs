@@ -1,0 +1,81 @@
+//! What some processes hold of a state: their parts of what is shared, and what no RSS counts.
+
+use crate::analyze::shares::Share;
+use crate::analyze::{Basis, Composition, HolderGroup};
+use crate::model::{Bytes, Kind};
+use crate::report::words::bytes;
+use std::collections::HashMap;
+
+/// Memory of some processes, every page once; RSS where no kinds are known.
+pub(super) struct HeldBy {
+    all: Share,
+    rss: Option<Bytes>,
+    /// Whether pages that some of them share count in each.
+    is_upper_bound: bool,
+}
+
+impl HeldBy {
+    pub(super) fn sum(&self) -> Bytes {
+        self.rss.unwrap_or(self.all.bytes())
+    }
+
+    /// Said before it where it can be less.
+    pub(super) fn bound(&self) -> &'static str {
+        match self.is_upper_bound {
+            true => "at most ",
+            false => "",
+        }
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        if let Some(rss) = self.rss {
+            return format!("{} of RSS", bytes(rss));
+        }
+        let kinds = [
+            ("page tables", self.all.page_tables_bytes),
+            ("huge pages", self.all.huge_bytes),
+            ("shared", self.all.shmem_bytes),
+            ("anonymous", self.all.anon_bytes),
+        ];
+        let largest = kinds.into_iter().max_by_key(|(_, bytes)| *bytes);
+        let (kind, largest) = largest.unwrap_or_default();
+        let (sum, largest) = (bytes(self.sum()), bytes(largest));
+        let bound = self.bound();
+        match sum == largest {
+            true => format!("{bound}{sum}, {kind}"),
+            false => format!("{bound}{sum}, of it {largest} {kind}"),
+        }
+    }
+}
+
+/// What each process held at an instant.
+pub(super) struct Parts<'a>(HashMap<usize, &'a Share>);
+
+impl<'a> Parts<'a> {
+    pub(super) fn of(state: &'a Composition) -> Self {
+        let shares = state.shares.iter();
+        Self(shares.map(|share| (share.process, share)).collect())
+    }
+
+    /// What some processes held.
+    pub(super) fn held_by(&self, group: &HolderGroup) -> HeldBy {
+        let mut held = HeldBy {
+            all: Share::default(),
+            rss: None,
+            is_upper_bound: false,
+        };
+        for member in &group.who.members {
+            let Some(share) = self.0.get(member) else {
+                held.rss = group.totals[Kind::Rss].bytes();
+                continue;
+            };
+            let all = &mut held.all;
+            all.anon_bytes = all.anon_bytes + share.anon_bytes;
+            all.shmem_bytes = all.shmem_bytes + share.shmem_bytes;
+            all.huge_bytes = all.huge_bytes + share.huge_bytes;
+            all.page_tables_bytes = all.page_tables_bytes + share.page_tables_bytes;
+            held.is_upper_bound |= share.anon_bytes.0 > 0 && share.anon_basis == Basis::UpperBound;
+        }
+        held
+    }
+}
