@@ -36,20 +36,26 @@ def moment(recording: Any, at: Any) -> float:
     return float(at["boot_ns"] - recording.start_ns) / 1e9
 
 
-def test_the_sum_of_rss_was_highest_then(told: tuple[Any, Any]) -> None:
+def test_most_was_held_then_and_the_sum_of_rss_was_highest_then(told: tuple[Any, Any]) -> None:
     recording, report = told
     bytes_, at = report["sum_of_rss_peak_bytes"], report["sum_of_rss_peak_at"]
     if bytes_ is None:
         with pytest.raises(ValueError, match="no memory"):
             recording.peak()
         return
-    peak = recording.peak()
-    assert (peak.rss_bytes, peak.boot_ns) == (bytes_, at["boot_ns"])
+    peak, most = recording.peak(), report["peak"]
+    assert peak.boot_ns == most["at"]["boot_ns"]
+    assert peak.rss_bytes == (most["sum_of_rss_bytes"] or 0)
+    if report["held_peak"] is not None:
+        assert peak.held_bytes == report["held_peak"]["bytes"]
+        assert peak.held_at_most_bytes == report["held_peak"]["at_most_bytes"]
     with duckdb.connect() as connection:
         connection.execute(memtrace.duckdb_macros())
         path = str(recording.path)
         sums = connection.sql(f"FROM sum_over_time('{path}')").pl().rows()
-        assert (max(rss for _, rss in sums), peak.boot_ns) == (bytes_, min_of_max(sums))
+        assert (max(rss for _, rss in sums), at["boot_ns"]) == (bytes_, min_of_max(sums))
+        held = connection.sql(f"SELECT max(held_bytes) FROM held_over_time('{path}')").fetchone()
+        assert held == (peak.held_bytes,)
 
 
 def min_of_max(sums: list[tuple[int, int]]) -> int:
@@ -139,7 +145,7 @@ def one(line: Any, phases: list[Any]) -> None:
         if stretch:
             assert phase[f"{prefix}rss_peak_bytes"] == stretch["peak_rss_bytes"]
             assert phase[f"{prefix}rss_peak_boot_ns"] == boot_ns(stretch["peak_at"])
-    for prefix in ("gpu", "page_cache"):
+    for prefix in ("held", "gpu", "page_cache"):
         for place in ("begin", "end", "peak"):
             expected = line[prefix] and line[prefix][f"{place}_bytes"]
             assert phase[f"{prefix}_{place}_bytes"] == expected, (prefix, place)

@@ -9,6 +9,7 @@ mod tests;
 use super::analysis::Analysis;
 use super::composition::Composition;
 use super::growth::Verdict;
+use super::held::Held;
 use super::peak::Bound;
 use super::phases::{PhaseLine, Repeated, Slope};
 use super::process::Process;
@@ -40,7 +41,13 @@ pub struct Diff {
     /// They were not observed in the same way: one saw every peak and the other only what it
     /// polled, or polled at another pace. Then no figure of RSS is in `excesses`.
     pub has_other_basis: bool,
-    /// All processes together.
+    /// The most that all processes held together, every page once; the sum of RSS where kinds of
+    /// memory are unknown.
+    pub held_peak: Change,
+    /// By how much that can be off, before and after.
+    #[serde(skip)]
+    pub held_error: (Bytes, Bytes),
+    /// All processes together, the sums of what each held: shared pages count in each.
     pub whole: Comparison,
     /// Every role that is in either, the one whose peak changed most first.
     pub roles: Vec<Comparison>,
@@ -55,7 +62,7 @@ pub struct Diff {
 pub struct StageChange {
     /// Its name; `<N>` stands for the number.
     pub name: Arc<str>,
-    /// The slope of the sum of RSS in the first recording; `None` with too few steps.
+    /// The slope of what is held in the first recording; `None` with too few steps.
     pub before: Option<Slope>,
     /// In the second.
     pub after: Option<Slope>,
@@ -144,7 +151,7 @@ pub struct Change {
 pub struct Excess {
     /// The role, or `all`; of `per_step` the numbered phase.
     pub name: Arc<str>,
-    /// `peak` or `mean` of RSS, `gpu_peak`, or `per_step`.
+    /// `held_peak` of all; `peak` or `mean` of RSS, `gpu_peak`, or `per_step`.
     pub figure: &'static str,
     /// Before and after.
     #[serde(flatten)]
@@ -229,6 +236,11 @@ impl Diff {
             is_newly_failed: before.has_command_failed() != Some(true)
                 && after.has_command_failed() == Some(true),
             has_other_basis: basis(before) != basis(after),
+            held_peak: Change {
+                before: most_held(before).map(|held| held.bytes),
+                after: most_held(after).map(|held| held.bytes),
+            },
+            held_error: (held_error(before), held_error(after)),
             whole: whole(before, after),
             roles,
             stages: stages(before, after),
@@ -237,15 +249,19 @@ impl Diff {
     }
 
     /// What rose by more than `allowed`, a part of what it was, and by more than it can be off:
-    /// the peaks and means of RSS and the peaks on GPUs, of all processes together and of every
-    /// role that holds a twentieth of the whole; and memory from step to step. Where the
+    /// the most that was held, the peaks and means of RSS and the peaks on GPUs, of all processes
+    /// together and of every role that holds a twentieth of the whole; and memory from step to step. Where the
     /// recordings have no common basis, only what is on GPUs, which no backend observes.
     pub fn excesses(&self, allowed: f64) -> Vec<Excess> {
         let figures = |role: &Comparison| {
             let rss = role.kind(Kind::Rss);
             let none = (Bytes(0), Bytes(0));
+            let peak = match std::ptr::eq(role, &raw const self.whole) {
+                true => (self.held_peak, "held_peak", self.held_peak, self.held_error),
+                false => (rss.peak, "peak", rss.peak, role.error),
+            };
             [
-                (rss.peak, "peak", rss.peak, role.error),
+                peak,
                 (rss.peak, "mean", rss.mean, role.error),
                 (role.gpu_peak, "gpu_peak", role.gpu_peak, none),
             ]
@@ -409,6 +425,17 @@ fn slope(figures: &KindFigures) -> Option<Bytes> {
         Verdict::NoTrend => Bytes(0),
         Verdict::Growing | Verdict::Shrinking => Bytes(growth.bytes_per_hour as i64),
     })
+}
+
+/// The most that was held, and how well that is known.
+fn most_held(analysis: &Analysis) -> Option<Held> {
+    let rss = || analysis.rss_peak.map(|(bytes, _)| Held::exact(bytes.0));
+    analysis.held_peak.or_else(rss)
+}
+
+fn held_error(analysis: &Analysis) -> Bytes {
+    let held = most_held(analysis).unwrap_or_default();
+    (held.at_most - held.bytes).max(held.bytes - held.at_least)
 }
 
 /// All processes together: the highest sum of RSS, and the kinds at the instant when they held

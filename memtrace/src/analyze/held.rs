@@ -6,11 +6,13 @@ mod beside;
 mod families;
 mod highest;
 mod objects;
+mod parts;
 mod stays;
 
 use super::RowSource;
 use super::process_table::ProcessTable;
 use super::sharing::Execs;
+pub use crate::model::tables::HeldBasis;
 use crate::model::tables::{PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, MappingKind, Upid};
 use crate::report::words::bytes;
@@ -20,6 +22,7 @@ use account::{Account, Counted};
 use beside::Beside;
 use families::{ForkFamilies, Reading};
 use objects::{ObjectHistories, Objects};
+pub(super) use parts::{Once, Part, Parts};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -118,19 +121,6 @@ pub struct HeldKinds {
     pub unnamed: Held,
     /// Where it is known from.
     pub basis: HeldBasis,
-}
-
-/// Where it is known from what is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum HeldBasis {
-    /// The processes alone: their counters, and what was read of them.
-    #[default]
-    Processes,
-    /// The processes, within what their memory cgroups are charged: others live there too.
-    Bounds,
-    /// What their memory cgroups are charged, in which nobody else lives.
-    Cgroup,
 }
 
 impl HeldKinds {
@@ -233,11 +223,16 @@ impl HeldSum {
         self.next = next.into_iter().flatten().min();
     }
 
-    /// A process holds something else from now on. Where its kinds are unknown all of it is taken
-    /// to be anonymous.
+    /// A process holds something else from now on. Where its kinds are unknown, all of it is taken to be
+    /// anonymous, or what it moved by since they were known.
     #[inline]
     pub(super) fn change(&mut self, change: Change<'_>) {
-        let anon = change.after.and_then(|held| held.anon().or(held.rss()));
+        let anon = change.after.and_then(|held| {
+            let moved = || Some(held.rss()? - change.before?.rss()?);
+            let since = || self.families.anon(change.process).zip(moved());
+            let since = || since().map(|(anon, moved)| (anon + moved).max(Bytes(0)));
+            held.anon().or_else(since).or(held.rss())
+        });
         self.families.set(change.process, anon, change.boot_ns);
         if change.after.is_none() {
             self.beside.end(change.process);
@@ -253,6 +248,11 @@ impl HeldSum {
     #[inline]
     pub(super) fn now(&self) -> HeldKinds {
         self.account.settle(self.thought(), self.counted())
+    }
+
+    /// [`Parts`] are going to be followed.
+    pub(super) fn watch(&mut self) {
+        self.families.watch();
     }
 
     /// What moves as the processes' counters do.

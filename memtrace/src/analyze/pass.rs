@@ -5,17 +5,17 @@ use super::bins::{Binned, Bins};
 use super::curves::{Drawing, Drawn};
 use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::held::{Held, HeldKinds, HeldSum};
+use super::held::{Held, HeldKinds, HeldSum, Parts};
+use super::memory_tables::{HeldNow, RoleHeld, Tables};
 use super::near::{Around, NearReadings, Sums};
 use super::phases::{Boundaries, Doubts, Gauges};
 use super::process::Process;
 use super::process_table::ProcessTable;
-use super::role_mem::RoleHeld;
 use crate::model::tables::MemRow;
 use crate::model::{BootNs, Bytes, Kind, Order};
 use crate::sweep::{
-    Amounts, Change, Gauge, Kept, Lane, LaneId, Lanes, Member, Observe, Planned, Readings, Series,
-    SeriesPoint, Stack, State, Sweep, Totals, Track, in_order,
+    Amounts, Change, Gauge, Kept, Lane, LaneId, Member, Observe, Planned, Readings, Series,
+    SeriesPoint, State, Sweep, Totals, Track, in_order,
 };
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -88,9 +88,11 @@ pub(super) struct Passed {
     /// The memory at the boundaries of phases.
     pub(super) gauges: Gauges,
     /// The memory of each role over time, where that is wanted.
-    pub(super) by_role: Vec<Kept<RoleHeld>>,
-    /// What is held, every page once, where that is wanted.
-    pub(super) held_at: Readings<Option<Bytes>>,
+    pub(super) role_mem: Vec<Kept<RoleHeld>>,
+    /// What is held over time, where that is wanted.
+    pub(super) held: Vec<Kept<HeldNow>>,
+    /// What is held, every page once, at the boundaries of phases and where else that is wanted.
+    pub(super) held_at: Arc<Readings<Option<Bytes>>>,
     /// What is held in each second, where that is wanted.
     pub(super) binned: Option<Binned>,
     /// Curves, where they are wanted.
@@ -125,11 +127,17 @@ impl<'a> Pass<'a> {
         instants.order_by(|a, b| b.cmp(a));
         instants.dedup();
         let until = table.command_end();
+        let (mut held, mut held_at) = (asked.held, asked.held_at);
+        let has_parts = asked.drawing.is_some() || asked.has_tables;
+        if has_parts {
+            held.watch();
+        }
+        held_at.extend_from_slice(&boundaries.all);
         let notes = Notes {
             table,
             asked: instants,
             snapshots: Vec::new(),
-            held: asked.held,
+            held,
             peak: None,
             held_peak: None,
             curves: None,
@@ -138,8 +146,9 @@ impl<'a> Pass<'a> {
             is_over: false,
             doubts: boundaries.doubts,
             near: asked.near,
-            by_role: asked.has_tables.then(|| Stack::new(groups.list.len())),
-            held_at: Some(Gauge::new(in_order(asked.held_at))).filter(|gauge| !gauge.is_empty()),
+            parts: has_parts.then(|| Parts::new(groups)),
+            tables: asked.has_tables.then(|| Tables::new(groups.list.len())),
+            held_at: Some(Gauge::new(in_order(held_at))).filter(|gauge| !gauge.is_empty()),
             bins: asked.bins,
             drawing: asked.drawing,
         };
@@ -278,7 +287,12 @@ impl<'a> Pass<'a> {
         let below = self.below.into_iter().filter(|_| is_known);
         let below = below.filter_map(|(owner, lane)| Some((owner, lanes[lane].take_gauge()?)));
         let below = below.collect();
+        let tables = notes.tables.map(Tables::finish);
+        let (role_mem, held) = tables.unwrap_or_default();
         let curves = notes.curves.as_ref();
+        let held_at = notes.held_at;
+        let held_at = held_at.unwrap_or_else(|| Gauge::new(Arc::default()));
+        let held_at = Arc::new(held_at.read());
         Passed {
             peak,
             held_peak: notes.held_peak,
@@ -289,17 +303,16 @@ impl<'a> Pass<'a> {
             curve: curves.map_or_else(Vec::new, |curves| curves.held.points().collect()),
             gauges: Gauges {
                 tree: state.all.take_gauge(),
+                held: Arc::clone(&held_at),
                 own,
                 below: is_known.then_some(below),
                 roles: (!state.lanes.has_too_many_steps).then_some(by_role),
                 doubts: notes.doubts,
             },
             span: curves.map(|curves| curves.first).zip(last),
-            by_role: notes.by_role.map_or_else(Vec::new, Stack::finish),
-            held_at: notes
-                .held_at
-                .unwrap_or_else(|| Gauge::new(Arc::default()))
-                .read(),
+            role_mem,
+            held,
+            held_at,
             binned: notes.bins.and_then(Bins::finish),
             drawn: notes.drawing.map(|drawing| drawing.finish(end)),
             state,
@@ -343,9 +356,10 @@ struct Notes<'a> {
     is_over: bool,
     doubts: Doubts,
     near: NearReadings,
-    /// Where it is wanted for tables.
-    by_role: Option<Stack<RoleHeld>>,
-    /// Where it is wanted for conditions of a load.
+    /// Where it is wanted for tables or curves.
+    parts: Option<Parts>,
+    tables: Option<Tables>,
+    /// Where it is wanted.
     held_at: Option<Gauge<Option<Bytes>>>,
     /// Where it is wanted for many hosts.
     bins: Option<Bins>,
@@ -369,6 +383,9 @@ impl Observe for Notes<'_> {
             self.doubts.note(change.process, from, to);
         }
         self.held.change(change);
+        if let Some(parts) = &mut self.parts {
+            parts.change(change.process);
+        }
         self.near.note(change);
         if let Some(drawing) = &mut self.drawing {
             drawing.change(&change);
@@ -397,15 +414,17 @@ impl Observe for Notes<'_> {
             gauge.hold(from, until, Some(all.bytes));
         }
         self.near.pass(until);
-        if let Some(by_role) = &mut self.by_role {
-            note_roles(by_role, from, &state.lanes);
-            by_role.note(from, [all.bytes.0, totals.rss_or_zero()]);
+        if let Some(parts) = &mut self.parts {
+            parts.follow(from, state, &mut self.held, &once);
+        }
+        if let (Some(tables), Some(parts)) = (&mut self.tables, &self.parts) {
+            tables.note(from, state, &once, parts);
         }
         if let Some(bins) = &mut self.bins {
             note_bins(bins, (from, until), once, state);
         }
-        if let Some(drawing) = &mut self.drawing {
-            drawing.note(from, state, all.bytes);
+        if let (Some(drawing), Some(parts)) = (&mut self.drawing, &self.parts) {
+            drawing.note(from, state, &once, parts);
         }
         is_maximum
     }
@@ -440,13 +459,6 @@ impl Notes<'_> {
                 around: None,
             });
         }
-    }
-}
-
-/// Roles were given the first places among the sums.
-fn note_roles(by_role: &mut Stack<RoleHeld>, at: BootNs, lanes: &Lanes) {
-    for &lane in lanes.changed() {
-        by_role.set(at, lane.place(), RoleHeld::of(&lanes[lane]));
     }
 }
 

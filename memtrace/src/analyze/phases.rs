@@ -53,7 +53,9 @@ pub struct Phases {
     /// The begin of the first phase, from which totals count; where memory was unknown then, the
     /// first begin or end at which it was known.
     pub baseline_at: Instant,
-    /// What all recorded processes held then.
+    /// What all recorded processes held then, every page once.
+    pub baseline_held_bytes: Option<Bytes>,
+    /// The sum of what each of them held then: shared pages count in each.
     pub baseline: Amounts,
     /// Whether some process's memory was unknown at a boundary, and is not in the sums.
     pub is_lower_bound: bool,
@@ -119,7 +121,9 @@ pub struct Phase {
     pub is_after_exit: bool,
     /// How long it took; `None` when its begin is unknown.
     pub duration_ns: Option<DurationNs>,
-    /// All recorded processes together.
+    /// All recorded processes together, every page once.
+    pub held: Level,
+    /// The sum of what each of them held: shared pages count in each.
     pub tree: Stretch,
     /// Its own process; `None` for that of a person.
     pub own: Option<Stretch>,
@@ -127,7 +131,7 @@ pub struct Phase {
     pub tree_uncertain: Uncertain,
     /// The same of what its own process held.
     pub own_uncertain: Uncertain,
-    /// What the tree held at its end above the baseline.
+    /// What all held at its end above the baseline, every page once.
     pub since_baseline_bytes: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first: who had the role at the
     /// begin, and who at the end. Of more than 1,000 lines the heaviest have it, else it is empty.
@@ -230,7 +234,7 @@ impl Phase {
     /// The largest change of any memory.
     fn weight(&self) -> i64 {
         let deltas = [
-            self.tree.delta.rss(),
+            self.held.delta_bytes,
             self.own.and_then(|own| own.delta.rss()),
             self.gpu.and_then(|gpu| gpu.delta_bytes),
         ];
@@ -265,7 +269,9 @@ pub struct Repeated {
     pub end: Instant,
     /// Their durations together.
     pub total_ns: DurationNs,
-    /// All recorded processes together.
+    /// All recorded processes together, every page once.
+    pub held: Measures,
+    /// The sums of what each of them held: shared pages count in each.
     #[serde(serialize_with = "of_rss")]
     #[schemars(with = "OfRss")]
     pub tree: Measures,
@@ -273,12 +279,12 @@ pub struct Repeated {
     #[serde(serialize_with = "of_rss")]
     #[schemars(with = "Option<OfRss>")]
     pub own: Option<Measures>,
-    /// What the tree gained while any of them was open: where they overlap, each by itself gained
-    /// the same.
+    /// What all gained while any of them was open, every page once: where they overlap, each by itself
+    /// gained the same.
     pub tree_delta_bytes: Option<Bytes>,
     /// What came into use on all GPUs while any of them was open.
     pub gpu_delta_bytes: Option<Bytes>,
-    /// What the tree held at the last end above the baseline.
+    /// What all held at the last end above the baseline, every page once.
     pub since_baseline_bytes: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first.
     pub roles: Vec<PhasePart>,
@@ -365,7 +371,7 @@ pub struct Steps {
     pub last: i64,
     /// How many different numbers.
     pub count: usize,
-    /// RSS of the tree at their ends, over their number.
+    /// What all held at their ends, every page once, over their number.
     pub tree: Option<Slope>,
     /// RSS of their own process at their ends, over their number.
     pub own: Option<Slope>,

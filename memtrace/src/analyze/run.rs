@@ -23,7 +23,8 @@ use super::sections::Report;
 use super::sharing::{self, Execs, Forks};
 use super::titles::Titles;
 use super::{
-    RowSource, attributor, layout, leftovers, losses, mappings, oom, role_mem, roles, surroundings,
+    RowSource, attributor, layout, leftovers, losses, mappings, memory_tables, oom, roles,
+    surroundings,
 };
 use crate::model::tables::{Finding, MemRow, MemSource};
 use crate::model::{BootNs, Bytes, Kind, Label, Order, RunInfo, RunState, Target};
@@ -256,7 +257,7 @@ where
     };
     let mut attributed = attributor::read(source, known, &all, &uses)?.into_iter();
     groups.complete(&table.processes);
-    let by_role: Vec<BootNs> = seen.by_role.iter().map(|(at, _)| *at).collect();
+    let by_role: Vec<BootNs> = seen.role_mem.iter().map(|(at, _)| *at).collect();
     let of_roles = (&table, &groups, by_role.as_slice());
     let OnGpus {
         gpus,
@@ -336,7 +337,9 @@ where
     if let Some(save) = &mut save {
         let gpus_from = gpus.as_ref().and_then(|gpus| gpus.known_from);
         let gpus_from = gpus_from.map(|from| from.boot_ns);
-        let rows = role_mem::rows(seen.by_role, on_gpus, gpus_from, &groups, &clock);
+        let rows = memory_tables::role_rows(seen.role_mem, on_gpus, gpus_from, &groups, &clock);
+        rows.for_each(|row| save(row.into()));
+        let rows = memory_tables::held_rows(seen.held, &clock);
         rows.for_each(|row| save(row.into()));
     }
     let noted = Noted {

@@ -134,10 +134,14 @@ CREATE OR REPLACE MACRO peak_boot_ns(rec) AS (
     SELECT boot_ns FROM sum_over_time(rec) ORDER BY rss_bytes DESC, boot_ns LIMIT 1
 );
 
+-- What all held over time, every page once (findings: see `memtrace report --save-findings`).
+CREATE OR REPLACE MACRO held_over_time(rec) AS TABLE
+FROM read_parquet(rec || '/held/*.parquet') ORDER BY boot_ns;
+
 -- What each role held at an instant, the largest first (findings: see `memtrace report
 -- --save-findings`).
 CREATE OR REPLACE MACRO roles_at(rec, instant) AS TABLE
-SELECT name, framework, role, process_count, rss_bytes, rss_anon_bytes, rss_file_bytes,
+SELECT name, framework, role, process_count, held_bytes, rss_bytes, rss_anon_bytes, rss_file_bytes,
     rss_shmem_bytes, swap_bytes, gpu_bytes
 FROM read_parquet(rec || '/role_mem/*.parquet')
 WHERE boot_ns <= instant

@@ -5,9 +5,10 @@ use super::coded::{CurveSeries, Gaps};
 use super::{CurveStack, Curves, HOST_VALUES, Levels};
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
+use crate::analyze::held::{HeldKinds, Once, Part, Parts};
 use crate::analyze::process::Process;
 use crate::analyze::process_table::ProcessTable;
-use crate::model::{BootNs, Bytes, Kind, Label, Order};
+use crate::model::{BootNs, Bytes, Kind, Order};
 use crate::sweep::{Change, State, Thinned};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -19,11 +20,19 @@ const RSS: usize = 1;
 const SWAP: usize = 2;
 const LINES: usize = 3;
 
-/// Kinds of resident memory; what is in none of them is of unknown kind.
-const KINDS: [Kind; 3] = [Kind::Anon, Kind::File, Kind::Shmem];
+/// Kinds of memory that is held.
+const KINDS: [(&str, &str); 5] = [
+    ("anon", "anonymous"),
+    ("shmem", "shared memory"),
+    ("huge", "huge pages"),
+    ("kernel", "kernel memory"),
+    ("unnamed", "pinned and mapped nowhere"),
+];
 
 /// What gathers all others.
 pub(super) const REST: &str = "rest";
+/// What of it no counter of a process tells.
+const NOBODYS: &str = "kernel memory, and copies since a fork";
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -32,56 +41,70 @@ const NOWHERE: u32 = u32::MAX;
 pub(in crate::analyze) struct Drawing {
     choice: Choice,
     thinned: Thinned,
-    kinds: Stack,
+    /// The function of the first kind.
+    kinds: usize,
     processes: Stack,
     roles: Stack,
     cgroups: Stack,
-    /// By position in the process table: its place among those chosen.
-    place_of: Vec<u32>,
-    /// The same of its cgroup.
-    cgroup_of: Vec<u32>,
-    /// By place among the groups.
-    place_of_role: Vec<u32>,
-    /// Processes that changed at this instant.
-    changed: Vec<usize>,
-    /// What the processes of each chosen cgroup hold.
-    in_cgroups: Vec<i64>,
-    changed_cgroups: Vec<u32>,
     /// By position in the process table: its place among those with a lane.
     lane_of: Vec<u32>,
     levels: Vec<Levels>,
 }
 
-/// Functions that add up to the sum of RSS with one more, for what is left over.
+/// Functions that add up to what is held with one more, for what is left over.
 #[derive(Debug)]
 struct Stack {
     first: usize,
+    /// By process or role: its place among those that are drawn.
+    place_of: Vec<u32>,
+    parts: Vec<Part>,
     values: Vec<i64>,
     sum: i64,
+    once: Once,
+    /// Places that changed at this instant.
+    changed: Vec<usize>,
 }
 
 impl Stack {
     /// The next so many functions, and one more.
-    fn next(count: usize, function_count: &mut usize) -> Self {
+    fn next(count: usize, place_of: Vec<u32>, function_count: &mut usize) -> Self {
         let first = *function_count;
         *function_count += count + 1;
         Self {
             first,
+            place_of,
+            parts: vec![Part::default(); count],
             values: vec![0; count],
             sum: 0,
+            once: Once::default(),
+            changed: Vec::new(),
         }
     }
 
-    fn set(&mut self, thinned: &mut Thinned, at: BootNs, place: usize, bytes: Option<Bytes>) {
-        let value = bytes.unwrap_or_default().0;
-        let before = std::mem::replace(&mut self.values[place], value);
-        self.sum = self.sum.saturating_add(value.saturating_sub(before));
-        thinned.set(at, self.first + place, bytes);
+    /// A process or role has so much more.
+    fn add(&mut self, who: usize, more: Part) {
+        let place = self.place_of.get(who).copied().unwrap_or(NOWHERE);
+        if let Some(part) = self.parts.get_mut(place as usize) {
+            *part = part.plus(more);
+            self.changed.push(place as usize);
+        }
     }
 
-    /// What is left over of the sum of RSS.
-    fn close(&self, thinned: &mut Thinned, at: BootNs, rss: i64) {
-        let rest = Bytes(rss.saturating_sub(self.sum));
+    /// All that changes at an instant is in. What is left of what all hold is of none of them.
+    fn set(&mut self, thinned: &mut Thinned, at: BootNs, once: Once, held: i64) {
+        if self.once != once {
+            self.once = once;
+            self.changed = (0..self.parts.len()).collect();
+        }
+        self.changed.sort_unstable();
+        self.changed.dedup();
+        for place in self.changed.drain(..) {
+            let value = once.of(self.parts[place]).0;
+            let before = std::mem::replace(&mut self.values[place], value);
+            self.sum = self.sum.saturating_add(value.saturating_sub(before));
+            thinned.set(at, self.first + place, Some(Bytes(value)));
+        }
+        let rest = Bytes(held.saturating_sub(self.sum));
         thinned.set(at, self.first + self.values.len(), Some(rest));
     }
 }
@@ -95,11 +118,6 @@ impl Drawing {
         clock: &RunClock,
         foci: Vec<BootNs>,
     ) -> Self {
-        let mut count = LINES;
-        let kinds = Stack::next(KINDS.len(), &mut count);
-        let processes = Stack::next(choice.processes.len(), &mut count);
-        let roles = Stack::next(choice.roles.len(), &mut count);
-        let cgroups = Stack::next(choice.cgroups.len(), &mut count);
         let places = |chosen: &[usize], count: usize| {
             let mut places = vec![NOWHERE; count];
             for (place, &one) in chosen.iter().enumerate() {
@@ -107,6 +125,8 @@ impl Drawing {
             }
             places
         };
+        let process_count = table.processes.len();
+        let role_of = places(&choice.roles, groups.list.len());
         let paths = choice.cgroups.iter().zip(0_u32..);
         let paths: HashMap<&Arc<str>, u32> = paths.collect();
         let cgroup_of = table.processes.iter().map(|process| {
@@ -114,15 +134,15 @@ impl Drawing {
             path.and_then(|path| paths.get(path).copied())
                 .unwrap_or(NOWHERE)
         });
+        let kinds = LINES;
+        let mut count = LINES + KINDS.len();
+        let place_of = places(&choice.processes, process_count);
+        let processes = Stack::next(choice.processes.len(), place_of, &mut count);
+        let roles = Stack::next(choice.roles.len(), role_of, &mut count);
+        let cgroups = Stack::next(choice.cgroups.len(), cgroup_of.collect(), &mut count);
         Self {
             thinned: Thinned::new(count, HOST_VALUES, clock.duration(), foci),
-            place_of: places(&choice.processes, table.processes.len()),
-            place_of_role: places(&choice.roles, groups.list.len()),
-            cgroup_of: cgroup_of.collect(),
-            in_cgroups: vec![0; choice.cgroups.len()],
-            changed: Vec::new(),
-            changed_cgroups: Vec::new(),
-            lane_of: places(&choice.lanes, table.processes.len()),
+            lane_of: places(&choice.lanes, process_count),
             levels: vec![Levels::default(); choice.lanes.len()],
             kinds,
             processes,
@@ -148,26 +168,6 @@ impl Drawing {
                 None => levels.finish(change.boot_ns),
             }
         }
-        if self
-            .place_of
-            .get(process)
-            .is_some_and(|&place| place != NOWHERE)
-        {
-            self.changed.push(process);
-        }
-        if let Some(&cgroup) = self
-            .cgroup_of
-            .get(process)
-            .filter(|&&place| place != NOWHERE)
-        {
-            let before = change.before.map_or(0, |held| held.rss_or_zero());
-            let more = after.unwrap_or_default().0.saturating_sub(before);
-            let held = &mut self.in_cgroups[cgroup as usize];
-            *held = held.saturating_add(more);
-            if self.changed_cgroups.last() != Some(&cgroup) {
-                self.changed_cgroups.push(cgroup);
-            }
-        }
     }
 
     /// A process without a row of its own gets a lane where there is room.
@@ -179,41 +179,36 @@ impl Drawing {
         }
     }
 
-    /// All that changes at an instant is in. `held` is what all hold, every page once.
-    pub(in crate::analyze) fn note(&mut self, at: BootNs, state: &State, held: Bytes) {
-        let totals = state.totals();
-        let rss = totals.rss_or_zero();
-        let thinned = &mut self.thinned;
-        let is_held_known = totals[Kind::Anon].bytes().is_some();
-        thinned.set(at, HELD, Some(held).filter(|_| is_held_known));
-        thinned.set(at, RSS, totals[Kind::Rss].bytes());
-        thinned.set(at, SWAP, totals.known(Kind::Swap));
-        for (place, &kind) in KINDS.iter().enumerate() {
-            self.kinds.set(thinned, at, place, totals[kind].bytes());
-        }
-        for process in self.changed.drain(..) {
-            let place = self.place_of[process] as usize;
-            let own = state.processes[process].own_now();
-            let rss = own.map_or(Some(Bytes(0)), |own| own.rss());
-            self.processes.set(thinned, at, place, rss);
-        }
-        for &lane in state.lanes.changed() {
-            let place = self.place_of_role.get(lane.place());
-            if let Some(&place) = place.filter(|&&place| place != NOWHERE) {
-                let rss = state.lanes[lane].now.known(Kind::Rss);
-                self.roles.set(thinned, at, place as usize, rss);
+    /// All that changes at an instant is in. `held` is what all hold.
+    pub(in crate::analyze) fn note(
+        &mut self,
+        at: BootNs,
+        state: &State,
+        held: &HeldKinds,
+        parts: &Parts,
+    ) {
+        for moved in parts.moved() {
+            if let Some(process) = moved.process {
+                self.processes.add(process, moved.more);
+                self.cgroups.add(process, moved.more);
+            }
+            if let Some(group) = moved.group {
+                self.roles.add(group as usize, moved.more);
             }
         }
-        for cgroup in self.changed_cgroups.drain(..) {
-            let rss = Bytes(self.in_cgroups[cgroup as usize]);
-            self.cgroups.set(thinned, at, cgroup as usize, Some(rss));
+        let totals = state.totals();
+        let thinned = &mut self.thinned;
+        let all = held.all().bytes;
+        let is_held_known = totals[Kind::Rss].bytes().is_some();
+        thinned.set(at, HELD, Some(all).filter(|_| is_held_known));
+        thinned.set(at, RSS, totals[Kind::Rss].bytes());
+        thinned.set(at, SWAP, totals.known(Kind::Swap));
+        let kinds = [held.anon, held.shared, held.huge, held.kernel, held.unnamed];
+        for (function, kind) in (self.kinds..).zip(kinds) {
+            thinned.set(at, function, Some(kind.bytes));
         }
-        for stack in [&self.kinds, &self.processes, &self.roles] {
-            stack.close(thinned, at, rss);
-        }
-        // Where the cgroup of nobody is known there is nothing to tell apart.
-        if !self.cgroups.values.is_empty() {
-            self.cgroups.close(&mut self.thinned, at, rss);
+        for stack in [&mut self.processes, &mut self.roles, &mut self.cgroups] {
+            stack.set(thinned, at, parts.once(), all.0);
         }
     }
 
@@ -223,16 +218,6 @@ impl Drawing {
             levels.finish(end);
         }
         Drawn(self)
-    }
-}
-
-/// What stands beside a kind of resident memory.
-fn in_words(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Anon => "anonymous",
-        Kind::File => "mapped files",
-        Kind::Shmem => "shared memory",
-        Kind::Rss | Kind::Swap => kind.shown(),
     }
 }
 
@@ -276,13 +261,16 @@ impl Drawn {
             CurveStack {
                 by,
                 label,
-                total: "rss",
+                total: "held",
                 series,
             }
         };
-        let by_kind = KINDS
-            .iter()
-            .map(|kind| CurveSeries::new(kind.as_str(), in_words(*kind)));
+        let by_kind = KINDS.iter().zip(kinds..);
+        let mut by_kind: Vec<CurveSeries> = by_kind
+            .map(|((id, name), function)| line(function, id, name))
+            .filter(|series| !series.is_nothing())
+            .collect();
+        by_kind.order_by_key(|series| Reverse(series.highest()));
         let by_process = choice.processes.iter().map(|&process| {
             let process = &processes[process];
             let id = process.upid.to_string();
@@ -300,43 +288,44 @@ impl Drawn {
             .cgroups
             .iter()
             .map(|path| CurveSeries::new(&**path, &**path));
+        // What no counter of a process tells is of nobody.
         let rest = |all: usize, chosen: usize, what: &str| match all.saturating_sub(chosen) {
-            0 => "copies that fork made, until their exec".to_owned(),
-            others => format!("{others} other {what}"),
+            0 => NOBODYS.to_owned(),
+            others => format!("{others} other {what}, {NOBODYS}"),
         };
         let other_processes = rest(processes.len(), choice.processes.len(), "processes");
         let other_roles = rest(choice.role_count, choice.roles.len(), "roles");
-        let other_cgroups = match choice.cgroup_count.saturating_sub(choice.cgroups.len()) {
-            0 => "of unknown cgroup".to_owned(),
-            others => format!("{others} other cgroups"),
-        };
+        let other_cgroups = rest(choice.cgroup_count, choice.cgroups.len(), "cgroups");
         let mut stacks = vec![
             stack(
                 "role",
-                "RSS by role",
+                "held by role",
                 &roles,
                 by_role.collect(),
                 other_roles,
             ),
             stack(
-                "kind",
-                "RSS by kind of memory",
-                &kinds,
-                by_kind.collect(),
-                "of unknown kind".to_owned(),
-            ),
-            stack(
                 "process",
-                "RSS by process",
+                "held by process",
                 &own,
                 by_process.collect(),
                 other_processes,
             ),
         ];
-        if !cgroups.values.is_empty() {
+        stacks.insert(
+            1,
+            CurveStack {
+                by: "kind",
+                label: "held by kind of memory",
+                total: "held",
+                series: by_kind,
+            },
+        );
+        // Where the cgroup of nobody is known there is nothing to tell apart.
+        if !cgroups.parts.is_empty() {
             stacks.push(stack(
                 "cgroup",
-                "RSS by cgroup",
+                "held by cgroup",
                 &cgroups,
                 by_cgroup.collect(),
                 other_cgroups,

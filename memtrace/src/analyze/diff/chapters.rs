@@ -128,6 +128,7 @@ fn excess_line(excess: &Excess) -> String {
     let figure = match excess.figure {
         "gpu_peak" => "peak on GPUs".to_owned(),
         "per_step" => "memory of the tree per step".to_owned(),
+        "held_peak" => "most held".to_owned(),
         figure => format!("{figure} of RSS"),
     };
     format!("{}: {figure} {}", excess.name, in_words(&excess.change))
@@ -151,8 +152,13 @@ pub(in crate::analyze) fn in_words(figure: &Change) -> String {
 
 fn whole(told: &DiffReport) -> Chapter {
     let rss = told.diff.whole.kind(Kind::Rss);
-    let mut section = Chapter::new(format!("Peak of the sum of RSS: {}", in_words(&rss.peak)));
-    section.say(format!("Mean: {}.", in_words(&rss.mean)));
+    let held = &told.diff.held_peak;
+    let mut section = Chapter::new(format!("Most held: {}", in_words(held)));
+    section.say(format!(
+        "Of the sum of RSS, the peak: {}; the mean: {}.",
+        in_words(&rss.peak),
+        in_words(&rss.mean)
+    ));
     if told.has_gpu() {
         let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));
         section.say(line);
@@ -184,7 +190,7 @@ fn leaks(told: &DiffReport) -> Option<Chapter> {
             format!("; most of it in {name} ({bytes})")
         });
     let line = format!(
-        "The sum of RSS of the tree at the end of {}: {} per step in A, {} in B{}.",
+        "What the tree holds at the end of {}: {} per step in A, {} in B{}.",
         most.name,
         per_step(most.before).shown(),
         per_step(most.after).shown(),
@@ -202,7 +208,7 @@ fn stages(told: &DiffReport, top: usize) -> Option<Chapter> {
     if shown.is_empty() {
         return None;
     }
-    let mut section = Chapter::new("From step to step, the tree's sum of RSS");
+    let mut section = Chapter::new("What the tree holds, from step to step");
     TableOf::of(shown)
         .flexible("stage", |stage| stage.name.to_string())
         .figures(("a_bytes_per_step", "PER STEP A"), 0, |stage| {

@@ -204,13 +204,13 @@ fn a_rise_above_what_is_allowed_is_an_excess_and_a_fall_is_none() {
     };
     let told = |name: &str, figure| (name.to_owned(), figure);
     let all = names(0.05);
-    assert!(all.contains(&told("all", "peak")) && all.contains(&told("vLLM worker", "mean")));
+    assert!(all.contains(&told("all", "held_peak")) && all.contains(&told("vLLM worker", "mean")));
     assert!(
         all.contains(&told("PyTorch DataLoader worker", "peak")),
         "new is grown"
     );
     assert!(!all.iter().any(|(name, _)| name == "Ray driver"));
-    assert!(!names(0.6).contains(&told("all", "peak")));
+    assert!(!names(0.6).contains(&told("all", "held_peak")));
     let same = ray_with_vllm().analyzed(None);
     assert_eq!(Diff::of(&same, &same).excesses(0.0), []);
 }

@@ -3,7 +3,7 @@
 
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
-use crate::analyze::role_mem::RoleOnGpusStep;
+use crate::analyze::memory_tables::RoleOnGpusStep;
 use crate::model::{BootNs, Bytes, Instant};
 use schemars::JsonSchema;
 use serde::Serialize;

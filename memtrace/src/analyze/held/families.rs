@@ -99,6 +99,10 @@ pub(super) struct ForkFamilies {
     /// What is to come, the latest first.
     events: Vec<(BootNs, Event)>,
     sum: Held,
+    /// Those whose own part may have changed without a change of theirs: they became the eldest.
+    promoted: Vec<usize>,
+    /// Whether somebody asks for them.
+    is_watched: bool,
     /// What each process of them grew by since the fork or exec that made it, all together: by its
     /// counter alone, whatever is learned of what they share.
     grown: i64,
@@ -194,6 +198,37 @@ impl ForkFamilies {
         self.grown
     }
 
+    /// What a process was last said to have, shared pages in it; `None` where it is not there.
+    pub(super) fn anon(&self, process: usize) -> Option<Bytes> {
+        let member = self.members.get(process).filter(|member| member.is_present);
+        member.map(|member| Bytes(member.anon))
+    }
+
+    /// What of it is of a process for certain: all of the eldest of a family, and of a fork what it
+    /// grew by since.
+    pub(super) fn own(&self, process: usize) -> i64 {
+        let member = self.members.get(process).filter(|member| member.is_present);
+        member.map_or(0, |member| {
+            let family = member.family.map(|place| &self.families[place as usize]);
+            let is_eldest = family.is_some_and(|family| family.eldest == Some(process));
+            if is_eldest {
+                member.anon
+            } else {
+                member.grown()
+            }
+        })
+    }
+
+    /// Somebody is going to ask for those who are promoted.
+    pub(super) fn watch(&mut self) {
+        self.is_watched = true;
+    }
+
+    /// Those whose part moved although they did not, since this was asked last.
+    pub(super) fn take_promoted(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.promoted)
+    }
+
     fn exec(&mut self, process: usize, at: BootNs) {
         let was_present = self.members[process].is_present;
         if was_present {
@@ -254,7 +289,8 @@ impl ForkFamilies {
         family.members.insert(process);
         family.anon += anon;
         family.grown += grown;
-        family.begin_round(&self.members, at);
+        let promoted = family.begin_round(&self.members, at);
+        self.promoted.extend(promoted.filter(|_| self.is_watched));
         self.sum = family.counted(self.sum);
     }
 
@@ -272,7 +308,8 @@ impl ForkFamilies {
         family.members.remove(&process);
         family.anon -= anon;
         family.grown -= grown;
-        family.begin_round(&self.members, at);
+        let promoted = family.begin_round(&self.members, at);
+        self.promoted.extend(promoted.filter(|_| self.is_watched));
         self.sum = family.counted(self.sum);
     }
 
@@ -302,9 +339,9 @@ impl ForkFamilies {
 }
 
 impl ForkFamily {
-    /// Somebody came or went.
-    fn begin_round(&mut self, members: &[Member], at: BootNs) {
-        self.eldest = self.members.first().copied();
+    /// Somebody came or went. Answers who is the eldest now, if that is another.
+    fn begin_round(&mut self, members: &[Member], at: BootNs) -> Option<usize> {
+        let before = std::mem::replace(&mut self.eldest, self.members.first().copied());
         let eldest = self.eldest.map(|eldest| &members[eldest]);
         self.certain = eldest.map_or(0, |eldest| self.grown - eldest.grown() + eldest.anon);
         // A fork copies no page; who is alone shares none.
@@ -313,6 +350,7 @@ impl ForkFamily {
         }
         self.round += 1;
         (self.begun, self.read_count, self.shared_away) = (at, 0, 0);
+        self.eldest.filter(|eldest| before != Some(*eldest))
     }
 
     /// The sum of all, with what this one holds now.

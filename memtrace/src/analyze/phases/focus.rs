@@ -74,7 +74,9 @@ pub struct PhaseFocus {
     pub begin: Instant,
     /// The end of the last.
     pub end: Instant,
-    /// All recorded processes from the begin of the first to the end of the last.
+    /// All recorded processes from the begin of the first to the end of the last, every page once.
+    pub held: Level,
+    /// The sum of what each of them held: shared pages count in each.
     pub tree: Stretch,
     /// The same by role, what changed most first.
     pub roles: Vec<RoleChange>,
@@ -262,6 +264,7 @@ impl Focus {
             phases,
             begin: memory.clock.at(begin_boot_ns),
             end: memory.clock.at(end_boot_ns),
+            held: memory.held(&whole),
             tree: memory.tree(&whole),
             roles: roles(&whole, memory, states),
             gpu: memory.device_history.gpu(&whole),

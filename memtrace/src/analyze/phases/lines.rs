@@ -156,6 +156,7 @@ pub(super) fn repeated(spans: &[Span], group: &SamePhases, memory: &Memory) -> R
     let tree: Vec<_> = members()
         .map(|span| Some(memory.tree(span).level()))
         .collect();
+    let held: Vec<_> = members().map(|span| Some(memory.held(span))).collect();
     let own: Vec<_> = members().map(|span| memory.own(span).map(level)).collect();
     let gpu: Vec<_> = members()
         .map(|span| memory.device_history.gpu(span))
@@ -175,9 +176,10 @@ pub(super) fn repeated(spans: &[Span], group: &SamePhases, memory: &Memory) -> R
             .clock
             .at(last.map_or(BootNs(0), |span| memory.end_of(span))),
         total_ns: DurationNs(durations.fold(0, i64::saturating_add)),
+        held: Measures::of(&held),
         tree: Measures::of(&tree),
         own: is_any(&own).then(|| Measures::of(&own)),
-        tree_delta_bytes: sum(open.iter().map(|span| memory.tree(span).delta.rss())),
+        tree_delta_bytes: sum(open.iter().map(|span| memory.held(span).delta_bytes)),
         gpu_delta_bytes: sum(open
             .iter()
             .map(|span| memory.device_history.gpu(span)?.delta_bytes)),
@@ -187,7 +189,7 @@ pub(super) fn repeated(spans: &[Span], group: &SamePhases, memory: &Memory) -> R
         devices: devices(spans, group, memory),
         steps: group
             .is_numbered()
-            .then(|| steps(spans, group, memory, [&tree, &own, &gpu])),
+            .then(|| steps(spans, group, memory, [&held, &own, &gpu])),
     }
 }
 
@@ -279,14 +281,14 @@ fn steps(
     spans: &[Span],
     group: &SamePhases,
     memory: &Memory,
-    [tree, own, gpu]: [&[Option<Level>]; 3],
+    [held, own, gpu]: [&[Option<Level>]; 3],
 ) -> Steps {
     let numbers: HashSet<i64> = group.numbers.iter().copied().collect();
     Steps {
         first: numbers.iter().min().copied().unwrap_or(0),
         last: numbers.iter().max().copied().unwrap_or(0),
         count: numbers.len(),
-        tree: slope(&group.numbers, tree),
+        tree: slope(&group.numbers, held),
         own: slope(&group.numbers, own),
         grower: grower(spans, group, memory, own),
         gpu: slope(&group.numbers, gpu),

@@ -6,15 +6,16 @@ use super::device_history::DeviceHistory;
 use super::doubts::{Doubts, Uncertain};
 use super::pair::{OPEN, Span};
 use super::row;
-use super::{Phase, Stretch};
+use super::{Level, Phase, Stretch};
 use crate::analyze::RunClock;
 use crate::analyze::keys::PeakAt;
 use crate::analyze::process::Process;
 use crate::analyze::who::Who;
 use crate::model::tables::PhaseRow;
 use crate::model::{BootNs, Bytes, Order};
-use crate::sweep::{Amounts, Readings};
+use crate::sweep::{Amounts, Gauged, Readings};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// So many phases are told by role: those of which most is to tell.
 const BY_ROLE_MAX: usize = 1_000;
@@ -22,11 +23,14 @@ const BY_ROLE_MAX: usize = 1_000;
 /// What the pass noted, for the spans.
 pub(super) struct Memory<'a> {
     pub(super) tree: Readings<Amounts>,
+    /// What all held, every page once.
+    pub(super) held: Arc<Readings<Option<Bytes>>>,
     pub(super) own: HashMap<usize, Readings<Amounts>>,
     pub(super) below: Option<HashMap<usize, Readings<Amounts>>>,
     pub(super) roles: Roles<'a>,
     pub(super) device_history: DeviceHistory<'a>,
     pub(super) baseline: Amounts,
+    pub(super) baseline_held: Option<Bytes>,
     pub(super) processes: &'a [Process],
     pub(super) doubts: Doubts,
     pub(super) clock: &'a RunClock,
@@ -55,7 +59,14 @@ impl Memory<'_> {
         }
     }
 
-    /// What all held.
+    /// What all held, every page once.
+    pub(super) fn held(&self, span: &Span) -> Level {
+        let begin = span.begin.and_then(|at| self.held.at(at));
+        let peak = self.peak(&self.held, span).max(self.exact_peak(span));
+        Level::of([begin, self.held.at(span.end)], peak)
+    }
+
+    /// The sum of what each held.
     pub(super) fn tree(&self, span: &Span) -> Stretch {
         let tree = self.stretch(&self.tree, span);
         // The kernel's own mark knows what no row does, and the process is part of the tree.
@@ -102,15 +113,19 @@ impl Memory<'_> {
 
     /// What the tree held at an instant above the baseline.
     pub(super) fn since_baseline(&self, span: &Span) -> Option<Bytes> {
-        Some(self.tree(span).end.rss()? - self.baseline.rss()?)
+        Some(self.held.at(span.end)? - self.baseline_held?)
     }
 
     fn stretch(&self, readings: &Readings<Amounts>, span: &Span) -> Stretch {
         let begin = span.begin.map_or(Amounts::UNKNOWN, |at| readings.at(at));
-        let end = self.clock.at(self.end_of(span));
-        let peak = span.peak(readings, self.clock);
-        let peak = peak.map(|(bytes, at)| (bytes, at.min(end)));
+        let peak = self.peak(readings, span);
         Stretch::of(begin, readings.at(span.end), peak)
+    }
+
+    fn peak<V: Gauged>(&self, readings: &Readings<V>, span: &Span) -> Option<PeakAt> {
+        let end = self.clock.at(self.end_of(span));
+        let (bytes, at) = span.peak(readings, self.clock)?;
+        Some((bytes, at.min(end)))
     }
 
     /// A span with its memory, but not by role.
@@ -127,6 +142,7 @@ impl Memory<'_> {
             ended_by: span.ended_by,
             is_after_exit: span.is_after_exit,
             duration_ns: span.begin.map(|begin| end - begin),
+            held: self.held(span),
             tree: self.tree(span),
             own: self.own(span),
             tree_uncertain: self.tree_uncertain(span),

@@ -1,8 +1,8 @@
 //! What the one pass over `mem` notes for phases.
 
 use super::doubts::Doubts;
-use crate::model::BootNs;
-use crate::sweep::{Amounts, Gauge};
+use crate::model::{BootNs, Bytes};
+use crate::sweep::{Amounts, Gauge, Readings};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub(in crate::analyze) struct Boundaries {
 pub(in crate::analyze) struct Gauges {
     /// All processes together; `None` where nothing was ever held.
     pub(in crate::analyze) tree: Option<Gauge<Amounts>>,
+    /// The same, every page once.
+    pub(in crate::analyze) held: Arc<Readings<Option<Bytes>>>,
     /// By position in the process table.
     pub(in crate::analyze) own: HashMap<usize, Gauge<Amounts>>,
     /// Of what descends from each of these; `None` where that is not wanted, or was too much.

@@ -46,8 +46,11 @@ fn a_phase_knows_what_the_tree_and_its_own_process_gained_and_their_peak() {
     assert_eq!(mib(load.tree.delta.rss()), Some(284.0));
     assert_eq!(mib(load.tree.delta.shmem()), Some(64.0));
     assert_eq!(peak_mib(&load.tree), Some(764.0));
-    assert_eq!(mib(load.since_baseline_bytes), Some(284.0));
+    // Mapped files are not held.
+    assert_eq!(mib(load.held.delta_bytes), Some(264.0));
+    assert_eq!(mib(load.since_baseline_bytes), Some(264.0));
     assert_eq!(mib(phases.baseline.rss()), Some(164.0));
+    assert_eq!(mib(phases.baseline_held_bytes), Some(154.0));
 }
 
 #[test]

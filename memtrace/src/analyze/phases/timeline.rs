@@ -305,7 +305,9 @@ impl Timeline {
         let mut memory = Memory {
             below: below.map(Iterator::collect),
             baseline: tree.at(baseline_boot_ns),
+            baseline_held: gauges.held.at(baseline_boot_ns),
             tree,
+            held: gauges.held,
             own: own.map(read).collect(),
             roles: Roles::of(gauges.roles, noted.groups, noted.processes, clock),
             device_history: noted.device_history,
@@ -332,6 +334,7 @@ impl Timeline {
         let phases = Phases {
             baseline_at: clock.at(baseline_boot_ns),
             baseline: memory.baseline,
+            baseline_held_bytes: memory.baseline_held,
             is_lower_bound,
             peak_is_lower_bound: noted.is_polled,
             has_too_many_for_roles: memory.roles.is_given_up(),

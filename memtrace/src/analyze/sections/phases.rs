@@ -79,7 +79,7 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
         return;
     };
     let from = words::after(phases.baseline_at.offset_ns);
-    let held = words::bytes_or_unknown(phases.baseline.rss());
+    let held = words::bytes_or_unknown(phases.baseline_held_bytes);
     let bound = match phases.is_lower_bound {
         true => " Some process's memory is unknown and not part of it.",
         false => "",
@@ -104,8 +104,8 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
         "SO FAR counts from the {held} at {from}.{bound}{polled}"
     ));
     section.explain(format!(
-        "Of phases, TREE is what the sum of RSS of all recorded processes gained from begin to end, \
-         OWN what the process did that marked it{gpu}."
+        "Of phases, TREE is what all recorded processes gained from begin to end, every page once, \
+         OWN what the RSS of the process gained that marked it{gpu}."
     ));
     if phases.has_too_many_for_roles && analysis.phase.is_none() {
         let told = "Too many marks to tell them by role; --phase NAME does for one name.";
@@ -152,7 +152,7 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
         .figures("pid", 3, |phase| pid_of(&phase.who))
         .figures("took_s", 1, |phase| took(phase))
         .figures("tree_bytes", 0, |phase| {
-            let tree = gained(phase, phase.tree.delta.rss());
+            let tree = gained(phase, phase.held.delta_bytes);
             about(phase, phase.tree_uncertain, tree)
         })
         .figures("own_bytes", 0, |phase| {
@@ -160,7 +160,7 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
             own.map(|own| about(phase, phase.own_uncertain, own))
         })
         .change("so_far_bytes", 1, |phase| phase.since_baseline_bytes)
-        .figures("peak_bytes", 2, |phase| highest(phase.tree.peak))
+        .figures("peak_bytes", 2, |phase| highest(phase.held.peak))
         .figures("gpu_bytes", 0, |phase| level(phase, phase.gpu))
         .figures("gpu_peak_bytes", 4, |phase| {
             phase.gpu.map(|gpu| Cell::Bytes(highest(gpu.peak)))
@@ -169,8 +169,8 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
             phase.own.map(|own| Cell::Bytes(highest(own.peak)))
         })
         .kinds(("own_", "OWN "), 5, |phase, kind| own(phase, kind))
-        .figures("at_begin_bytes", 9, |phase| phase.tree.begin.rss())
-        .figures("at_end_bytes", 9, |phase| phase.tree.end.rss())
+        .figures("at_begin_bytes", 9, |phase| phase.held.begin_bytes)
+        .figures("at_end_bytes", 9, |phase| phase.held.end_bytes)
         .words("most_of_it", 8, |phase| most_of_it(phase))
         .figures("page_cache_bytes", 8, |phase| {
             level(phase, phase.page_cache)
@@ -298,7 +298,7 @@ fn stage_table(section: &mut Chapter, stages: &[&Repeated]) {
         Cell::Took(Some(DurationNs(stage.total_ns.0 / count)))
     };
     let steps = stages.iter();
-    let steps = steps.filter_map(|stage| Some((*stage, stage.tree.end, stage.steps.as_ref()?)));
+    let steps = steps.filter_map(|stage| Some((*stage, stage.held.end, stage.steps.as_ref()?)));
     TableOf::of(steps)
         .flexible("stage", |(stage, ..)| stage.name.to_string())
         .figures("pid", 4, |(stage, ..)| pids_of(stage))
@@ -348,7 +348,7 @@ pub(in crate::analyze) fn per_step(slope: Option<Slope>) -> Cell {
 }
 
 fn repeat_table(section: &mut Chapter, repeats: &[&Repeated]) {
-    let delta = |many: &Repeated| many.own.unwrap_or(many.tree).delta;
+    let delta = |many: &Repeated| many.own.unwrap_or(many.held).delta;
     TableOf::of(repeats)
         .figures("begin_s", 3, |many| many.begin)
         .flexible("phase", |many| many.name.to_string())
@@ -363,7 +363,7 @@ fn repeat_table(section: &mut Chapter, repeats: &[&Repeated]) {
             delta(many).map(|delta| Bytes(delta.mean_bytes as i64))
         })
         .change("p95_bytes", 2, |many| delta(many).map(|delta| delta.p95))
-        .figures("peak_bytes", 5, |many| highest(many.tree.peak))
+        .figures("peak_bytes", 5, |many| highest(many.held.peak))
         .figures("gpu_bytes", 0, |many| {
             many.gpu.map(|_| Cell::Change(many.gpu_delta_bytes))
         })

@@ -30,7 +30,7 @@ fn steepest<'a>(
         })
 }
 
-/// What surely grows from step to step: the sum of RSS of the tree, and what is in use on GPUs.
+/// What surely grows from step to step: what the tree holds, every page once, and what is in use on GPUs.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(super) struct Steps {}
 
@@ -70,7 +70,7 @@ fn sentences(analysis: &Analysis) -> Vec<String> {
     let [host, gpu] = steepest_of_each(analysis);
     let host = host.map(|(stage, slope)| {
         let who = who_leaks(analysis, stage);
-        grows("The sum of RSS of the tree", stage, &slope, &who)
+        grows("What the tree holds", stage, &slope, &who)
     });
     let gpu = gpu.map(|(stage, slope)| {
         let who = grower(&stage.devices).map_or_else(String::new, |(name, slope)| {

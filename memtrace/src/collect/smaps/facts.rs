@@ -16,6 +16,11 @@ pub(super) struct Status {
 }
 
 impl Status {
+    /// What no RSS counts.
+    pub(super) fn unseen(&self) -> Bytes {
+        self.hugetlb.unwrap_or_default() + self.page_tables.unwrap_or_default()
+    }
+
     pub(super) fn parse(text: &[u8]) -> Self {
         let mut status = Self::default();
         for (key, value) in pairs(text) {
@@ -43,6 +48,6 @@ pub(super) fn statm(text: &[u8], page_size: u64) -> Option<Held> {
     Some(Held {
         anon: amount(resident - shared),
         shared: amount(shared),
-        huge: Bytes(0),
+        unseen: Bytes(0),
     })
 }

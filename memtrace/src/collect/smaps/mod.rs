@@ -19,7 +19,6 @@ mod descriptors;
 mod facts;
 mod families;
 mod files;
-mod huge_pages;
 mod key;
 mod layout;
 mod leaving;
@@ -37,6 +36,7 @@ mod sysv;
 mod tests;
 mod text;
 mod totals;
+mod unseen;
 mod worker;
 
 pub use collector::{SmapsCollector, SmapsOptions};

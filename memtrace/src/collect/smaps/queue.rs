@@ -21,8 +21,8 @@ pub(super) struct Held {
     pub(super) anon: Bytes,
     /// Mapped files and shared memory.
     pub(super) shared: Bytes,
-    /// Huge pages of hugetlbfs.
-    pub(super) huge: Bytes,
+    /// Huge pages of hugetlbfs and page tables, which no RSS counts.
+    pub(super) unseen: Bytes,
 }
 
 /// The last reading of a process.
@@ -69,7 +69,7 @@ pub(super) fn urgency(now: Held, sharers: usize, last: Option<&Last>, at: BootNs
         UNSHARED => STALE_NS,
         _ => SHARED_STALE_NS,
     };
-    wrong = wrong.saturating_add(moved(now.huge, last.held.huge));
+    wrong = wrong.saturating_add(moved(now.unseen, last.held.unseen));
     if (at - last.at).0 >= stale {
         wrong = wrong.saturating_add(whole / 10);
     }
@@ -90,7 +90,7 @@ mod tests {
         Held {
             anon: Bytes(anon * MIB),
             shared: Bytes(shared * MIB),
-            huge: Bytes(0),
+            unseen: Bytes(0),
         }
     }
 
@@ -136,10 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_that_came_make_it_urgent() {
+    fn huge_pages_and_page_tables_that_came_make_it_urgent() {
         let last = last(100, 10, UNSHARED);
         let now = Held {
-            huge: Bytes(64 * MIB),
+            unseen: Bytes(64 * MIB),
             ..held(100, 10)
         };
         let urgency = urgency(now, UNSHARED, Some(&last), BootNs(1));

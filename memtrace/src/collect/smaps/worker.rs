@@ -4,7 +4,6 @@ use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};
 use super::facts::{Status, statm};
 use super::files::Files;
-use super::huge_pages::HugePages;
 use super::layout::{self, LayoutReading};
 use super::leaving::Leaving;
 use super::objects::Objects;
@@ -15,6 +14,7 @@ use super::rows::{How, Reading, Stamp};
 use super::subject::Subject;
 use super::text::{self, ReadError};
 use super::totals::MappingTotals;
+use super::unseen::Unseen;
 use crate::collect::kept::TextBuffer;
 use crate::collect::stop::lock;
 use crate::collect::{Ceiling, Part, Share};
@@ -180,7 +180,7 @@ pub(super) struct Worker {
     objects: Arc<Mutex<Objects>>,
     files: Files,
     walk_ns_per_mib: f64,
-    huge_pages: HugePages,
+    unseen: Unseen,
     buffer: TextBuffer,
 }
 
@@ -192,19 +192,20 @@ impl Worker {
         page_size: u64,
     ) -> Self {
         let page_counts = File::open(root.join("kpagecount")).ok();
+        let huge_pages = Path::new("/sys/kernel/mm/hugepages");
         Self {
             teller: sender,
             orders,
             objects: Arc::new(Mutex::new(Objects::new(&root, Path::new("/dev/shm")))),
             files: Files::new(&root),
             backings: Backings::new(&root),
+            unseen: Unseen::open(huge_pages, &root.join("meminfo")),
             root,
             page_size,
             known: HashMap::new(),
             leaving: Leaving::default(),
             page_counts,
             walk_ns_per_mib: WALK_NS_PER_MIB,
-            huge_pages: HugePages::open(Path::new("/sys/kernel/mm/hugepages")),
             buffer: TextBuffer::default(),
         }
     }
@@ -314,7 +315,7 @@ impl Worker {
     }
 
     pub(super) fn scan(&mut self, subjects: &[Subject]) {
-        let has_huge_moved = self.huge_pages.have_moved(&mut self.buffer);
+        let has_unseen_moved = self.unseen.has_moved(&mut self.buffer);
         for known in self.known.values_mut() {
             known.is_there = false;
         }
@@ -324,17 +325,17 @@ impl Worker {
             let held = self.buffer.read_once(&path).ok();
             let held = held.and_then(|text| statm(text, self.page_size));
             let held = held.unwrap_or_default();
-            // The text that tells of these is a long one.
-            let status = has_huge_moved.then(|| format!("{}/status", subject.tgid));
+            // The text that tells of it is a long one.
+            let status = has_unseen_moved.then(|| format!("{}/status", subject.tgid));
             let status = status.and_then(|path| self.buffer.read_once(&self.root.join(path)).ok());
-            let huge = status.map(|text| Status::parse(text).hugetlb.unwrap_or_default());
+            let unseen = status.map(|text| Status::parse(text).unseen());
             let all = held.anon + held.shared;
             if all >= layout::WORTH {
                 large.push((*subject, all));
             }
             let known = self.known.entry(subject.upid).or_default();
             known.held = Held {
-                huge: huge.unwrap_or(known.held.huge),
+                unseen: unseen.unwrap_or(known.held.unseen),
                 ..held
             };
             known.is_there = true;
@@ -394,7 +395,7 @@ impl Worker {
         let now = Held {
             anon: amount(before.anon),
             shared: amount(before.file + before.shmem),
-            huge: status.hugetlb.unwrap_or_default(),
+            unseen: status.unseen(),
         };
         let last = known.and_then(|known| known.last.as_ref());
         let (ceiling, look) = match queue::begins_coarsely(now, self.sharers(subject), last) {

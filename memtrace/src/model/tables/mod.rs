@@ -6,6 +6,7 @@ mod clock;
 mod diag;
 mod gpu_device;
 mod gpu_process;
+mod held;
 mod layout;
 mod mapping;
 mod mark;
@@ -31,6 +32,7 @@ pub use clock::ClockRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
+pub use held::{HeldBasis, HeldRow};
 pub use layout::{LayoutPart, LayoutRow};
 pub use mapping::{MappingKind, MappingRow};
 pub use mark::{MarkKind, MarkRow, MarkSource};
@@ -153,6 +155,7 @@ tables! {
     FINDINGS {
         Phase(PhaseRow) in Box,
         RoleMem(RoleMemRow),
+        Held(HeldRow),
     }
 }
 

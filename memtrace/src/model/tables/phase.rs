@@ -63,6 +63,16 @@ table! {
         exact_peak_bytes: Option<Bytes>,
         /// The highest sum of RSS over all that descends from its process: an upper bound, since shared pages count in each. Null for that of a person, and where there was too much to add up.
         child_rss_peak_bytes: Option<Bytes>,
+        /// What all recorded processes held at its begin, every page once (docs/concepts.md). Null in findings of older versions.
+        held_begin_bytes: Option<Bytes>,
+        /// The same at its end.
+        held_end_bytes: Option<Bytes>,
+        /// What that grew by.
+        held_delta_bytes: Option<Bytes>,
+        /// The highest of it from its begin to its end.
+        held_peak_bytes: Option<Bytes>,
+        /// When that was.
+        held_peak_boot_ns: Option<BootNs>,
         /// The sum of RSS over all recorded processes at its begin: an upper bound, since shared pages count in each.
         tree_rss_begin_bytes: Option<Bytes>,
         /// The same at its end.

@@ -18,12 +18,12 @@ function isRepeated(line) {
  */
 function hostBar(line, baseline) {
   if (!isRepeated(line)) {
-    const { begin, end, delta, peak_rss_bytes } = line.tree;
-    return { begin: begin.rss_bytes, end: end.rss_bytes, delta: delta.rss_bytes, peak: peak_rss_bytes };
+    const { begin_bytes, end_bytes, delta_bytes, peak_bytes } = line.held;
+    return { begin: begin_bytes, end: end_bytes, delta: delta_bytes, peak: peak_bytes };
   }
   const { since_baseline_bytes: since, tree_delta_bytes: delta } = line;
   const end = since === null || baseline === null ? null : baseline + since;
-  return { begin: end === null || delta === null ? null : end - delta, end, delta, peak: line.tree.peak_rss_bytes };
+  return { begin: end === null || delta === null ? null : end - delta, end, delta, peak: line.held.peak_bytes };
 }
 
 /**
@@ -43,7 +43,7 @@ function gpuBar(line) {
 function phasesSection(all) {
   const { phases } = all.doc.report;
   if (!phases || phases.lines.length === 0) return null;
-  const baseline = phases.baseline.rss_bytes;
+  const baseline = phases.baseline_held_bytes;
   const bars = phases.lines.map((line) => ({ line, host: hostBar(line, baseline), gpu: gpuBar(line) }));
   const hasGpu = bars.some(({ gpu }) => gpu !== null);
   const top = (/** @type {(Bar | null)[]} */ list) => list.reduce((most, bar) => Math.max(most, bar?.begin ?? 0, bar?.end ?? 0, bar?.peak ?? 0), 1);
@@ -63,11 +63,11 @@ function phasesSection(all) {
   const made = section('phases', 'Phases', {
     csv: () => ({
       name: 'phases',
-      columns: ['name', 'pid', 'count', 'begin_s', 'end_s', 'begin_rss_bytes', 'end_rss_bytes', 'change_rss_bytes', 'peak_rss_bytes', 'change_gpu_bytes', 'peak_gpu_bytes'],
+      columns: ['name', 'pid', 'count', 'begin_s', 'end_s', 'held_begin_bytes', 'held_end_bytes', 'held_change_bytes', 'held_peak_bytes', 'change_gpu_bytes', 'peak_gpu_bytes'],
       rows: bars.map(({ line, host, gpu }) => [line.name, line.pid, isRepeated(line) ? line.count : 1, line.begin && line.begin.offset_ns / NS, line.end.offset_ns / NS,
         host.begin, host.end, host.delta, host.peak, gpu?.delta, gpu?.peak]),
     }),
-    about: `The sum of RSS of all recorded processes${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their begin; grey until its begin, coloured until its end, with a mark at the highest within. Open a phase for its roles.`,
+    about: `What all recorded processes held, every page once${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their begin; grey until its begin, coloured until its end, with a mark at the highest within. Open a phase for its roles.`,
   });
   const [first, rest] = [bars.slice(0, MOST_PHASES), bars.slice(MOST_PHASES)];
   const drawn = table('phases in order of their begin', titles, first.map(rowOf));

@@ -10,10 +10,10 @@ function stepsSection(all) {
   if (numbered.length === 0) return null;
   const drawn = numbered.map((line) => ({ line, points: stepPoints(all, line) }));
   const made = section('steps', 'Steps', {
-    about: 'The sum of RSS of all recorded processes at the end of each step, over its number; the line is the slope that the report found.',
+    about: 'What all recorded processes held at the end of each step, every page once, over its number; the line is the slope that the report found.',
     csv: () => ({
       name: 'steps',
-      columns: ['name', 'step', 'end_s', 'sum_of_rss_bytes'],
+      columns: ['name', 'step', 'end_s', 'held_bytes'],
       rows: drawn.flatMap(({ line, points }) => points.map(({ step, at, value }) => [line.name, step, at, value])),
     }),
   });
@@ -35,7 +35,7 @@ function stepsSection(all) {
  * @returns {StepPoint[]}
  */
 function stepPoints({ doc, lines }, line) {
-  const sum = lines.find(({ id }) => id === 'rss');
+  const sum = lines.find(({ id }) => id === 'held');
   if (!sum || line.kind !== 'phase') return [];
   /** @type {Map<number, { at: number, values: number[] }>} */
   const found = new Map();

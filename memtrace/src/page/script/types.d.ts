@@ -142,7 +142,7 @@ interface Report {
   phases: {
     count: number;
     line_count: number;
-    baseline: Amounts;
+    baseline_held_bytes: Maybe;
     baseline_at: When;
     is_lower_bound: boolean;
     peak_is_lower_bound: boolean;
@@ -234,7 +234,7 @@ interface Phase extends Who {
   end: When;
   duration_ns: Maybe;
   ended_by: string;
-  tree: Stretch;
+  held: Level;
   tree_uncertain: { begin: boolean; end: boolean };
   since_baseline_bytes: Maybe;
   roles: (Stretch & { name: string })[];
@@ -261,7 +261,7 @@ interface Repeated extends Who {
   begin: When;
   end: When;
   total_ns: number;
-  tree: { delta: Spread | null; end: Spread | null; peak_rss_bytes: Maybe };
+  held: Measures;
   tree_delta_bytes: Maybe;
   gpu_delta_bytes: Maybe;
   since_baseline_bytes: Maybe;

@@ -1,4 +1,4 @@
-"""What the report found, saved as tables beside the recording: `phase` and `role_mem`.
+"""What the report found, saved as tables beside the recording: `phase`, `role_mem` and `held`.
 
 Nothing of it is worked out here, so that a notebook never disagrees with the report.
 """
@@ -17,7 +17,7 @@ from .table import Table
 if TYPE_CHECKING:
     from .places import Place
 
-NAMES = ("phase", "role_mem")
+NAMES = ("phase", "role_mem", "held")
 _OF = b"memtrace.findings_of"
 
 

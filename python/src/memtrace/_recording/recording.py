@@ -36,14 +36,21 @@ _ROLE = (
 
 
 class Peak(NamedTuple):
-    """The instant at which all processes together held most."""
+    """The instant at which all processes together held most, every page once."""
 
     boot_ns: int
     """When, on the recording's clock."""
     ts: datetime.datetime
     """The same on the wall clock, cut to microseconds."""
+    held_bytes: int | None
+    """What they held: `held_peak` of the report. None where its findings are not saved; the instant is
+    then that of the highest sum of RSS."""
+    held_at_least_bytes: int | None
+    """It is no less."""
+    held_at_most_bytes: int | None
+    """It is no more."""
     rss_bytes: int
-    """The sum of RSS: an upper bound, because pages that processes share count in each."""
+    """The sum of RSS then, as psutil adds it up: pages that processes share count in each."""
     processes: Table
     """Who made it up, the largest first."""
 
@@ -239,17 +246,17 @@ class Recording:
         return gpus.devices_at(self._table_or_none("gpu_device"), held, time)
 
     def peak(self) -> Peak:
-        """The highest sum of RSS over all processes at one instant, and who made it up.
+        """The most that all processes held at one instant, every page once, and who held it.
 
-        It is what psutil would add up: a page that several processes map counts in each. What
-        they hold, every page once, is `held_peak` of `memtrace report -f json`. Nor is it the sum
-        of the processes' own peaks, which fall at different times.
+        It is the peak of the report, out of its findings (the table `held`). Where those are not
+        saved it is the highest sum of RSS, and `problems` says so. It is not the sum of the
+        processes' own peaks, which fall at different times.
         """
-        time = self._peak_ns()
+        time, *held = self._peak
         wall = self._clock.to_wall(time)
         ts = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
         ts += datetime.timedelta(microseconds=wall // 1_000)
-        return Peak(time, ts, (self._total.at(time) or (0,))[0] or 0, self._at(time))
+        return Peak(time, ts, *held, (self._total.at(time) or (0,))[0] or 0, self._at(time))
 
     def resample(self, every: float | str | datetime.timedelta = "100ms") -> Table:
         """What each process held at regular instants, in long form.
@@ -294,8 +301,9 @@ class Recording:
         top: int = 8,
         ax: Any = None,
     ) -> Any:
-        """Draws RSS over time, stacked by role or by process, with the phases as bands; below it
-        the phases as a waterfall, and what is used on each GPU, where there are any.
+        """Draws what is held over time, every page once and by role, with the phases as bands; below
+        it the phases as a waterfall, and what is used on each GPU, where there are any. By process it
+        is RSS, in which shared pages count in each.
 
         Gives a figure of matplotlib. With `path` only memory over time is drawn, into that file
         (``"peak.png"``), for a chat or a comment; with `ax` only that, on these axes, which are
@@ -386,11 +394,25 @@ class Recording:
         return self._peak_ns() if moment == "peak" else self._clock.resolve(moment)
 
     def _peak_ns(self) -> int:
-        """When the sum of RSS over all processes was highest."""
+        return self._peak[0]
+
+    @cached_property
+    def _peak(self) -> tuple[int, int | None, int | None, int | None]:
+        """When most was held, how much, and its bounds."""
         total = self._total
         if not total.times:
             raise ValueError("the recording has no memory of any process")
-        return total.times[max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)]
+        names = ("boot_ns", "held_bytes", "held_at_least_bytes", "held_at_most_bytes")
+        try:
+            rows = list(zip(*map(self["held"].column, names)))
+        except FindingsError as error:
+            self._note(f"the peak is that of the sum of RSS: {error}")
+            highest = max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)
+            return total.times[highest], None, None, None
+        time, held, *_ = max(rows, key=lambda row: row[1])
+        # What it can have been at any time.
+        at_least, at_most = (max(row[bound] for row in rows) for bound in (2, 3))
+        return time, held, at_least, at_most
 
     def _table_or_none(self, name: str) -> Table | None:
         return self[name] if name in files.tables_in(self._place) else None

@@ -13,15 +13,15 @@ pub(super) fn log(analysis: &Analysis) -> Chapter {
     };
     let mut section = Chapter::new(format!(
         "Phases as they ended, above the {} at {}",
-        words::bytes_or_unknown(phases.baseline.rss()),
+        words::bytes_or_unknown(phases.baseline_held_bytes),
         words::after(phases.baseline_at.offset_ns),
     ));
     section.table(table(Some(phases), usize::MAX));
     section.explain(
         "OWN MiB is what a process gained since its checkpoint before, the end of a phase of its \
-         own, and OWN SUM since the begin of its first; TREE MiB is what the sum of RSS of all \
-         gained from the begin of the phase to its end, and TREE SUM since the begin of the first \
-         phase of all.",
+         own, and OWN SUM since the begin of its first; TREE MiB is what all gained from the begin of \
+         the phase to its end, every page once, and TREE SUM since the begin of the first phase of \
+         all.",
     );
     section
 }
@@ -128,7 +128,7 @@ pub fn table_of(checkpoints: Vec<Checkpoint<'_>>, has_gpu: bool) -> Table {
             of_process(one, one.sum_bytes)
         })
         .figures(("delta_bytes", "TREE MiB"), 0, |one| match one.line {
-            PhaseLine::One(phase) => gained(phase, phase.tree.delta.rss()),
+            PhaseLine::One(phase) => gained(phase, phase.held.delta_bytes),
             PhaseLine::Many(many) => mebibytes(many.tree_delta_bytes),
         })
         .figures(("sum_bytes", "TREE SUM"), 3, |one| match one.line {

@@ -40,7 +40,7 @@ fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
     }
     let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = "The sum of RSS of the tree at the end of step grows by 2.0 MiB";
+    let told = "What the tree holds at the end of step grows by 2.0 MiB";
     assert!(report.contains(told), "{report}");
     let told = "most of it in 2 × vLLM worker, above all 3 vLLM worker TP1 (2.0 MiB).";
     assert!(report.contains(told), "{report}");

@@ -1,4 +1,4 @@
-"""Memory over time, stacked by role or by process, with the phases as bands."""
+"""Memory over time, stacked by role (what is held) or by process (RSS), with the phases as bands."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ..recording import Recording
 
 _TICKS = 600
+_HELD, _RSS = "memory held", "sum of RSS"
+# What no counter of a process tells.
+_REST = "kernel memory, copies since a fork"
 # A recording may hold a hundred thousand phases: so many are shaded, and of their names so many
 # have room beside each other.
 _SHADED = 400
@@ -20,13 +23,15 @@ _NAMES_ACROSS = 70
 
 
 def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
-    """Stacks the RSS of the `top` largest and of the others, and shades phases. By role where the
-    report's findings are saved and nobody asked for anything else."""
+    """Stacks the `top` largest and the others, and shades phases. By role where the report's findings
+    are saved and nobody asked for anything else."""
     start, end = recording.start_ns, recording.end_ns
-    highest = recording.peak()
-    curves = _curves(recording, by)
+    peak = recording.peak()
+    what, curves = _curves(recording, by)
+    is_held = what == _HELD and peak.held_bytes is not None
+    highest = (peak.held_bytes or 0) if is_held else peak.rss_bytes
     by_size = sorted(curves, key=lambda each: -(each[1].highest(start, end) or 0))
-    per, unit_name = unit(highest.rss_bytes)
+    per, unit_name = unit(highest)
     layers = [(plain(label), curve) for label, curve in by_size[:top]]
     if by_size[top:]:
         others = total(dict(enumerate(curve for _, curve in by_size[top:])))
@@ -35,7 +40,7 @@ def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
     outline = total(dict(enumerate(curve for _, curve in layers)))
     width = max((end - start) // _TICKS, 1)
     # The peak keeps its height, and so does each layer between two ticks.
-    ticks = {*range(start, end + 1, width), highest.boot_ns}
+    ticks = {*range(start, end + 1, width), peak.boot_ns}
     for curve in (outline, *(curve for _, curve in layers)):
         ticks.update(time for time in _extremes(curve, width) if start <= time <= end)
     instants = sorted(ticks)
@@ -50,21 +55,21 @@ def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
         step="post",
         linewidth=0,
     )
-    at = (highest.boot_ns - start) / SECOND
-    ax.plot([at], [highest.rss_bytes / per], "kv", markersize=5)
+    at = (peak.boot_ns - start) / SECOND
+    ax.plot([at], [highest / per], "kv", markersize=5)
     ax.annotate(
-        f"peak {highest.rss_bytes / per:.1f} {unit_name}",
-        (at, highest.rss_bytes / per),
+        f"peak {highest / per:.1f} {unit_name}",
+        (at, highest / per),
         textcoords="offset points",
         xytext=(4, 6),
         ha="left" if at < (end - start) / SECOND * 0.8 else "right",
         fontsize="small",
     )
     _shade_phases(recording, ax)
-    ax.set(xlabel="seconds since the start", ylabel=f"sum of RSS, {unit_name}")
+    ax.set(xlabel="seconds since the start", ylabel=f"{what}, {unit_name}")
     ax.set_xlim(0, (end - start) / SECOND)
     # Room for the names of the phases.
-    ax.set_ylim(0, highest.rss_bytes / per * 1.45)
+    ax.set_ylim(0, max(highest, outline.highest(start, end) or 0) / per * 1.45)
     # Above the names of the phases; the layout keeps it inside of the figure.
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small", frameon=False)
     return ax
@@ -87,16 +92,16 @@ def _heights(curve: Steps, instants: list[int], per: int) -> list[float]:
     return [((curve.at(instant) or (0,))[0] or 0) / per for instant in instants]
 
 
-def _curves(recording: Recording, by: str | None) -> list[tuple[str, Steps]]:
+def _curves(recording: Recording, by: str | None) -> tuple[str, list[tuple[str, Steps]]]:
     if by == "process":
-        return _processes(recording)
+        return _RSS, _processes(recording)
     try:
-        return _roles(recording)
+        return _HELD, _roles(recording)
     except FindingsError as error:
         if by == "role":
             raise
         recording._note(f"memory is drawn by process: {error}")
-        return _processes(recording)
+        return _RSS, _processes(recording)
 
 
 def _processes(recording: Recording) -> list[tuple[str, Steps]]:
@@ -105,13 +110,19 @@ def _processes(recording: Recording) -> list[tuple[str, Steps]]:
 
 
 def _roles(recording: Recording) -> list[tuple[str, Steps]]:
+    """What each role holds, and what is held and of no role."""
     curves: dict[str, Steps] = {}
-    rows = map(recording["role_mem"].column, ("name", "boot_ns", "rss_bytes"))
-    for name, time, rss in zip(*rows):
+    rows = list(zip(*map(recording["role_mem"].column, ("name", "boot_ns", "held_bytes"))))
+    for name, time, held in rows:
         curve = curves.setdefault(name, Steps([], []))
         curve.times.append(time)
-        curve.held.append((rss,))
-    return list(curves.items())
+        curve.held.append((held,))
+    rest = Steps([], [])
+    for time, held in zip(*map(recording["held"].column, ("boot_ns", "held_bytes"))):
+        known = sum((curve.at(time) or (0,))[0] or 0 for curve in curves.values())
+        rest.times.append(time)
+        rest.held.append((max(held - known, 0),))
+    return [*curves.items(), (_REST, rest)]
 
 
 def _shade_phases(recording: Recording, ax: Any) -> None:

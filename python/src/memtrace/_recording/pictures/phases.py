@@ -14,7 +14,7 @@ _SHOWN = 30
 
 
 class Bar(NamedTuple):
-    """One phase: sums of RSS over all processes, and what came into use on GPUs, in bytes."""
+    """One phase: what all processes held, and what came into use on GPUs, in bytes."""
 
     begin_ns: int
     name: str
@@ -28,7 +28,7 @@ def bars(recording: Recording) -> list[Bar]:
     """The phases that changed most, in the order in which they began."""
     table = recording.phases()
     names = ("begin_boot_ns", "name", "kind", "process_name")
-    amounts = ("tree_rss_begin_bytes", "tree_rss_end_bytes", "tree_rss_peak_bytes")
+    amounts = ("held_begin_bytes", "held_end_bytes", "held_peak_bytes")
     on_gpus = ("gpu_begin_bytes", "gpu_end_bytes")
     found = []
     for begun, name, kind, process, begin, end, peak, gpu_begin, gpu_end in zip(
@@ -72,5 +72,5 @@ def draw(waterfall: list[Bar], ax: Any) -> Any:
     ax.set_yticks(range(len(waterfall)), names, fontsize="small")
     ax.invert_yaxis()
     ax.set_xlim(0, highest / per * 1.02)
-    ax.set(xlabel=f"sum of RSS of all, {unit_name}: from begin to end of each phase; | its highest")
+    ax.set(xlabel=f"memory held, {unit_name}: from begin to end of each phase; | its highest")
     return ax

@@ -1,0 +1,168 @@
+//! What each process, and each role, has of what all hold: anonymous memory of its own, and its part of
+//! what is shared. What forks copied and the kernel's memory is of nobody.
+
+use super::{HeldKinds, HeldSum};
+use crate::analyze::groups::Groups;
+use crate::model::{BootNs, Bytes};
+use crate::sweep::State;
+
+/// Anonymous memory of its own, and shared memory as it stands in RSS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::analyze) struct Part {
+    anon: i64,
+    shmem: i64,
+}
+
+impl Part {
+    pub(in crate::analyze) fn plus(self, other: Self) -> Self {
+        Self {
+            anon: self.anon.saturating_add(other.anon),
+            shmem: self.shmem.saturating_add(other.shmem),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            anon: self.anon.saturating_sub(other.anon),
+            shmem: self.shmem.saturating_sub(other.shmem),
+        }
+    }
+}
+
+/// Which part of that there is when every page counts once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::analyze) struct Once {
+    anon: f64,
+    shmem: f64,
+}
+
+impl Default for Once {
+    fn default() -> Self {
+        Self {
+            anon: 1.0,
+            shmem: 1.0,
+        }
+    }
+}
+
+impl Once {
+    pub(in crate::analyze) fn of(self, part: Part) -> Bytes {
+        let anon = (part.anon as f64 * self.anon) as i64;
+        Bytes(anon.saturating_add((part.shmem as f64 * self.shmem) as i64))
+    }
+
+    fn part(held: i64, counted: i64) -> f64 {
+        match counted > held {
+            true => held as f64 / counted as f64,
+            false => 1.0,
+        }
+    }
+}
+
+/// A process, or a role that a process took or left, has so much more.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::analyze) struct Moved {
+    /// `None` where only its role is another.
+    pub(in crate::analyze) process: Option<usize>,
+    /// The place among the groups of roles.
+    pub(in crate::analyze) group: Option<u32>,
+    pub(in crate::analyze) more: Part,
+}
+
+/// Follows them.
+#[derive(Debug)]
+pub(in crate::analyze) struct Parts {
+    /// By position in the process table.
+    own: Vec<Part>,
+    group_of: Vec<Option<u32>>,
+    /// Changes of roles that are to come, the latest first: when, who, and the place among the groups.
+    role_changes: Vec<(BootNs, usize, u32)>,
+    shmem_sum: i64,
+    /// Processes that changed at this instant.
+    changed: Vec<usize>,
+    moved: Vec<Moved>,
+    once: Once,
+}
+
+impl Parts {
+    pub(in crate::analyze) fn new(groups: &Groups) -> Self {
+        Self {
+            own: Vec::new(),
+            group_of: groups.first.iter().copied().map(Some).collect(),
+            role_changes: groups.role_changes(),
+            shmem_sum: 0,
+            changed: Vec::new(),
+            moved: Vec::new(),
+            once: Once::default(),
+        }
+    }
+
+    /// A process holds something else from now on.
+    pub(in crate::analyze) fn change(&mut self, process: usize) {
+        self.changed.push(process);
+    }
+
+    /// All that changes at an instant is in.
+    pub(in crate::analyze) fn follow(
+        &mut self,
+        at: BootNs,
+        state: &State,
+        held: &mut HeldSum,
+        once: &HeldKinds,
+    ) {
+        self.moved.clear();
+        self.follow_roles(at);
+        self.changed.extend(held.families.take_promoted());
+        for process in self.changed.drain(..) {
+            if process >= self.own.len() {
+                self.own.resize(process + 1, Part::default());
+            }
+            let amounts = state.processes.get(process).and_then(|track| track.held());
+            let shmem = amounts.and_then(|amounts| amounts.shmem());
+            let now = Part {
+                anon: held.families.own(process),
+                shmem: shmem.unwrap_or_default().0,
+            };
+            let more = now.minus(std::mem::replace(&mut self.own[process], now));
+            if more == Part::default() {
+                continue;
+            }
+            self.shmem_sum = self.shmem_sum.saturating_add(more.shmem);
+            self.moved.push(Moved {
+                process: Some(process),
+                group: self.group_of.get(process).copied().flatten(),
+                more,
+            });
+        }
+        self.once = Once {
+            anon: Once::part(once.anon.bytes.0, held.families.held().at_least.0),
+            shmem: Once::part(once.shared.bytes.0, self.shmem_sum),
+        };
+    }
+
+    /// What moved at this instant.
+    pub(in crate::analyze) fn moved(&self) -> &[Moved] {
+        &self.moved
+    }
+
+    /// Which part of it there is when every page counts once.
+    pub(in crate::analyze) fn once(&self) -> Once {
+        self.once
+    }
+
+    fn follow_roles(&mut self, until: BootNs) {
+        while let Some((_, process, group)) = self.role_changes.pop_if(|(at, ..)| *at <= until) {
+            let own = self.own.get(process).copied().unwrap_or_default();
+            let Some(group_of) = self.group_of.get_mut(process) else {
+                continue;
+            };
+            let before = group_of.replace(group);
+            let moved = [(before, Part::default().minus(own)), (Some(group), own)];
+            self.moved.extend(moved.map(|(group, more)| Moved {
+                process: None,
+                group,
+                more,
+            }));
+        }
+    }
+}
