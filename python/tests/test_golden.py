@@ -54,8 +54,8 @@ def test_most_was_held_then_and_the_sum_of_rss_was_highest_then(told: tuple[Any,
         path = str(recording.path)
         sums = connection.sql(f"FROM sum_over_time('{path}')").pl().rows()
         assert (max(rss for _, rss in sums), at["boot_ns"]) == (bytes_, min_of_max(sums))
-        held = connection.sql(f"SELECT max(held_bytes) FROM held_over_time('{path}')").fetchone()
-        assert held == (peak.held_bytes,)
+        held = connection.sql(f"SELECT max(held_bytes) FROM held_over_time('{path}')").pl().rows()
+        assert held == [(peak.held_bytes,)]
 
 
 def min_of_max(sums: list[tuple[int, int]]) -> int:

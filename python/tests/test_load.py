@@ -522,7 +522,7 @@ def state_of(path: Path) -> str:
     text = (path / "run.json").read_bytes()
     parts = sorted(path.glob("*/part-*.parquet"))
     for part in parts:
-        if part.parent.name not in ("phase", "role_mem"):
+        if part.parent.name not in ("phase", "role_mem", "held"):
             text += f"\n{part.parent.name}/{part.name} {part.stat().st_size}".encode()
     return f"{zlib.crc32(text):08x}"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from checks import Finding
 from live import LIVE
+from staged import staged
 from trees import large, loops, trees
 from trial import Trial, run
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="processes and peaks only, of trees only"
     )
+    parser.add_argument("--staged", action="store_true", help="what forty trees held")
     parser.add_argument("--live", choices=sorted(LIVE))
     parser.add_argument("--python", type=Path, help="the one that has ray or vllm")
     parser.add_argument("--keep", type=Path, help="where recordings stay")
@@ -49,6 +51,8 @@ def try_each(args: argparse.Namespace, directory: Path) -> None:
 def chosen(args: argparse.Namespace, directory: Path) -> Iterator[Trial]:
     if args.live:
         yield from LIVE[args.live](args.python, directory)
+    elif args.staged:
+        yield from staged()
     else:
         yield from trees(args.workload)
         if not args.quick:

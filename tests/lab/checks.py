@@ -6,8 +6,10 @@ from __future__ import annotations
 import bisect
 import os
 from collections import Counter
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from memory import Charged
 from recording import Held, Recording, Row
 from watch import Process, Watch
 
@@ -231,3 +233,42 @@ def has_stood(look: tuple[int, int], looks: list[tuple[int, int]]) -> bool:
     if since == 0 or until == len(looks):
         return False
     return all(abs(held - charged) * 100 <= charged for _, held in looks[since - 1 : until + 1])
+
+
+# The most that is held, against the kernel's: by this part, at this distance in time; beside others
+# within bounds of this width.
+PEAK_PART, PEAK_S, WIDTH_PART = 0.01, 0.2, 0.25
+
+
+def charged(
+    watch: Watch, before: Charged | None, recording: Recording, whose: str
+) -> Iterator[Finding]:
+    """What the report says was held at most, against the charge of the tree's group at 100 Hz."""
+    asked = "1 % and 0.2 s" if whose == "own" else "within its bounds"
+    if before is None or not watch.charges:
+        yield Finding("peak", asked, "no memory cgroup", "unknown")
+        return
+    base = before.all_bytes()
+    times = [at for at, _ in watch.charges]
+    values = [charge.all_bytes() - base for _, charge in watch.charges]
+    most = max(values)
+    told = recording.report["held_peak"]
+    least, figure, highest = (told[key] for key in ("at_least_bytes", "bytes", "at_most_bytes"))
+    words = f"{most >> 20} MiB charged, told {figure >> 20}"
+    if (least, highest) != (figure, figure):
+        words += f" ({least >> 20} to {highest >> 20})"
+    error = max(PEAK_PART * most, CHARGE_ERROR)
+    if whose == "shared":
+        yield Finding("peak", asked, words, verdict(least - error <= most <= highest + error))
+        width = (highest - least) / most
+        found = f"{width:.0%} of {most >> 20} MiB"
+        is_narrow = width <= WIDTH_PART
+        yield Finding("width", f"<= {WIDTH_PART:.0%}", found, verdict(is_narrow))
+        return
+    yield Finding("peak", "within 1 %", words, verdict(abs(figure - most) <= error))
+    at = recording.report["peak"]["at"]["boot_ns"]
+    first = bisect.bisect_left(times, at - int(PEAK_S * 1e9))
+    last = bisect.bisect_right(times, at + int(PEAK_S * 1e9))
+    near = max(values[first:last], default=0)
+    found = f"{near >> 20} of {most >> 20} MiB within {PEAK_S} s of it"
+    yield Finding("time", "within 0.2 s", found, verdict(near >= most - error))

@@ -46,10 +46,18 @@ def fields(text: str) -> dict[str, int]:
 
 
 class Charged(NamedTuple):
-    """What a memory cgroup is charged: anonymous and shared memory, and everything."""
+    """What a memory cgroup is charged: anonymous and shared memory, and everything; and what is
+    held beside that: the kernel's memory for it, and huge pages, which the machine alone counts."""
 
     held_bytes: int
     usage_bytes: int
+    kernel_bytes: int
+    file_bytes: int
+    huge_bytes: int
+
+    def all_bytes(self) -> int:
+        """Everything but files that can be dropped."""
+        return self.usage_bytes - self.file_bytes + self.huge_bytes
 
 
 class Group:
@@ -75,12 +83,19 @@ class Group:
         """What it is charged now."""
         lines = (self.path / "memory.stat").read_text().splitlines()
         stat = {name: int(value) for name, value in map(str.split, lines)}
+        with open("/proc/meminfo") as meminfo:
+            pool = dict(line.split(":") for line in meminfo if line.startswith("Huge"))
+        used = int(pool["HugePages_Total"]) - int(pool["HugePages_Free"])
+        huge = used * int(pool["Hugepagesize"].split()[0]) << 10
         if self.is_v1:
             usage = int((self.path / "memory.usage_in_bytes").read_text())
-            return Charged(stat["total_rss"] + stat["total_shmem"], usage)
-        return Charged(
-            stat["anon"] + stat["shmem"], int((self.path / "memory.current").read_text())
-        )
+            kernel = int((self.path / "memory.kmem.usage_in_bytes").read_text())
+            held, shmem = stat["total_rss"], stat["total_shmem"]
+            return Charged(held + shmem, usage, kernel, stat["total_cache"] - shmem, huge)
+        usage = int((self.path / "memory.current").read_text())
+        kernel = stat["kernel"] + stat["sock"]
+        file = stat["file"] - stat["shmem"]
+        return Charged(stat["anon"] + stat["shmem"], usage, kernel, file, huge)
 
     def members(self) -> list[int]:
         """The processes that are in it."""

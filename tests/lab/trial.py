@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, TypedDict
+from typing import BinaryIO, Literal, TypedDict
 
 import checks
 from checks import Finding
@@ -37,6 +37,9 @@ class Trial:
     poll_period_s: float = 0.1
     # What is asked of it beside a trial that ran before it, by that one's name.
     compared: dict[str, Callable[[Comparison], Finding]] = field(default_factory=dict)
+    # What it holds is what its group is charged: where it is alone there, or with a neighbour.
+    charged: Literal["own", "shared"] | None = None
+    neighbour: list[str] = field(default_factory=list)
     # Whether it holds its most for long enough for a poll to see it.
     holds: bool = False
     # Whether what it holds stands for long enough that it is to be known well.
@@ -137,7 +140,8 @@ def run(trial: Trial, memtrace: Path, kept: Path, quick: bool) -> Iterator[Findi
     command = group.enter(trial.command) if group else trial.command
     line = command if trial.attach else [*record, "--", *command]
     log = directory / "output"
-    with open(log, "wb") as output:
+    with open(log, "wb") as output, beside(trial, group):
+        before = group.charged() if group else None
         told: Output = {"stdout": output, "stderr": output}
         environment = {**os.environ, **trial.environment}
         with gated(line, directory, env=environment, **told) as process:
@@ -161,6 +165,9 @@ def run(trial: Trial, memtrace: Path, kept: Path, quick: bool) -> Iterator[Findi
     if group:
         group.remove()
     recording = Recording(memtrace, path)
+    if trial.charged:
+        yield from checks.charged(watch, before, recording, trial.charged)
+        return
     for check in (checks.processes, checks.endings, checks.peaks, checks.sums):
         yield check(watch, recording)
     if not quick:
@@ -175,6 +182,22 @@ def run(trial: Trial, memtrace: Path, kept: Path, quick: bool) -> Iterator[Findi
                 yield ask(Comparison(memtrace, before, path))
             else:
                 yield Finding("diff", "beside another", f"{name} did not run", "unknown")
+
+
+@contextmanager
+def beside(trial: Trial, group: Group | None) -> Iterator[None]:
+    """With a neighbour in the group that is no part of the tree, where the trial has one."""
+    if not trial.neighbour or not group:
+        yield
+        return
+    line = group.enter(trial.neighbour)
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as neighbour:
+        try:
+            assert neighbour.stdout
+            neighbour.stdout.readline()
+            yield
+        finally:
+            neighbour.kill()
 
 
 def wait_until(path: Path) -> None:

@@ -15,7 +15,7 @@ from memory import Charged, Group, Held, held
 from proc_events import EXEC, EXIT, FORK, ProcEvents
 from taskstats import Ended, TaskStats
 
-GROUP_PERIOD_S = 0.02
+GROUP_PERIOD_S = 0.01
 
 # What a start in whole seconds can be off by, and a clock that is set meanwhile.
 SAME_START_NS = 2_000_000_000

@@ -74,9 +74,9 @@ def large(instants: int = 20_000, processes: int = 500) -> Json:
             )
             for place in range(count)
         ]
-        stacks.append(stack(by, f"RSS by {by}", "rss", members))
-    rss = series("rss", "sum of RSS", totals([waves[place] for place in range(14)]))
-    held = series("held", "held, every page once", waves[31])
+        stacks.append(stack(by, f"held by {by}", "held", members))
+    held = series("held", "held, every page once", totals([waves[place] for place in range(14)]))
+    rss = series("rss", "sum of RSS", waves[31])
     lanes = [
         process(
             1_000_000 + place,

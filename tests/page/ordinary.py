@@ -38,7 +38,7 @@ def ordinary() -> Json:
     ]
     total = totals([server, worker])
     shmem = [(all_ or 0) - kept for all_, kept in zip(total, anon, strict=True)]
-    held = [(value or 0) * 7 // 8 for value in total]
+    rss = [(value or 0) * 8 // 7 for value in total]
     used = [20 * GIB if second >= 30 else 0 for second in seconds]
     idle = [GIB for _ in seconds]
     roles = [
@@ -48,17 +48,17 @@ def ordinary() -> Json:
     server_role = series("server", "vLLM API server", server)
     worker_role = series("worker", "vLLM worker", worker)
     stacks = [
-        stack("role", "RSS by role", "rss", [worker_role, server_role]),
+        stack("role", "held by role", "held", [worker_role, server_role]),
         stack(
             "kind",
-            "RSS by kind of memory",
-            "rss",
+            "held by kind of memory",
+            "held",
             [series("anon", "anonymous", anon), series("shmem", "shared memory", shmem)],
         ),
         stack(
             "process",
-            "RSS by process",
-            "rss",
+            "held by process",
+            "held",
             [
                 series("1000820", "vLLM worker TP0", worker, pid=820, upid=1_000_820),
                 series("1000800", "vLLM API server", server, pid=800, upid=1_000_800),
@@ -175,8 +175,8 @@ def ordinary() -> Json:
         processes=lanes,
         curves={
             "lines": [
-                series("held", "memory held, every page once", held),
-                series("rss", "sum of RSS", total),
+                series("held", "memory held, every page once", total),
+                series("rss", "sum of RSS", rss),
                 series("swap", "swapped out", [MIB for _ in seconds]),
             ],
             "limits": [limit],
@@ -321,7 +321,12 @@ def phases() -> Json:
         "end": instant(62 * SECOND),
         "duration_ns": 42 * SECOND,
         "ended_by": "mark",
-        "tree": stretch(GIB, 14 * GIB, 14 * GIB),
+        "held": {
+            "begin_bytes": GIB,
+            "end_bytes": 14 * GIB,
+            "delta_bytes": 13 * GIB,
+            "peak_bytes": 14 * GIB,
+        },
         "tree_uncertain": {"begin": False, "end": False},
         "since_baseline_bytes": 13 * GIB,
         "roles": [{"name": "vLLM worker", **stretch(0, 12 * GIB, 12 * GIB)}],
@@ -352,7 +357,7 @@ def phases() -> Json:
         "begin": instant(70 * SECOND),
         "end": instant(109 * SECOND),
         "total_ns": 30 * SECOND,
-        "tree": {"delta": spread, "end": spread, "peak_rss_bytes": 14 * GIB},
+        "held": {"delta": spread, "end": spread, "peak_bytes": 14 * GIB},
         "tree_delta_bytes": 10 * MIB,
         "gpu_delta_bytes": 0,
         "since_baseline_bytes": 13 * GIB,
@@ -379,7 +384,7 @@ def phases() -> Json:
     return {
         "count": 11,
         "line_count": 2,
-        "baseline": amounts(GIB),
+        "baseline_held_bytes": GIB,
         "baseline_at": instant(20 * SECOND),
         "is_lower_bound": False,
         "peak_is_lower_bound": False,

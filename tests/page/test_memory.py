@@ -38,8 +38,7 @@ def test_at_rest_the_values_of_the_peak_are_read(shown: Page) -> None:
     assert when(shown) == "at the peak: +60.0s"
     assert shown.get_by_text("12:02:44.000 UTC").first.is_visible()
     assert list(readout(shown).items()) == [
-        ("memory held, every page once", "12.2 GiB"),
-        ("sum of RSS", "14.0 GiB"),
+        ("memory held, every page once", "14.0 GiB"),
         ("limit, cgroup /pod/trainer", "16.0 GiB"),
         ("used, cgroup /pod/trainer", "13.0 GiB"),
         ("vLLM worker", "12.0 GiB"),
@@ -54,8 +53,7 @@ def test_the_cursor_reads_the_exact_values_the_largest_first(shown: Page) -> Non
     server, worker = 30 * 2 * GIB // 40, 10 * 12 * GIB // 40
     assert exact(shown, "vLLM worker") == worker
     assert exact(shown, "vLLM API server") == server
-    assert exact(shown, "sum of RSS") == server + worker
-    assert exact(shown, "memory held") == (server + worker) * 7 // 8
+    assert exact(shown, "memory held") == server + worker
     layers = [name for name in readout(shown) if name.startswith("vLLM")]
     assert layers == ["vLLM worker", "vLLM API server"]
     point(shown, 0.17)
@@ -76,7 +74,7 @@ def test_the_stack_can_be_of_kinds_and_processes(page: Page) -> None:
     page.get_by_label("kind of memory").check()
     assert set(readout(page)) >= {"anonymous", "shared memory"}
     total = exact(page, "anonymous") + exact(page, "shared")
-    assert total == exact(page, "sum of RSS") == 14 * GIB
+    assert total == exact(page, "memory held") == 14 * GIB
     page.get_by_label("process", exact=True).check()
     assert "vLLM worker TP0 820" in readout(page)
 
@@ -223,7 +221,7 @@ def test_the_data_of_the_chart_is_saved_as_csv(shown: Page, tmp_path: Path) -> N
     lines_too = ["sum of RSS_bytes", "swapped out_bytes", *limits]
     assert lines[0] == ",".join(["offset_s", *names, *lines_too])
     assert len(lines) == 1 + 61
-    held = [3 * GIB, 3 * GIB // 2, 9 * GIB // 2 * 7 // 8, 9 * GIB // 2, MIB]
+    held = [3 * GIB, 3 * GIB // 2, 9 * GIB // 2, 9 * GIB // 2 * 8 // 7, MIB]
     assert lines[1 + 15] == ",".join(map(str, [30, *held, 16 * GIB, 13 * GIB]))
     gpus = saved(shown, "#gpus", tmp_path)
     assert gpus[0] == "device,offset_s,series,bytes"

@@ -248,8 +248,8 @@ def test_two_recordings_are_aligned_as_the_reader_chooses(open_page: Opener) -> 
     page.mouse.move(drawn.x(0.5), drawn.box["y"] + 40)
     settle(page)
     assert page.locator("#compare .readout .when").inner_text().startswith("+0")
-    assert readout(page, "#compare") == {"before": "12.2 GiB", "after": "12.2 GiB"}
-    assert readout(page)["memory held, every page once"] == "12.2 GiB", "the other charts rest"
+    assert readout(page, "#compare") == {"before": "14.0 GiB", "after": "14.0 GiB"}
+    assert readout(page)["memory held, every page once"] == "14.0 GiB", "the other charts rest"
     assert page.locator("#compare [data-first]").count() == 1, "no chart is left behind"
 
 

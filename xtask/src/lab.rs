@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// minute.
     #[arg(long, conflicts_with = "live")]
     quick: bool,
+    /// Forty trees that hold memory in every known way, against the charge of their memory cgroup.
+    #[arg(long, conflicts_with_all = ["live", "quick"])]
+    staged: bool,
     /// Trials of real programs instead of synthetic trees.
     #[arg(long)]
     live: Option<Live>,
@@ -56,7 +59,7 @@ enum Live {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let programs = sh::build_programs(&[])?;
     let mut findings = trials(args, &programs)?;
-    if !args.quick && args.live.is_none() && args.names.is_empty() {
+    if !args.quick && !args.staged && args.live.is_none() && args.names.is_empty() {
         findings.extend(staged::run()?);
     }
     print!("{}", finding::table(&findings));
@@ -91,8 +94,8 @@ fn trials(args: &Args, programs: &Path) -> Result<Vec<Finding>> {
         lab.arg("--live").arg(word(live));
         lab.arg("--python").arg(live_python(args, live)?);
     }
-    if args.quick {
-        lab.arg("--quick");
+    for (is_given, word) in [(args.quick, "--quick"), (args.staged, "--staged")] {
+        lab.args(is_given.then_some(word));
     }
     if let Some(keep) = &args.keep {
         lab.arg("--keep").arg(keep);

@@ -26,8 +26,8 @@ labels! {
         Exact = "exact",
         /// Measured, and little has moved since.
         Measured = "measured",
-        /// Measured at another time, and what RSS moved since then added; or cut to what the kernel's
-        /// sum leaves. Nothing, of a copy that fork made and exec is to replace: its pages are its
+        /// Measured at another time, and what RSS moved since then added; or fitted into the kernel's
+        /// sum. Nothing, of a copy that fork made and exec is to replace: its pages are its
         /// parent's.
         Estimated = "estimated",
         /// Never measured: pages that others share count in full.
@@ -52,6 +52,9 @@ pub struct AnonLine {
     pub process: usize,
     /// How much.
     pub bytes: Bytes,
+    /// It can be as much: what its counter says.
+    #[serde(skip)]
+    pub most: Bytes,
     /// How well that is known.
     pub basis: Basis,
     /// How much earlier than the instant it was measured, below zero when later; `None` when
@@ -367,19 +370,19 @@ impl Attribution {
         left.is_some_and(|left| left.0 < -slack)
     }
 
-    /// Cuts what is not well known of processes to what the kernel's sum of anonymous memory leaves,
-    /// each by the same part: what they share counts in several of them until it is read.
-    pub(super) fn cap(&mut self, anon: Option<Bytes>) {
+    /// Fits what processes hold into the kernel's sum of anonymous memory: what they share counts in
+    /// several of them until it is read, and what forks copied in none.
+    pub(super) fn fit(&mut self, anon: Option<Bytes>, is_everyone: bool) {
         let Some(anon) = anon else {
             return;
         };
+        let parts = self.anon.iter_mut().map(|line| Fitted {
+            bytes: &mut line.bytes,
+            basis: &mut line.basis,
+            most: line.most,
+        });
         let left = anon - self.recorder_bytes.unwrap_or_default();
-        cut(
-            self.anon
-                .iter_mut()
-                .map(|line| (&mut line.bytes, &mut line.basis)),
-            left,
-        );
+        fit(parts.collect(), left, is_everyone);
         self.anon
             .order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
     }
@@ -407,7 +410,7 @@ impl Attribution {
     /// leave, whatever they held when they were counted.
     pub(super) fn close(&mut self, anon: Option<Bytes>) {
         self.set_apart();
-        self.cap(anon);
+        self.fit(anon, self.other_process_count == Some(0));
         self.add_up();
         if let Some((anon, others)) = anon.zip(self.other_processes_bytes) {
             let own = self.recorder_bytes.unwrap_or_default();
@@ -434,28 +437,60 @@ impl Attribution {
     }
 }
 
-/// Cuts what is not well known to what a sum leaves beside the rest, each by the same part.
-pub(super) fn cut<'a>(parts: impl Iterator<Item = (&'a mut Bytes, &'a mut Basis)>, sum: Bytes) {
-    let (sure, unsure): (Vec<_>, Vec<_>) =
-        parts.partition(|(_, basis)| matches!(basis, Basis::Exact | Basis::Measured));
-    let all = |parts: &[(&mut Bytes, &mut Basis)]| parts.iter().map(|(bytes, _)| **bytes).sum();
-    let (known, doubtful): (Bytes, Bytes) = (all(&sure), all(&unsure));
-    let left = sum - known;
+/// A part of a sum that is to be fitted into it.
+pub(super) struct Fitted<'a> {
+    pub(super) bytes: &'a mut Bytes,
+    pub(super) basis: &'a mut Basis,
+    /// It can be as much.
+    pub(super) most: Bytes,
+}
+
+/// Cuts what is not well known to what a sum leaves beside the rest, each by the same part. Where
+/// nobody else is in the sum, what it has more is of those who can have more.
+pub(super) fn fit(mut parts: Vec<Fitted<'_>>, sum: Bytes, is_everyone: bool) {
+    let all = |parts: &[Fitted<'_>]| parts.iter().map(|part| *part.bytes).sum::<Bytes>();
+    let is_sure = |part: &Fitted<'_>| matches!(part.basis, Basis::Exact | Basis::Measured);
+    let sure = parts.iter().filter(|part| is_sure(part));
+    let left = sum - sure.map(|part| *part.bytes).sum();
+    let more = sum - all(&parts);
     // What is known well and is more is charged elsewhere.
-    if left.0 < 0 || doubtful <= left {
-        return;
+    if more.0 < 0 && left.0 >= 0 {
+        parts.retain(|part| !is_sure(part));
+        let doubtful = all(&parts);
+        share_out(parts, doubtful, left, |part| *part.bytes, |_, part| part);
+    } else if is_everyone && more.0 > UNTOLD.0.max(sum.0 / UNTOLD_PART) {
+        let room = |part: &Fitted<'_>| (part.most - *part.bytes).max(Bytes(0));
+        parts.retain(|part| room(part).0 > 0);
+        let rooms = parts.iter().map(room).sum();
+        share_out(parts, rooms, more.min(rooms), room, |bytes, part| {
+            bytes + part
+        });
     }
+}
+
+/// Counters of processes and of the kernel's sum lag each other by this, and by one part in so many.
+const UNTOLD: Bytes = Bytes(4 << 20);
+const UNTOLD_PART: i64 = 50;
+
+/// Gives each its part of an amount, by its size, of all sizes.
+fn share_out(
+    parts: Vec<Fitted<'_>>,
+    sizes: Bytes,
+    amount: Bytes,
+    size: impl Fn(&Fitted<'_>) -> Bytes,
+    put: impl Fn(Bytes, Bytes) -> Bytes,
+) {
     // By running sums, so that the parts add up.
-    let part = |sum: i64| {
-        let part = i128::from(sum) * i128::from(left.0) / i128::from(doubtful.0);
+    let until = |sum: i64| {
+        let part = i128::from(sum) * i128::from(amount.0) / i128::from(sizes.0.max(1));
         i64::try_from(part).unwrap_or(i64::MAX)
     };
-    let mut sum = 0;
-    for (bytes, basis) in unsure {
-        let before = part(sum);
-        sum += bytes.0;
-        *bytes = Bytes(part(sum) - before);
-        *basis = Basis::Estimated;
+    let mut sum = 0_i64;
+    for part in parts {
+        let before = until(sum);
+        sum = sum.saturating_add(size(&part).0);
+        *part.bytes = put(*part.bytes, Bytes(until(sum) - before));
+        *part.basis = Basis::Estimated;
     }
 }
 

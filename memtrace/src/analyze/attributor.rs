@@ -182,7 +182,7 @@ impl<'a> Attributor<'a> {
         let in_use = row.mem_total_bytes.zip(row.mem_free_bytes);
         attribution.current_bytes = in_use.map(|(total, free)| total - free);
         self.date(&mut attribution, node.age_ns, |_| true);
-        attribution.cap(row.anon_bytes);
+        attribution.fit(row.anon_bytes, self.known.is_everyone_recorded);
         attribution.add_up();
         if !self.known.is_everyone_recorded {
             let anon = attribution.anonymous_bytes.unwrap_or_default()
@@ -367,6 +367,7 @@ impl<'a> Attributor<'a> {
             who: Who::from(&self.known.processes[process]),
             process,
             bytes,
+            most: now,
             basis,
             age_ns: boot_ns.map(|boot_ns| at - boot_ns),
         })

@@ -1,7 +1,8 @@
 //! The part of every process in what several share.
 
 use super::Attributor;
-use crate::analyze::attribution::cut;
+use crate::analyze::HeldBasis;
+use crate::analyze::attribution::{Fitted, fit};
 use crate::analyze::shares::Share;
 use crate::model::Bytes;
 use crate::model::tables::{PssRow, ShmObjectRow};
@@ -25,7 +26,7 @@ impl Attributor<'_> {
                 *parts.entry(upid).or_default() += part;
             }
         }
-        let mut unknown = HashSet::new();
+        let (mut unknown, mut most) = (HashSet::new(), Vec::new());
         let mut shares: Vec<Share> = Vec::with_capacity(self.holders.len());
         for (process, amounts) in self.holders.iter() {
             let Some(line) = self.anon_line(*process, amounts) else {
@@ -38,6 +39,7 @@ impl Attributor<'_> {
             if part.is_none() {
                 unknown.insert(*process);
             }
+            most.push(line.most);
             shares.push(Share {
                 process: *process,
                 anon_bytes: line.bytes,
@@ -47,15 +49,22 @@ impl Attributor<'_> {
                 page_tables_bytes: read(|row| row.page_tables_bytes),
             });
         }
-        let anon = shares
-            .iter_mut()
-            .map(|share| (&mut share.anon_bytes, &mut share.anon_basis));
-        cut(anon, self.state.once.anon.bytes);
+        let once = &self.state.once;
+        let parts = shares.iter_mut().zip(most).map(|(share, most)| Fitted {
+            bytes: &mut share.anon_bytes,
+            basis: &mut share.anon_basis,
+            most,
+        });
+        fit(
+            parts.collect(),
+            once.anon.bytes,
+            once.basis == HeldBasis::Cgroup,
+        );
         // What is of a known object is known; all others share the rest.
         let (others, known): (Vec<&mut Share>, Vec<&mut Share>) = shares
             .iter_mut()
             .partition(|share| unknown.contains(&share.process));
-        let all = self.state.once.shared.bytes.0;
+        let all = once.shared.bytes.0;
         let left = all - scale(known, all);
         scale(others, left.max(0));
         shares

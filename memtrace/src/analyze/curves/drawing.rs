@@ -32,7 +32,7 @@ const KINDS: [(&str, &str); 5] = [
 /// What gathers all others.
 pub(super) const REST: &str = "rest";
 /// What of it no counter of a process tells.
-const NOBODYS: &str = "kernel memory, and copies since a fork";
+const NOBODYS: &str = "kernel memory, and what nobody maps";
 
 const NOWHERE: u32 = u32::MAX;
 

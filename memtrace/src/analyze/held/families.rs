@@ -205,18 +205,19 @@ impl ForkFamilies {
     }
 
     /// What of it is of a process for certain: all of the eldest of a family, and of a fork what it
-    /// grew by since.
-    pub(super) fn own(&self, process: usize) -> i64 {
+    /// grew by since; and what it has beside that, of which it can have made copies.
+    pub(super) fn own(&self, process: usize) -> (i64, i64) {
         let member = self.members.get(process).filter(|member| member.is_present);
-        member.map_or(0, |member| {
-            let family = member.family.map(|place| &self.families[place as usize]);
-            let is_eldest = family.is_some_and(|family| family.eldest == Some(process));
-            if is_eldest {
-                member.anon
-            } else {
-                member.grown()
-            }
-        })
+        let Some(member) = member else {
+            return (0, 0);
+        };
+        let grown = member.grown();
+        match member.family.map(|place| &self.families[place as usize]) {
+            Some(family) if family.eldest == Some(process) => (member.anon, 0),
+            Some(_) => (grown, (member.anon - grown).max(0)),
+            // A copy that exec replaces.
+            None => (grown, 0),
+        }
     }
 
     /// Somebody is going to ask for those who are promoted.

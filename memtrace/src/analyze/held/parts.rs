@@ -1,29 +1,33 @@
-//! What each process, and each role, has of what all hold: anonymous memory of its own, and its part of
-//! what is shared. What forks copied and the kernel's memory is of nobody.
+//! What each process, and each role, has of what all hold: anonymous memory of its own, its part of
+//! what is shared, and its part of what forks have copied. The kernel's memory is of nobody.
 
 use super::{HeldKinds, HeldSum};
 use crate::analyze::groups::Groups;
 use crate::model::{BootNs, Bytes};
 use crate::sweep::State;
 
-/// Anonymous memory of its own, and shared memory as it stands in RSS.
+/// Anonymous memory of its own, what it can have copied of what a fork gave it, and shared memory as it
+/// stands in RSS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::analyze) struct Part {
-    anon: i64,
+    own: i64,
+    inherited: i64,
     shmem: i64,
 }
 
 impl Part {
     pub(in crate::analyze) fn plus(self, other: Self) -> Self {
         Self {
-            anon: self.anon.saturating_add(other.anon),
+            own: self.own.saturating_add(other.own),
+            inherited: self.inherited.saturating_add(other.inherited),
             shmem: self.shmem.saturating_add(other.shmem),
         }
     }
 
     fn minus(self, other: Self) -> Self {
         Self {
-            anon: self.anon.saturating_sub(other.anon),
+            own: self.own.saturating_sub(other.own),
+            inherited: self.inherited.saturating_sub(other.inherited),
             shmem: self.shmem.saturating_sub(other.shmem),
         }
     }
@@ -32,14 +36,16 @@ impl Part {
 /// Which part of that there is when every page counts once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::analyze) struct Once {
-    anon: f64,
+    own: f64,
+    inherited: f64,
     shmem: f64,
 }
 
 impl Default for Once {
     fn default() -> Self {
         Self {
-            anon: 1.0,
+            own: 1.0,
+            inherited: 0.0,
             shmem: 1.0,
         }
     }
@@ -47,8 +53,8 @@ impl Default for Once {
 
 impl Once {
     pub(in crate::analyze) fn of(self, part: Part) -> Bytes {
-        let anon = (part.anon as f64 * self.anon) as i64;
-        Bytes(anon.saturating_add((part.shmem as f64 * self.shmem) as i64))
+        let own = part.own as f64 * self.own + part.inherited as f64 * self.inherited;
+        Bytes((own + part.shmem as f64 * self.shmem) as i64)
     }
 
     fn part(held: i64, counted: i64) -> f64 {
@@ -77,7 +83,7 @@ pub(in crate::analyze) struct Parts {
     group_of: Vec<Option<u32>>,
     /// Changes of roles that are to come, the latest first: when, who, and the place among the groups.
     role_changes: Vec<(BootNs, usize, u32)>,
-    shmem_sum: i64,
+    sum: Part,
     /// Processes that changed at this instant.
     changed: Vec<usize>,
     moved: Vec<Moved>,
@@ -90,7 +96,7 @@ impl Parts {
             own: Vec::new(),
             group_of: groups.first.iter().copied().map(Some).collect(),
             role_changes: groups.role_changes(),
-            shmem_sum: 0,
+            sum: Part::default(),
             changed: Vec::new(),
             moved: Vec::new(),
             once: Once::default(),
@@ -119,24 +125,28 @@ impl Parts {
             }
             let amounts = state.processes.get(process).and_then(|track| track.held());
             let shmem = amounts.and_then(|amounts| amounts.shmem());
+            let (own, inherited) = held.families.own(process);
             let now = Part {
-                anon: held.families.own(process),
+                own,
+                inherited,
                 shmem: shmem.unwrap_or_default().0,
             };
             let more = now.minus(std::mem::replace(&mut self.own[process], now));
             if more == Part::default() {
                 continue;
             }
-            self.shmem_sum = self.shmem_sum.saturating_add(more.shmem);
+            self.sum = self.sum.plus(more);
             self.moved.push(Moved {
                 process: Some(process),
                 group: self.group_of.get(process).copied().flatten(),
                 more,
             });
         }
+        let copied = once.anon.bytes.0.saturating_sub(self.sum.own).max(0);
         self.once = Once {
-            anon: Once::part(once.anon.bytes.0, held.families.held().at_least.0),
-            shmem: Once::part(once.shared.bytes.0, self.shmem_sum),
+            own: Once::part(once.anon.bytes.0, self.sum.own),
+            inherited: Once::part(copied, self.sum.inherited),
+            shmem: Once::part(once.shared.bytes.0, self.sum.shmem),
         };
     }
 

@@ -247,12 +247,12 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
     let mut line = String::new();
     if let Some(held) = &state.held {
         let always = [("anonymous", held.anon), ("shared memory", held.shared)];
-        let matters = |held: &Held| bytes(held.at_most) != bytes(Bytes(0));
-        let others = held.beside().into_iter().filter(|(_, held)| matters(held));
-        let kinds = always.into_iter().chain(others);
-        let kinds: Vec<String> = kinds
-            .map(|(kind, held)| format!("{kind} {}", held.in_words()))
-            .collect();
+        let nothing = Held::default().in_words();
+        let others = held.beside().map(|(kind, held)| (kind, held.in_words()));
+        let others = others.into_iter().filter(|(_, held)| *held != nothing);
+        let kinds = always.map(|(kind, held)| (kind, held.in_words()));
+        let kinds = kinds.into_iter().chain(others);
+        let kinds: Vec<String> = kinds.map(|(kind, held)| format!("{kind} {held}")).collect();
         line.push_str(&format!("Every page once: {}.", kinds.join(", ")));
         let least = state.mapped_files_at_least_bytes;
         match least.zip(state.mapped_files_at_most_bytes) {

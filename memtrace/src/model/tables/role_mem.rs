@@ -18,7 +18,7 @@ table! {
         framework: Option<String>,
         /// How many processes had the role.
         process_count: i64,
-        /// What they held of all, every page once: anonymous memory that is their own, and their part of shared memory, in proportion to what stands of it in RSS. Pages that a fork shares with its parent are its parent's; what forks copied, and the kernel's memory, is in no role. Null in findings of older versions.
+        /// What they held of all, every page once: anonymous memory that is their own, and their part of shared memory, in proportion to what stands of it in RSS. Pages that a fork shares with its parent are its parent's, and what forks have copied is theirs, in proportion to what they inherited; the kernel's memory is in no role. Null in findings of older versions.
         held_bytes: Option<Bytes>,
         /// Resident memory in all: the sum of what is known.
         rss_bytes: Option<Bytes>,

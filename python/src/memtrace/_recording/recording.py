@@ -43,8 +43,8 @@ class Peak(NamedTuple):
     ts: datetime.datetime
     """The same on the wall clock, cut to microseconds."""
     held_bytes: int | None
-    """What they held: `held_peak` of the report. None where its findings are not saved; the instant is
-    then that of the highest sum of RSS."""
+    """What they held: `held_peak` of the report. None where its findings are not saved; the instant
+    is then that of the highest sum of RSS."""
     held_at_least_bytes: int | None
     """It is no less."""
     held_at_most_bytes: int | None
@@ -249,7 +249,7 @@ class Recording:
         """The most that all processes held at one instant, every page once, and who held it.
 
         It is the peak of the report, out of its findings (the table `held`). Where those are not
-        saved it is the highest sum of RSS, and `problems` says so. It is not the sum of the
+        saved it is the highest sum of RSS, and `held_bytes` is None. It is not the sum of the
         processes' own peaks, which fall at different times.
         """
         time, *held = self._peak
@@ -301,9 +301,9 @@ class Recording:
         top: int = 8,
         ax: Any = None,
     ) -> Any:
-        """Draws what is held over time, every page once and by role, with the phases as bands; below
-        it the phases as a waterfall, and what is used on each GPU, where there are any. By process it
-        is RSS, in which shared pages count in each.
+        """Draws what is held over time, every page once and by role, with the phases as bands;
+        below it the phases as a waterfall, and what is used on each GPU, where there are any. By
+        process it is RSS, in which shared pages count in each.
 
         Gives a figure of matplotlib. With `path` only memory over time is drawn, into that file
         (``"peak.png"``), for a chat or a comment; with `ax` only that, on these axes, which are
@@ -405,8 +405,7 @@ class Recording:
         names = ("boot_ns", "held_bytes", "held_at_least_bytes", "held_at_most_bytes")
         try:
             rows = list(zip(*map(self["held"].column, names)))
-        except FindingsError as error:
-            self._note(f"the peak is that of the sum of RSS: {error}")
+        except FindingsError:
             highest = max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)
             return total.times[highest], None, None, None
         time, held, *_ = max(rows, key=lambda row: row[1])

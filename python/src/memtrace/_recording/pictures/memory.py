@@ -1,4 +1,4 @@
-"""Memory over time, stacked by role (what is held) or by process (RSS), with the phases as bands."""
+"""Memory over time, stacked by role (what is held) or process (RSS), with the phases as bands."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
 _TICKS = 600
 _HELD, _RSS = "memory held", "sum of RSS"
-# What no counter of a process tells.
-_REST = "kernel memory, copies since a fork"
+_REST = "kernel memory"
 # A recording may hold a hundred thousand phases: so many are shaded, and of their names so many
 # have room beside each other.
 _SHADED = 400
@@ -23,8 +22,8 @@ _NAMES_ACROSS = 70
 
 
 def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
-    """Stacks the `top` largest and the others, and shades phases. By role where the report's findings
-    are saved and nobody asked for anything else."""
+    """Stacks the `top` largest and the others, and shades phases. By role where the report's
+    findings are saved and nobody asked for anything else."""
     start, end = recording.start_ns, recording.end_ns
     peak = recording.peak()
     what, curves = _curves(recording, by)
