@@ -410,7 +410,9 @@ impl Attribution {
     /// leave, whatever they held when they were counted.
     pub(super) fn close(&mut self, anon: Option<Bytes>) {
         self.set_apart();
-        self.fit(anon, self.other_process_count == Some(0));
+        // What is left can be of those who are about to end, too.
+        let is_everyone = self.other_process_count == Some(0) && self.ending.is_empty();
+        self.fit(anon, is_everyone);
         self.add_up();
         if let Some((anon, others)) = anon.zip(self.other_processes_bytes) {
             let own = self.recorder_bytes.unwrap_or_default();

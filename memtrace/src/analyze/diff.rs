@@ -9,7 +9,7 @@ mod tests;
 use super::analysis::Analysis;
 use super::composition::Composition;
 use super::growth::Verdict;
-use super::held::Held;
+use super::held::{Held, HeldBasis};
 use super::peak::Bound;
 use super::phases::{PhaseLine, Repeated, Slope};
 use super::process::Process;
@@ -47,6 +47,9 @@ pub struct Diff {
     /// By how much that can be off, before and after.
     #[serde(skip)]
     pub held_error: (Bytes, Bytes),
+    /// Whether both are known in the same way.
+    #[serde(skip)]
+    pub is_held_alike: bool,
     /// All processes together, the sums of what each held: shared pages count in each.
     pub whole: Comparison,
     /// Every role that is in either, the one whose peak changed most first.
@@ -241,6 +244,7 @@ impl Diff {
                 after: most_held(after).map(|held| held.bytes),
             },
             held_error: (held_error(before), held_error(after)),
+            is_held_alike: held_basis(before) == held_basis(after),
             whole: whole(before, after),
             roles,
             stages: stages(before, after),
@@ -256,7 +260,8 @@ impl Diff {
         let figures = |role: &Comparison| {
             let rss = role.kind(Kind::Rss);
             let none = (Bytes(0), Bytes(0));
-            let peak = match std::ptr::eq(role, &raw const self.whole) {
+            // Of two ways to know what is held, one can count what the other does not.
+            let peak = match std::ptr::eq(role, &raw const self.whole) && self.is_held_alike {
                 true => (self.held_peak, "held_peak", self.held_peak, self.held_error),
                 false => (rss.peak, "peak", rss.peak, role.error),
             };
@@ -431,6 +436,10 @@ fn slope(figures: &KindFigures) -> Option<Bytes> {
 fn most_held(analysis: &Analysis) -> Option<Held> {
     let rss = || analysis.rss_peak.map(|(bytes, _)| Held::exact(bytes.0));
     analysis.held_peak.or_else(rss)
+}
+
+fn held_basis(analysis: &Analysis) -> Option<HeldBasis> {
+    Some(analysis.peak.as_ref()?.held?.basis)
 }
 
 fn held_error(analysis: &Analysis) -> Bytes {

@@ -13,7 +13,7 @@ use super::RowSource;
 use super::process_table::ProcessTable;
 use super::sharing::Execs;
 pub use crate::model::tables::HeldBasis;
-use crate::model::tables::{PssRow, ShmObjectRow};
+use crate::model::tables::{NodeMemRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, MappingKind, Upid};
 use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
@@ -113,7 +113,7 @@ pub struct HeldKinds {
     pub anon: Held,
     /// Shared memory and files of a tmpfs.
     pub shared: Held,
-    /// Huge pages of hugetlbfs, which no RSS and no memory cgroup counts.
+    /// Huge pages of hugetlbfs, which no RSS counts.
     pub huge: Held,
     /// Kernel memory: page tables, slab, stacks, socket buffers.
     pub kernel: Held,
@@ -190,8 +190,16 @@ impl HeldSum {
         })?;
         let [objects, huge_objects] = objects;
         self.objects.prepare(objects, whole.start, since);
+        let mut used: Vec<(BootNs, i64)> = Vec::new();
+        source.scan(&["boot_ns", "hugetlb_used_bytes"], |row: NodeMemRow| {
+            let bytes = row.hugetlb_used_bytes.map(|bytes| bytes.0);
+            // It hardly moves: a row that says the same says nothing.
+            let is_new = |bytes: &i64| used.last().is_none_or(|(_, last)| last != bytes);
+            let bytes = bytes.filter(is_new);
+            used.extend(bytes.map(|bytes| (row.boot_ns, bytes)));
+        })?;
         self.beside
-            .prepare(beside, huge_objects, whole.start, since);
+            .prepare(beside, huge_objects, used, whole.start, since);
         self.look_ahead();
         Ok(())
     }

@@ -19,7 +19,8 @@ use super::process_tree::ProcessTree;
 use super::run::mem_columns;
 use super::{cost, losses};
 use crate::model::tables::{
-    DiagRow, MarkRow, MemRow, ProcessRow, PssRow, SelfCostRow, Severity, ShmObjectRow, TitleRow,
+    CgroupMemRow, DiagRow, MarkRow, MemRow, NodeMemRow, ProcessRow, PssRow, SelfCostRow, Severity,
+    ShmObjectRow, TitleRow,
 };
 use crate::model::{BootNs, DurationNs, Kind, Row, RunInfo};
 use engine::Engine;
@@ -160,7 +161,8 @@ impl Live {
             self.known = Known::of(&self.kept, &self.info);
             self.is_prepared = false;
         }
-        if news.has::<PssRow>() || news.has::<ShmObjectRow>() {
+        let of_processes = news.has::<PssRow>() || news.has::<ShmObjectRow>();
+        if of_processes || news.has::<CgroupMemRow>() || news.has::<NodeMemRow>() {
             self.is_prepared = false;
         }
         if news.has::<DiagRow>() || news.has::<SelfCostRow>() {

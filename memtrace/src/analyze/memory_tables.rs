@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub(super) struct RoleHeld {
     process_count: usize,
     kinds: PerKind<Option<Bytes>>,
-    held: Bytes,
+    part: Part,
 }
 
 impl RoleHeld {
@@ -28,6 +28,7 @@ impl RoleHeld {
 pub(super) struct HeldNow {
     kinds: HeldKinds,
     rss: Option<Bytes>,
+    once: Once,
 }
 
 /// Follows both, at the same instants.
@@ -36,8 +37,6 @@ pub(super) struct Tables {
     held: Stack<HeldNow>,
     by_role: Stack<RoleHeld>,
     roles: Vec<RoleHeld>,
-    parts: Vec<Part>,
-    once: Once,
     /// Roles that changed at this instant.
     changed: BTreeSet<usize>,
 }
@@ -49,8 +48,6 @@ impl Tables {
             held: Stack::new(1),
             by_role: Stack::new(role_count),
             roles: vec![RoleHeld::default(); role_count],
-            parts: vec![Part::default(); role_count],
-            once: Once::default(),
             changed: BTreeSet::new(),
         }
     }
@@ -64,28 +61,22 @@ impl Tables {
             }
         }
         for moved in parts.moved() {
-            let group = moved.group.map(|group| group as usize);
-            if let Some((place, part)) =
-                group.and_then(|place| Some((place, self.parts.get_mut(place)?)))
+            let place = moved.group.map(|group| group as usize);
+            if let Some((place, role)) =
+                place.and_then(|place| Some((place, self.roles.get_mut(place)?)))
             {
-                *part = part.plus(moved.more);
+                role.part = role.part.plus(moved.more);
                 self.changed.insert(place);
             }
         }
-        if std::mem::replace(&mut self.once, parts.once()) != self.once {
-            let has_any = |(_, part): &(usize, &Part)| **part != Part::default();
-            let all = self.parts.iter().enumerate().filter(has_any);
-            self.changed.extend(all.map(|(place, _)| place));
-        }
         while let Some(place) = self.changed.pop_first() {
-            let role = &mut self.roles[place];
-            role.held = self.once.of(self.parts[place]);
-            self.by_role.set(at, place, *role);
+            self.by_role.set(at, place, self.roles[place]);
         }
         let totals = state.totals();
         let now = HeldNow {
             kinds: *held,
             rss: totals[Kind::Rss].bytes(),
+            once: parts.once(),
         };
         self.held.set(at, 0, now);
         let heights = [held.all().bytes.0, totals.rss_or_zero()];
@@ -98,6 +89,20 @@ impl Tables {
     }
 }
 
+/// Which part of what processes count there is when every page counts once, over time.
+pub(super) fn once_over_time(kept: &[Kept<HeldNow>]) -> Vec<(BootNs, Once)> {
+    let now = kept.iter().flat_map(|(boot_ns, values)| {
+        let now = values.values();
+        now.map(move |now| (*boot_ns, now.once))
+    });
+    now.collect()
+}
+
+/// A role has a row where it holds something else by so much, and by one part in so many, although it
+/// did not change: others did.
+const MOVED: i64 = 1 << 20;
+const MOVED_PART: i64 = 100;
+
 /// What all held, at instants that are those of the roles.
 pub(super) fn held_rows(
     kept: Vec<Kept<HeldNow>>,
@@ -107,7 +112,7 @@ pub(super) fn held_rows(
         let now = values.into_values();
         now.map(move |now| (boot_ns, now))
     });
-    now.map(|(boot_ns, HeldNow { kinds, rss })| {
+    now.map(|(boot_ns, HeldNow { kinds, rss, .. })| {
         let all = kinds.all();
         HeldRow {
             ts: clock.to_wall(boot_ns),
@@ -140,27 +145,41 @@ pub(super) struct RoleOnGpusStep {
 /// on GPUs is known.
 pub(super) fn role_rows(
     kept: Vec<Kept<RoleHeld>>,
+    once: Vec<(BootNs, Once)>,
     on_gpus: Vec<RoleOnGpusStep>,
     gpus_from: Option<BootNs>,
     groups: &Groups,
     clock: &RunClock,
 ) -> impl Iterator<Item = RoleMemRow> {
-    let nothing = (RoleHeld::default(), Some(Bytes(0)));
+    let nothing = (RoleHeld::default(), Bytes(0), Some(Bytes(0)));
     let mut now = vec![nothing; groups.list.len()];
     let mut on_gpus = on_gpus.into_iter().peekable();
+    let mut once = once.into_iter().peekable();
+    let mut once_now = Once::default();
     kept.into_iter().flat_map(move |(boot_ns, changed)| {
         let mut roles = BTreeSet::new();
         while let Some(step) = on_gpus.next_if(|step| step.boot_ns <= boot_ns) {
-            now[step.role].1 = step.bytes;
+            now[step.role].2 = step.bytes;
             roles.insert(step.role);
         }
         for (role, held) in changed {
             now[role].0 = held;
             roles.insert(role);
         }
+        while let Some((_, once)) = once.next_if(|(at, _)| *at <= boot_ns) {
+            once_now = once;
+        }
+        for (place, (role, held, _)) in now.iter_mut().enumerate() {
+            let is = once_now.of(role.part);
+            let moved = (is - *held).0.saturating_abs();
+            if roles.contains(&place) || moved >= MOVED.max(held.0 / MOVED_PART) {
+                *held = is;
+                roles.insert(place);
+            }
+        }
         let is_known = gpus_from.is_some_and(|from| from <= boot_ns);
         let row = |place: usize| {
-            let (held, on_gpus) = &now[place];
+            let (role_held, held, on_gpus) = &now[place];
             let group = &groups.list[place];
             let role = group.role.as_ref();
             RoleMemRow {
@@ -169,13 +188,13 @@ pub(super) fn role_rows(
                 name: group.name.to_string(),
                 role: role.map(|role| role.role.clone()),
                 framework: role.and_then(|role| role.framework.clone()),
-                process_count: held.process_count as i64,
-                held_bytes: Some(held.held),
-                rss_bytes: held.kinds[Kind::Rss],
-                rss_anon_bytes: held.kinds[Kind::Anon],
-                rss_file_bytes: held.kinds[Kind::File],
-                rss_shmem_bytes: held.kinds[Kind::Shmem],
-                swap_bytes: held.kinds[Kind::Swap],
+                process_count: role_held.process_count as i64,
+                held_bytes: Some(*held),
+                rss_bytes: role_held.kinds[Kind::Rss],
+                rss_anon_bytes: role_held.kinds[Kind::Anon],
+                rss_file_bytes: role_held.kinds[Kind::File],
+                rss_shmem_bytes: role_held.kinds[Kind::Shmem],
+                swap_bytes: role_held.kinds[Kind::Swap],
                 gpu_bytes: on_gpus.filter(|_| is_known),
             }
         };

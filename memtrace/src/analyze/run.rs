@@ -337,7 +337,9 @@ where
     if let Some(save) = &mut save {
         let gpus_from = gpus.as_ref().and_then(|gpus| gpus.known_from);
         let gpus_from = gpus_from.map(|from| from.boot_ns);
-        let rows = memory_tables::role_rows(seen.role_mem, on_gpus, gpus_from, &groups, &clock);
+        let once = memory_tables::once_over_time(&seen.held);
+        let rows =
+            memory_tables::role_rows(seen.role_mem, once, on_gpus, gpus_from, &groups, &clock);
         rows.for_each(|row| save(row.into()));
         let rows = memory_tables::held_rows(seen.held, &clock);
         rows.for_each(|row| save(row.into()));

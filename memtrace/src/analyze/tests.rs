@@ -206,7 +206,7 @@ const READ_AGAIN: &[(&str, usize)] = &[
     ("cgroup_mem", 4),
     ("gpu_device", 3),
     ("gpu_process", 2),
-    ("node_mem", 4),
+    ("node_mem", 5),
     ("oom", 2),
     ("pss", 2),
     ("self_cost", 3),

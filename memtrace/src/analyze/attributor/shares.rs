@@ -65,21 +65,25 @@ impl Attributor<'_> {
             .iter_mut()
             .partition(|share| unknown.contains(&share.process));
         let all = once.shared.bytes.0;
-        let left = all - scale(known, all);
-        scale(others, left.max(0));
+        let shmem: fn(&mut Share) -> &mut Bytes = |share| &mut share.shmem_bytes;
+        let left = all - scale(known, all, shmem);
+        scale(others, left.max(0), shmem);
+        let all = shares.iter_mut().collect();
+        scale(all, once.huge.bytes.0, |share| &mut share.huge_bytes);
         shares
     }
 }
 
-/// Makes parts of shared memory no more than there is, each by the same factor. Answers their sum.
-fn scale(parts: Vec<&mut Share>, most: i64) -> i64 {
-    let sum: i64 = parts.iter().map(|part| part.shmem_bytes.0).sum();
+/// Makes parts of what is shared no more than there is, each by the same factor. Answers their sum.
+fn scale(mut parts: Vec<&mut Share>, most: i64, amount: impl Fn(&mut Share) -> &mut Bytes) -> i64 {
+    let sum: i64 = parts.iter_mut().map(|part| amount(part).0).sum();
     if sum <= most {
         return sum;
     }
     for part in parts {
-        let scaled = i128::from(part.shmem_bytes.0) * i128::from(most) / i128::from(sum);
-        part.shmem_bytes = Bytes(i64::try_from(scaled).unwrap_or(i64::MAX));
+        let amount = amount(part);
+        let scaled = i128::from(amount.0) * i128::from(most) / i128::from(sum);
+        *amount = Bytes(i64::try_from(scaled).unwrap_or(i64::MAX));
     }
     most
 }
@@ -135,9 +139,10 @@ mod tests {
             ..Share::default()
         };
         let mut parts = [share(300), share(100)];
-        assert_eq!(scale(parts.iter_mut().collect(), 400), 400);
+        let shmem: fn(&mut Share) -> &mut Bytes = |share| &mut share.shmem_bytes;
+        assert_eq!(scale(parts.iter_mut().collect(), 400, shmem), 400);
         assert_eq!(parts, [share(300), share(100)]);
-        assert_eq!(scale(parts.iter_mut().collect(), 200), 200);
+        assert_eq!(scale(parts.iter_mut().collect(), 200, shmem), 200);
         assert_eq!(parts, [share(150), share(50)]);
     }
 

@@ -32,7 +32,7 @@ const KINDS: [(&str, &str); 5] = [
 /// What gathers all others.
 pub(super) const REST: &str = "rest";
 /// What of it no counter of a process tells.
-const NOBODYS: &str = "kernel memory, and what nobody maps";
+const NOBODYS: &str = "kernel memory, huge pages, files of a tmpfs";
 
 const NOWHERE: u32 = u32::MAX;
 
@@ -90,19 +90,33 @@ impl Stack {
         }
     }
 
+    /// Takes what these have by now.
+    fn value(&mut self, places: &[usize]) {
+        for &place in places {
+            let value = self.once.of(self.parts[place]).0;
+            let before = std::mem::replace(&mut self.values[place], value);
+            self.sum = self.sum.saturating_add(value.saturating_sub(before));
+        }
+    }
+
     /// All that changes at an instant is in. What is left of what all hold is of none of them.
     fn set(&mut self, thinned: &mut Thinned, at: BootNs, once: Once, held: i64) {
-        if self.once != once {
+        if !self.once.is_like(once) {
             self.once = once;
             self.changed = (0..self.parts.len()).collect();
         }
         self.changed.sort_unstable();
         self.changed.dedup();
-        for place in self.changed.drain(..) {
-            let value = once.of(self.parts[place]).0;
-            let before = std::mem::replace(&mut self.values[place], value);
-            self.sum = self.sum.saturating_add(value.saturating_sub(before));
-            thinned.set(at, self.first + place, Some(Bytes(value)));
+        let changed = std::mem::take(&mut self.changed);
+        self.value(&changed);
+        let mut all = changed;
+        if self.sum > held {
+            self.once = once;
+            all = (0..self.parts.len()).collect();
+            self.value(&all);
+        }
+        for place in all {
+            thinned.set(at, self.first + place, Some(Bytes(self.values[place])));
         }
         let rest = Bytes(held.saturating_sub(self.sum));
         thinned.set(at, self.first + self.values.len(), Some(rest));

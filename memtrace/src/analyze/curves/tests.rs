@@ -233,7 +233,7 @@ fn beyond_those_with_a_curve_of_their_own_all_share_one() {
     let rest = find(&stack["series"], "id", &"rest".into()).expect("the others");
     assert_eq!(
         rest["name"],
-        "30 other processes, kernel memory, and what nobody maps"
+        "30 other processes, kernel memory, huge pages, files of a tmpfs"
     );
     assert!(highest(&series[0], count) > 7 << 30 || highest(rest, count) > 7 << 30);
     assert_eq!(Bytes(highest(&curves["lines"][1], count)), {

@@ -30,6 +30,11 @@ const EARLY: DurationNs = DurationNs(2_000_000_000);
 const SLACK: i64 = 4 << 20;
 const SLACK_PART: i64 = 50;
 
+/// Each CPU keeps so many pages that it was charged ahead (MEMCG_CHARGE_BATCH), and as many that were
+/// not counted yet; so does what else is read a moment later.
+const CPU_PAGES: i64 = 2 * 64;
+const NOISE: i64 = 4 << 20;
+
 /// What the recorded processes hold of one kind, by a reading of their groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charged {
@@ -75,7 +80,8 @@ pub(super) struct Reading {
     pub(super) at: BootNs,
     pub(super) anon: Charged,
     pub(super) shared: Charged,
-    /// Kernel memory: all of it where `is_apart`, and else what came since the first reading.
+    /// Kernel memory: all of it where `is_apart`. Else no more than this, and as much as came since the
+    /// first reading.
     pub(super) kernel: Charged,
     /// What is in use and of no kind.
     pub(super) unnamed: Charged,
@@ -94,6 +100,10 @@ pub(in crate::analyze) struct Whole {
     pub(in crate::analyze) start: BootNs,
     /// Whether every process of the machine is recorded.
     pub(in crate::analyze) is_everyone: bool,
+    /// Whether the processes began with the recording.
+    is_command: bool,
+    /// What counts of a group lag each other by.
+    noise: i64,
 }
 
 impl Whole {
@@ -101,6 +111,8 @@ impl Whole {
         Self {
             start,
             is_everyone: matches!(info.target, Target::All),
+            is_command: matches!(info.target, Target::Command { .. }),
+            noise: NOISE.max(i64::from(info.cpu_count) * CPU_PAGES * info.page_size_bytes.0),
         }
     }
 }
@@ -130,7 +142,7 @@ impl Account {
         let recorder = Recorder::read(source)?;
         let mut coming = match whole.is_everyone {
             true => Vec::new(),
-            false => of_groups(source, table, &recorder)?,
+            false => of_groups(source, table, whole, &recorder)?,
         };
         if coming.is_empty() {
             coming = of_node(source, whole.is_everyone, &recorder)?;
@@ -190,10 +202,10 @@ impl Account {
         match (anon, shared) {
             (Some(anon), Some(shared)) => {
                 let kernel = kernel(thought.kernel, last, next);
-                let unnamed = match next {
-                    Some(next) => held(last.unnamed.most, last.unnamed.hull(next.unnamed)),
-                    None => held(last.unnamed.most, last.unnamed),
-                };
+                let unnamed = held(
+                    last.unnamed.least,
+                    next.map_or(last.unnamed, |next| last.unnamed.hull(next.unnamed)),
+                );
                 // While one kind is given back another can come: no more than was ever in use.
                 let beside = shared.plus(kernel).plus(unnamed);
                 let anon = match next.and_then(|next| next.mark) {
@@ -248,13 +260,14 @@ fn held(bytes: i64, within: Charged) -> Held {
 fn kernel(thought: Held, last: &Reading, next: Option<&Reading>) -> Held {
     let both = next.map_or(last.kernel, |next| last.kernel.hull(next.kernel));
     let is_apart = last.is_apart && next.is_none_or(|next| next.is_apart);
-    match is_apart {
-        true => held(last.kernel.most, both),
-        false => Held {
-            at_most: thought.at_most + Bytes(both.most),
-            ..thought
+    let within = match is_apart {
+        true => both,
+        false => Charged {
+            least: thought.at_least.0,
+            most: both.most.max(thought.at_least.0),
         },
-    }
+    };
+    held(last.kernel.least.clamp(within.least, within.most), within)
 }
 
 /// Anonymous memory of which there is no more than a mark leaves beside other kinds.
@@ -386,6 +399,10 @@ impl Groups {
 
     /// Kernel memory that came since the first reading of a group.
     fn kernel_since(&mut self, path: &str, kernel: i64) -> i64 {
+        if kernel == 0 {
+            self.first_kernel.insert(path.to_owned(), 0);
+            return 0;
+        }
         let first = match self.first_kernel.get(path) {
             Some(first) => *first,
             None => *self.first_kernel.entry(path.to_owned()).or_insert(kernel),
@@ -454,17 +471,27 @@ impl Recorder {
 
 /// The readings in the order of time, no more than are kept.
 #[derive(Default)]
-struct Readings(Vec<Reading>);
+struct Readings {
+    list: Vec<Reading>,
+    /// The look that the last one is of: when it began, and the first group that it was at.
+    look: Option<(BootNs, String)>,
+}
 
 impl Readings {
-    fn push(&mut self, reading: Reading) {
-        match self.0.last_mut() {
+    fn push(&mut self, path: &str, reading: Reading) {
+        let is_of_look = |(begun, first): &(BootNs, String)| {
+            (0..=TOGETHER.0).contains(&(reading.at - *begun).0) && first != path
+        };
+        match self.list.last_mut() {
             // Groups that are read one after the other are one reading.
-            Some(last) if reading.at - last.at <= TOGETHER => *last = reading,
-            _ => self.0.push(reading),
+            Some(last) if self.look.as_ref().is_some_and(is_of_look) => *last = reading,
+            _ => {
+                self.list.push(reading);
+                self.look = Some((reading.at, path.to_owned()));
+            }
         }
-        if self.0.len() >= READINGS_MAX {
-            coarsen(&mut self.0);
+        if self.list.len() >= READINGS_MAX {
+            coarsen(&mut self.list);
         }
     }
 }
@@ -478,7 +505,16 @@ fn of_node<S: RowSource>(
 ) -> Result<Vec<Reading>, S::Error> {
     let mut readings = Readings::default();
     source.scan(
-        &["boot_ns", "anon_bytes", "shmem_bytes"],
+        &[
+            "boot_ns",
+            "anon_bytes",
+            "shmem_bytes",
+            "slab_reclaimable_bytes",
+            "slab_unreclaimable_bytes",
+            "kernel_stack_bytes",
+            "page_tables_bytes",
+            "percpu_bytes",
+        ],
         |row: NodeMemRow| {
             let (Some(anon), Some(shared)) = (row.anon_bytes, row.shmem_bytes) else {
                 return;
@@ -488,22 +524,34 @@ fn of_node<S: RowSource>(
                 least: if is_everyone { bytes } else { 0 },
                 most: bytes,
             };
-            readings.push(Reading {
+            let kernel = [
+                row.slab_reclaimable_bytes,
+                row.slab_unreclaimable_bytes,
+                row.kernel_stack_bytes,
+                row.page_tables_bytes,
+                row.percpu_bytes,
+            ];
+            let kernel: Bytes = kernel.into_iter().flatten().sum();
+            let reading = Reading {
                 at: row.boot_ns,
                 anon: charged(anon),
                 shared: charged(shared.0.max(0)),
+                kernel: charged(kernel.0),
                 is_alone: is_everyone,
+                is_apart: is_everyone,
                 ..Reading::default()
-            });
+            };
+            readings.push("", reading);
         },
     )?;
-    Ok(readings.0)
+    Ok(readings.list)
 }
 
 /// The sums over all groups with recorded processes; none where no such group could be read.
 fn of_groups<S: RowSource>(
     source: &S,
     table: &ProcessTable,
+    whole: Whole,
     recorder: &Recorder,
 ) -> Result<Vec<Reading>, S::Error> {
     let named = table
@@ -525,19 +573,42 @@ fn of_groups<S: RowSource>(
             return;
         }
         for row in kills.until(&row).into_iter().chain([row]) {
-            if let Some(reading) = of_group(&row, recorder, &mut groups) {
-                readings.push(groups.take(row.cgroup, reading));
+            if let Some(reading) = of_group(&row, whole, recorder, &mut groups) {
+                readings.push(&row.cgroup, groups.take(row.cgroup.clone(), reading));
             }
         }
     })?;
     for row in kills.rest() {
-        if let Some(reading) = of_group(&row, recorder, &mut groups) {
-            readings.push(groups.take(row.cgroup, reading));
+        if let Some(reading) = of_group(&row, whole, recorder, &mut groups) {
+            readings.push(&row.cgroup, groups.take(row.cgroup.clone(), reading));
         }
     }
+    let mut readings = readings.list;
     // A kill can lie before the last row of another group.
-    readings.0.order_by_key(|reading| reading.at);
-    Ok(readings.0)
+    readings.order_by_key(|reading| reading.at);
+    // Of a group that could not be read nothing is in the sum.
+    if !readings.is_empty() && has_unread(table, &tops, &groups) {
+        for reading in &mut readings {
+            (reading.is_alone, reading.is_apart) = (false, false);
+        }
+    }
+    Ok(readings)
+}
+
+/// Whether somebody lived for long in a group of which there is no row.
+fn has_unread(table: &ProcessTable, tops: &HashSet<&str>, groups: &Groups) -> bool {
+    let unread = tops
+        .iter()
+        .filter(|top| !groups.first_kernel.contains_key(**top));
+    let unread: Vec<&str> = unread.copied().collect();
+    let mut processes = table.processes.iter();
+    !unread.is_empty()
+        && processes.any(|process| {
+            let end = process.exit_boot_ns().unwrap_or(BootNs(i64::MAX));
+            let own = process.cgroup.as_deref();
+            let is_unread = |own: &str| unread.iter().any(|top| is_within(own, top));
+            end - process.start.boot_ns > EARLY && own.is_some_and(is_unread)
+        })
 }
 
 /// What the kernel's log tells of groups at kills: one more reading.
@@ -614,7 +685,12 @@ const COLUMNS: &[&str] = &[
     "other_anon_bytes",
 ];
 
-fn of_group(row: &CgroupMemRow, recorder: &Recorder, groups: &mut Groups) -> Option<Reading> {
+fn of_group(
+    row: &CgroupMemRow,
+    whole: Whole,
+    recorder: &Recorder,
+    groups: &mut Groups,
+) -> Option<Reading> {
     let (anon, shared) = (row.anon_bytes?, row.shmem_bytes?.0.max(0));
     let has_recorder = recorder.lives_in(&row.cgroup);
     let own = if has_recorder {
@@ -624,15 +700,16 @@ fn of_group(row: &CgroupMemRow, recorder: &Recorder, groups: &mut Groups) -> Opt
     };
     let anon = anon.0.saturating_sub(own).max(0);
     let is_alone = row.other_process_count == Some(0);
-    let is_apart = is_alone && !has_recorder;
+    let told = row.kernel_memory_bytes();
+    let is_apart = is_alone && !has_recorder && told.is_some();
     let of_others = match (is_alone, row.other_anon_bytes) {
         (true, _) => 0,
         (false, Some(others)) => others.0,
         (false, None) => anon,
     };
-    let kernel = row.kernel_memory_bytes().unwrap_or_default().0.max(0);
+    let kernel = told.unwrap_or_default().0.max(0);
     let since = groups.kernel_since(&row.cgroup, kernel);
-    let unnamed = row.unnamed_bytes().unwrap_or_default().0;
+    let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);
     Some(Reading {
         at: row.boot_ns,
         anon: Charged {
@@ -645,14 +722,18 @@ fn of_group(row: &CgroupMemRow, recorder: &Recorder, groups: &mut Groups) -> Opt
         },
         kernel: match is_apart {
             true => Charged::exact(kernel),
+            // Of a command all that was there before it is not its own.
             false => Charged {
-                least: 0,
-                most: since,
+                least: since,
+                most: if whole.is_command { since } else { kernel },
             },
         },
-        unnamed: match is_apart {
-            true => Charged::exact(unnamed),
-            false => Charged::default(),
+        unnamed: Charged {
+            least: match is_alone && unnamed > whole.noise {
+                true => unnamed,
+                false => 0,
+            },
+            most: unnamed,
         },
         mark: row.peak_bytes.map(|peak| peak.0),
         is_alone,

@@ -237,10 +237,14 @@ impl Objects {
         self.shmem.now()
     }
 
-    /// What all objects take, and all that is of none: that is of each process alone.
+    /// What all objects take, and what is of none, which each process can have alone.
     pub(super) fn held_with_private(&self) -> Held {
+        let held = self.held();
         let private = Bytes(i64::try_from(self.excess).unwrap_or(i64::MAX));
-        self.seen.plus(Held::exact(private.0))
+        Held {
+            bytes: (self.seen.bytes + private).clamp(held.at_least, held.at_most),
+            ..held
+        }
     }
 
     /// What all objects take.

@@ -52,6 +52,15 @@ impl Default for Once {
 }
 
 impl Once {
+    /// Whether another differs by so little that what is held by it is the same to a person.
+    pub(in crate::analyze) fn is_like(self, other: Self) -> bool {
+        const PART: f64 = 1.0 / 512.0;
+        let is_like = |one: f64, other: f64| (one - other).abs() <= PART * one;
+        is_like(self.own, other.own)
+            && is_like(self.inherited, other.inherited)
+            && is_like(self.shmem, other.shmem)
+    }
+
     pub(in crate::analyze) fn of(self, part: Part) -> Bytes {
         let own = part.own as f64 * self.own + part.inherited as f64 * self.inherited;
         Bytes((own + part.shmem as f64 * self.shmem) as i64)

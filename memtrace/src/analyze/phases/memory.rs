@@ -62,8 +62,7 @@ impl Memory<'_> {
     /// What all held, every page once.
     pub(super) fn held(&self, span: &Span) -> Level {
         let begin = span.begin.and_then(|at| self.held.at(at));
-        let peak = self.peak(&self.held, span).max(self.exact_peak(span));
-        Level::of([begin, self.held.at(span.end)], peak)
+        Level::of([begin, self.held.at(span.end)], self.peak(&self.held, span))
     }
 
     /// The sum of what each held.

@@ -12,6 +12,8 @@ pub(super) struct HeldBy {
     rss: Option<Bytes>,
     /// Whether pages that some of them share count in each.
     is_upper_bound: bool,
+    /// Of how many the kinds are unknown: they are in no sum.
+    unknown_count: usize,
 }
 
 impl HeldBy {
@@ -21,9 +23,13 @@ impl HeldBy {
 
     /// Said before it where it can be less.
     pub(super) fn bound(&self) -> &'static str {
-        match self.is_upper_bound {
-            true => "at most ",
-            false => "",
+        match (
+            self.unknown_count > 0 && self.rss.is_none(),
+            self.is_upper_bound,
+        ) {
+            (true, false) => "at least ",
+            (false, true) => "at most ",
+            _ => "",
         }
     }
 
@@ -63,10 +69,11 @@ impl<'a> Parts<'a> {
             all: Share::default(),
             rss: None,
             is_upper_bound: false,
+            unknown_count: 0,
         };
         for member in &group.who.members {
             let Some(share) = self.0.get(member) else {
-                held.rss = group.totals[Kind::Rss].bytes();
+                held.unknown_count += 1;
                 continue;
             };
             let all = &mut held.all;
@@ -75,6 +82,10 @@ impl<'a> Parts<'a> {
             all.huge_bytes = all.huge_bytes + share.huge_bytes;
             all.page_tables_bytes = all.page_tables_bytes + share.page_tables_bytes;
             held.is_upper_bound |= share.anon_bytes.0 > 0 && share.anon_basis == Basis::UpperBound;
+        }
+        // Where the kinds of none are known there is RSS alone.
+        if held.unknown_count == group.who.members.len() {
+            held.rss = group.totals[Kind::Rss].bytes();
         }
         held
     }

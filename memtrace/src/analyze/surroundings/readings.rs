@@ -125,6 +125,7 @@ pub(in crate::analyze) fn at_kill(kill: &OomRow, before: &CgroupMemRow) -> Optio
         ts: kill.ts,
         boot_ns: kill.boot_ns,
         current_bytes: Some(kill.memcg_usage_bytes?),
+        peak_bytes: before.peak_bytes.max(kill.memcg_usage_bytes),
         limit_bytes: kill.memcg_limit_bytes.or(before.limit_bytes),
         anon_bytes: kill.memcg_anon_bytes,
         file_bytes: kill.memcg_file_bytes.or(before.file_bytes),

@@ -60,6 +60,7 @@ impl Default for NodeCollector {
 
 fn enter_meminfo(text: &[u8], row: &mut NodeMemRow) {
     let mut huge_pages: Option<i64> = None;
+    let mut free_huge_pages: Option<i64> = None;
     let mut huge_page_size = None;
     for (key, value) in pairs(text) {
         let cell = match key {
@@ -83,6 +84,10 @@ fn enter_meminfo(text: &[u8], row: &mut NodeMemRow) {
                 huge_pages = number(value);
                 continue;
             }
+            b"HugePages_Free" => {
+                free_huge_pages = number(value);
+                continue;
+            }
             b"Hugepagesize" => &mut huge_page_size,
             _ => continue,
         };
@@ -93,6 +98,12 @@ fn enter_meminfo(text: &[u8], row: &mut NodeMemRow) {
         && let (Some(count), Some(Bytes(size))) = (huge_pages, huge_page_size)
     {
         row.hugetlb_bytes = count.checked_mul(size).map(Bytes);
+    }
+    if let (Some(all), Some(count), Some(Bytes(size))) =
+        (row.hugetlb_bytes, free_huge_pages, huge_page_size)
+    {
+        let free = count.checked_mul(size).map(Bytes);
+        row.hugetlb_used_bytes = free.map(|free| all - free);
     }
 }
 

@@ -263,17 +263,19 @@ impl Worker {
                 Some((self.was_read(subject), urgency, *subject))
             })
             .collect();
-        // Everybody once comes before anybody twice.
-        urgent.order_by_key(|(was_read, bytes, subject)| {
-            (*was_read, std::cmp::Reverse(*bytes), subject.upid)
-        });
         let all: i64 = urgent.iter().map(|(_, bytes, _)| *bytes).sum();
+        let is_small = |bytes: i64| bytes < all / SMALL_PART;
+        // Everybody once, who matters, comes before anybody twice.
+        urgent.order_by_key(|(was_read, bytes, subject)| {
+            let can_wait = *was_read || is_small(*bytes);
+            (can_wait, std::cmp::Reverse(*bytes), subject.upid)
+        });
         for (was_read, bytes, subject) in urgent {
             if clock::boot() >= next_scan {
                 break;
             }
-            let is_small = was_read && bytes < all / SMALL_PART;
-            meter.set_pace(if is_small { SMALL_PACE } else { 1.0 });
+            let is_slow = was_read && is_small(bytes);
+            meter.set_pace(if is_slow { SMALL_PACE } else { 1.0 });
             match self.read(&subject, meter) {
                 Ok(()) | Err(ReadError::Gone) => {}
                 Err(ReadError::Stopped(stopped)) => return Err(stopped),
@@ -437,6 +439,7 @@ impl Worker {
         let reading = Reading::new(moment, *subject, &how, &totals, &status);
         let sharers = self.sharers(subject);
         if let Some(known) = self.known.get_mut(&subject.upid) {
+            known.held.unseen = now.unseen;
             known.last = Some(Last {
                 // What came while it was read can lie where it had been.
                 held: now,

@@ -20,7 +20,7 @@ table! {
         peak_bytes: Option<Bytes>,
         /// Hard limit (memory.max; v1: limit_in_bytes); null when there is none.
         limit_bytes: Option<Bytes>,
-        /// Anonymous memory, swap cache included (anon; v1: rss).
+        /// Anonymous memory that is mapped (anon; v1: rss, swap cache included).
         anon_bytes: Option<Bytes>,
         /// Page cache, tmpfs included (file; v1: cache).
         file_bytes: Option<Bytes>,
@@ -83,11 +83,6 @@ table! {
     }
 }
 
-/// The counts of a group and its sum are each read at their own instant, and charged ahead by CPU:
-/// a difference below this, and below one part in so many, tells nothing.
-const NOISE: Bytes = Bytes(8 << 20);
-const NOISE_PART: i64 = 50;
-
 impl CgroupMemRow {
     /// Memory of the kernel for the group, its socket buffers included. v1 does not charge those.
     pub fn kernel_memory_bytes(&self) -> Option<Bytes> {
@@ -103,12 +98,10 @@ impl CgroupMemRow {
         Some(kernel + self.sock_bytes.unwrap_or_default())
     }
 
-    /// What is in use and of no kind: pages that are pinned and mapped nowhere.
+    /// What is in use and of no kind: pages that are pinned and mapped nowhere, and by how much the counts
+    /// lag each other. Below zero where they lag more.
     pub fn unnamed_bytes(&self) -> Option<Bytes> {
         let known = self.anon_bytes? + self.file_bytes? + self.kernel_memory_bytes()?;
-        let known = known + self.hugetlb_bytes.unwrap_or_default();
-        let left = self.current_bytes? - known;
-        let noise = NOISE.0.max(self.current_bytes?.0 / NOISE_PART);
-        Some(if left.0 > noise { left } else { Bytes(0) })
+        Some(self.current_bytes? - known - self.hugetlb_bytes.unwrap_or_default())
     }
 }

@@ -5,7 +5,7 @@ use crate::model::table::table;
 use crate::model::{BootNs, Bytes, WallNs};
 
 table! {
-    /// What all recorded processes held together, every page once (docs/concepts.md says how it is known), at the instants of `role_mem`: a row holds from its time until the next one, and the highest is `held_peak` of the report.
+    /// What all recorded processes held together, every page once (docs/concepts.md says how it is known), at the instants of `role_mem`: a row holds from its time until the next one, and the highest is `held_peak` of the report; its bounds are those of that instant, and can have been wider at another.
     pub struct HeldRow in "held" {
         /// Wall-clock time (UTC).
         ts: Option<WallNs>,

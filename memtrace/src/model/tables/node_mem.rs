@@ -38,6 +38,8 @@ table! {
         percpu_bytes: Option<Bytes>,
         /// HugePages_Total x Hugepagesize, all sizes (Hugetlb).
         hugetlb_bytes: Option<Bytes>,
+        /// The same without free pages of the default size (HugePages_Free): in use, or free and of another size. Null in recordings of older versions.
+        hugetlb_used_bytes: Option<Bytes>,
         /// SwapTotal.
         swap_total_bytes: Option<Bytes>,
         /// SwapFree.

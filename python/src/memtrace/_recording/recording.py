@@ -408,10 +408,7 @@ class Recording:
         except FindingsError:
             highest = max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)
             return total.times[highest], None, None, None
-        time, held, *_ = max(rows, key=lambda row: row[1])
-        # What it can have been at any time.
-        at_least, at_most = (max(row[bound] for row in rows) for bound in (2, 3))
-        return time, held, at_least, at_most
+        return max(rows, key=lambda row: row[1])
 
     def _table_or_none(self, name: str) -> Table | None:
         return self[name] if name in files.tables_in(self._place) else None

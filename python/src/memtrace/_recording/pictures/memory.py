@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _TICKS = 600
 _HELD, _RSS = "memory held", "sum of RSS"
-_REST = "kernel memory"
+_REST = "kernel memory, and others"
 # A recording may hold a hundred thousand phases: so many are shaded, and of their names so many
 # have room beside each other.
 _SHADED = 400
