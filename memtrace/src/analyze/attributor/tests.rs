@@ -349,3 +349,30 @@ fn forks_that_were_never_read_hold_no_more_than_their_group_is_charged() {
             .is_some_and(|residual| residual.0 >= 0)
     );
 }
+
+#[test]
+fn what_forks_copied_since_they_were_read_is_of_those_who_can_have_it() {
+    let bases = |others: i64| {
+        let mut run = Script::command(&["x"], 60.0);
+        run.process(500, None, 0.0, "x");
+        run.mem(500, 1.0, [600.0, 0.0, 0.0]);
+        run.process(501, Some(500), 2.0, "x");
+        run.inherits(501, 600.0);
+        run.mem(501, 2.1, [600.0, 0.0, 0.0]);
+        for tgid in 500..502 {
+            run.edit(tgid, |row| row.cgroup = Some(PATH.into()));
+            run.pss(tgid, 5.0, [300.0, 600.0], false);
+        }
+        // Since then the child has written to 400 MiB of what it inherited.
+        run.cgroup(10.0, PATH, [1.0, 1000.0 / 1024.0, 0.0], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            row.other_process_count = Some(others);
+        }
+        let ledger = of_group(run, "+10s");
+        let lines = ledger.anon.iter();
+        let lines: Vec<(i64, Basis)> = lines.map(|line| (line.bytes.0 >> 20, line.basis)).collect();
+        lines
+    };
+    assert_eq!(bases(0), [(500, Basis::Estimated); 2]);
+    assert_eq!(bases(3), [(300, Basis::Measured); 2], "it can be of others");
+}

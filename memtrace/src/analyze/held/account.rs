@@ -683,6 +683,7 @@ const COLUMNS: &[&str] = &[
     "peak_bytes",
     "other_process_count",
     "other_anon_bytes",
+    "other_anon_at_least_bytes",
 ];
 
 fn of_group(
@@ -707,6 +708,7 @@ fn of_group(
         (false, Some(others)) => others.0,
         (false, None) => anon,
     };
+    let of_others_at_least = row.other_anon_at_least_bytes.unwrap_or_default().0;
     let kernel = told.unwrap_or_default().0.max(0);
     let since = groups.kernel_since(&row.cgroup, kernel);
     let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);
@@ -714,7 +716,7 @@ fn of_group(
         at: row.boot_ns,
         anon: Charged {
             least: anon.saturating_sub(of_others).max(0),
-            most: anon,
+            most: anon.saturating_sub(of_others_at_least).max(0),
         },
         shared: Charged {
             least: if is_alone { shared } else { 0 },

@@ -6,7 +6,7 @@ mod shared;
 use super::*;
 use crate::analyze::Analysis;
 use crate::analyze::golden::{Script, boot, wall};
-use crate::model::{DurationNs, Record};
+use crate::model::{DurationNs, Record, Tgid};
 
 const MIB: i64 = 1 << 20;
 

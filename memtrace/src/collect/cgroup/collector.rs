@@ -32,6 +32,8 @@ const MOVED_GROUPS_MAX: usize = 16;
 
 /// Processes that are not recorded are counted so often.
 const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
+/// The same where they are few: a little less than between two readings.
+const FEW_OTHERS_PERIOD: DurationNs = DurationNs(900_000_000);
 
 /// Observes memory cgroups.
 #[derive(Debug)]
@@ -134,7 +136,11 @@ impl Watched {
     }
 
     fn is_count_due(&self, now: BootNs) -> bool {
-        let is_due = self.others_at.is_none_or(|at| now - at >= OTHERS_PERIOD);
+        let period = match self.others {
+            Some(others) if others.are_few => FEW_OTHERS_PERIOD,
+            _ => OTHERS_PERIOD,
+        };
+        let is_due = self.others_at.is_none_or(|at| now - at >= period);
         self.held_at == Some(now) && is_due
     }
 }
@@ -386,6 +392,9 @@ fn row(path: &str, version: i32, (reading, others): &State, at: Instant) -> Cgro
         oom_kill_count: reading.oom_kill_count,
         other_process_count: others.map(|others| others.count),
         other_anon_bytes: others.and_then(|others| others.anon),
+        other_anon_at_least_bytes: others
+            .filter(|others| others.are_few)
+            .map(|others| others.largest),
         psi_some_ns: reading.psi_some,
         psi_full_ns: reading.psi_full,
         span_ns: Some(at.span),

@@ -16,12 +16,20 @@ const LISTED_MAX: usize = 1 << 16;
 /// More groups than this below one are not looked at either.
 const GROUPS_MAX: usize = 256;
 
+/// So many of them, in a group with so many processes, are few.
+const FEW: i64 = 16;
+const FEW_LISTED: usize = 1_024;
+
 /// What they hold together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Others {
     pub(super) count: i64,
     /// RssAnon; `None` where one could not be read.
     pub(super) anon: Option<Bytes>,
+    /// That of the largest of them: all together hold no less.
+    pub(super) largest: Bytes,
+    /// Whether they are few among few, and can be looked at every second.
+    pub(super) are_few: bool,
 }
 
 impl Others {
@@ -29,6 +37,8 @@ impl Others {
     pub(super) const NONE: Self = Self {
         count: 0,
         anon: Some(Bytes(0)),
+        largest: Bytes(0),
+        are_few: false,
     };
 }
 
@@ -40,11 +50,10 @@ pub(super) fn look(
     recorded: &HashSet<Tgid>,
     buffer: &mut TextBuffer,
 ) -> Option<Others> {
-    let mut others = Others {
-        count: 0,
-        anon: Some(Bytes(0)),
-    };
-    for tgid in processes(group)? {
+    let mut others = Others::NONE;
+    let listed = processes(group)?;
+    let are_few = listed.len() <= FEW_LISTED;
+    for tgid in listed {
         if recorded.contains(&tgid) {
             continue;
         }
@@ -71,8 +80,11 @@ pub(super) fn look(
             continue;
         };
         others.count += 1;
-        others.anon = others.anon.zip(kib(anon)).map(|(all, one)| all + one);
+        let anon = kib(anon);
+        others.anon = others.anon.zip(anon).map(|(all, one)| all + one);
+        others.largest = others.largest.max(anon.unwrap_or_default());
     }
+    others.are_few = are_few && (1..=FEW).contains(&others.count);
     Some(others)
 }
 
@@ -137,6 +149,8 @@ mod tests {
             Some(Others {
                 count: 2,
                 anon: Some(Bytes(120 << 10)),
+                largest: Bytes(100 << 10),
+                are_few: true,
             })
         );
         fs::create_dir_all(proc.path().join("6")).unwrap();

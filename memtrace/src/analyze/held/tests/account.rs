@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::analyze::HeldBasis;
-use crate::model::tables::{CgroupMemRow, SelfCostRow};
+use crate::model::Target;
+use crate::model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
 
 const GROUP: &str = "/job";
 
@@ -118,6 +119,11 @@ fn what_others_in_the_group_can_hold_is_taken_off_and_leaves_bounds() {
         "nobody has shared memory"
     );
     assert_eq!(basis_at(&run, "+2s"), HeldBasis::Bounds);
+    charged(&mut run, 2.5, [5_100, 40], Some((3, 60)));
+    if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+        row.other_anon_at_least_bytes = Some(Bytes(50 * MIB));
+    }
+    assert_eq!(held_at(&run, "+2.7s"), [5_040, 5_040, 5_050]);
     charged(&mut run, 3.0, [5_100, 40], None);
     assert_eq!(held_at(&run, "+4s"), [20, 20, 5_100], "unknown others");
 }
@@ -228,4 +234,128 @@ fn readings_that_are_too_many_become_half_as_many_within_what_they_were() {
         (4, 6, 6, Some(4), true),
     ];
     assert_eq!(told, expected);
+}
+
+/// The last reading of the group also tells of kernel memory and of all that is in use, in MiB.
+fn in_use(run: &mut Script, kernel: i64, current: i64) {
+    if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+        row.kernel_bytes = Some(Bytes(kernel * MIB));
+        row.file_bytes = row.shmem_bytes;
+        row.current_bytes = Some(Bytes(current * MIB));
+    }
+}
+
+fn one() -> Script {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    live_in_the_group(&mut run, [500]);
+    run.mem(500, 0.1, [100.0, 0.0, 0.0]);
+    run
+}
+
+/// Kernel memory and what is of no kind, each as its bounds and its figure.
+fn beside_at(run: &Script, at: &str) -> [[i64; 3]; 2] {
+    let state = run.clone().analyzed(Some(at)).at.expect("a state");
+    let held = state.held.expect("kinds are known");
+    [mibs(&held.kernel), mibs(&held.unnamed)]
+}
+
+#[test]
+fn kernel_memory_of_a_group_and_what_it_names_by_no_kind_are_held() {
+    let mut run = one();
+    charged(&mut run, 1.0, [100, 10], Some((0, 0)));
+    in_use(&mut run, 300, 410 + 256);
+    assert_eq!(beside_at(&run, "+2s"), [[300; 3], [256; 3]]);
+    assert_eq!(held_at(&run, "+2s"), [666; 3]);
+    // As far as counts lag each other it can be nothing.
+    charged(&mut run, 3.0, [100, 10], Some((0, 0)));
+    in_use(&mut run, 300, 410 + 2);
+    assert_eq!(beside_at(&run, "+4s"), [[300; 3], [0, 0, 2]]);
+}
+
+#[test]
+fn beside_others_kernel_memory_of_a_command_is_what_came_since_it_began() {
+    let mut run = one();
+    for (at, kernel) in [(1.0, 200), (3.0, 230)] {
+        charged(&mut run, at, [100, 0], Some((1, 0)));
+        in_use(&mut run, kernel, 100 + kernel);
+    }
+    assert_eq!(beside_at(&run, "+4s"), [[0, 30, 30], [0; 3]]);
+}
+
+#[test]
+fn a_group_that_was_not_read_leaves_bounds() {
+    let mut run = one();
+    run.process(501, Some(500), 0.0, "x");
+    run.mem(501, 0.1, [50.0, 0.0, 0.0]);
+    run.edit(501, |row| row.cgroup = Some("/elsewhere".into()));
+    charged(&mut run, 1.0, [150, 0], Some((0, 0)));
+    assert_eq!(basis_at(&run, "+2s"), HeldBasis::Bounds);
+    run.edit(501, |row| row.exit_boot_ns = Some(boot(0.5)));
+    assert_eq!(
+        basis_at(&run, "+2s"),
+        HeldBasis::Cgroup,
+        "it was there for a moment"
+    );
+}
+
+#[test]
+fn the_log_of_a_kill_is_a_reading_of_its_group() {
+    let mut run = one();
+    charged(&mut run, 1.0, [100, 0], Some((0, 0)));
+    let mut kill = OomRow::of_victim(wall(5.0), boot(5.0), Tgid(500));
+    kill.memcg = Some(GROUP.to_owned());
+    kill.memcg_usage_bytes = Some(Bytes(300 * MIB));
+    kill.memcg_anon_bytes = Some(Bytes(280 * MIB));
+    kill.memcg_shmem_bytes = Some(Bytes(0));
+    run.put(kill);
+    charged(&mut run, 6.0, [100, 0], Some((0, 0)));
+    assert_eq!(held_at(&run, "+2s"), [100, 100, 280]);
+    assert_eq!(held_peak(&run.analyzed(None))[1], 280);
+}
+
+#[test]
+fn where_everybody_is_recorded_the_machine_is_the_group() {
+    let mut run = one();
+    run.put(NodeMemRow {
+        ts: wall(1.0),
+        boot_ns: boot(1.0),
+        anon_bytes: Some(Bytes(130 * MIB)),
+        shmem_bytes: Some(Bytes(20 * MIB)),
+        page_tables_bytes: Some(Bytes(5 * MIB)),
+        ..NodeMemRow::default()
+    });
+    assert_eq!(
+        held_at(&run, "+2s"),
+        [100, 100, 105],
+        "others are there, too"
+    );
+    run.info.target = Target::All;
+    assert_eq!(held_at(&run, "+2s"), [155; 3]);
+    assert_eq!(basis_at(&run, "+2s"), HeldBasis::Cgroup);
+}
+
+#[test]
+fn huge_pages_that_forks_share_are_no_more_than_the_machine_has_in_use() {
+    let mut run = one();
+    for tgid in 501..505 {
+        run.process(tgid, Some(500), 0.5, "x");
+        run.mem(tgid, 0.6, [1.0, 0.0, 0.0]);
+        read(&mut run, tgid, 1.0, [1.0, 1.0]);
+        if let Some(Record::Pss(row)) = run.rows.0.last_mut() {
+            row.hugetlb_bytes = Some(Bytes(64 * MIB));
+        }
+    }
+    let huge = |run: &Script| {
+        let state = run.clone().analyzed(Some("+2s")).at.expect("a state");
+        mibs(&state.held.expect("kinds are known").huge)
+    };
+    assert_eq!(huge(&run), [64, 256, 256]);
+    run.put(NodeMemRow {
+        ts: wall(0.8),
+        boot_ns: boot(0.8),
+        hugetlb_used_bytes: Some(Bytes(70 * MIB)),
+        ..NodeMemRow::default()
+    });
+    assert_eq!(huge(&run), [64, 70, 70]);
 }

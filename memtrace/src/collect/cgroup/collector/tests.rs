@@ -277,7 +277,7 @@ fn a_group_that_a_cgroup_namespace_hides_is_told_once() {
 }
 
 #[test]
-fn who_else_lives_in_a_group_is_counted_every_ten_seconds() {
+fn who_else_lives_in_a_group_is_counted_every_second_and_where_nobody_does_every_ten() {
     let mut fake = Fake::new(CgroupVersion::V2);
     let proc = tempfile::tempdir().unwrap();
     fake.collector.proc = Some(proc.path().to_owned());
@@ -298,14 +298,14 @@ fn who_else_lives_in_a_group_is_counted_every_ten_seconds() {
         others(&fake.collect(1, false)),
         Some((Some(1), Some(Bytes(8192))))
     );
+    let nobody = Some((Some(0), Some(Bytes(0))));
     fake.group("/job", &[("cgroup.procs", "1\n")]);
+    assert_eq!(others(&fake.collect(2, true)), nobody);
+    fake.group("/job", &files);
+    assert_eq!(others(&fake.collect(3, true)), nobody);
     assert_eq!(
-        others(&fake.collect(2, true)),
+        others(&fake.collect(12, false)),
         Some((Some(1), Some(Bytes(8192))))
-    );
-    assert_eq!(
-        others(&fake.collect(11, false)),
-        Some((Some(0), Some(Bytes(0))))
     );
 }
 
