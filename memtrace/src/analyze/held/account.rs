@@ -25,6 +25,9 @@ const READINGS_MAX: usize = 1 << 19;
 /// The first reading is this much after the start, at most, where nothing kept it.
 const EARLY: DurationNs = DurationNs(2_000_000_000);
 
+/// A group that is read so soon after a command began has nothing of it yet.
+const AT_ONCE: DurationNs = DurationNs(300_000_000);
+
 /// The counters of processes and of groups are each off by a little: more than this, and one part in
 /// so many, is no error of theirs.
 const SLACK: i64 = 4 << 20;
@@ -343,8 +346,8 @@ struct Groups {
     last: HashMap<String, Reading>,
     /// Every reading in the order of time: of a group that had none for long, the last is taken out.
     ages: VecDeque<(BootNs, String)>,
-    /// What each had of kernel memory at first.
-    first_kernel: HashMap<String, i64>,
+    /// When each was read first, and what it had of kernel memory then.
+    first_kernel: HashMap<String, (BootNs, i64)>,
     sum: Reading,
     mark_sum: i64,
     unmarked_count: usize,
@@ -397,17 +400,16 @@ impl Groups {
         count(&mut self.recorder_count, !reading.is_apart);
     }
 
-    /// Kernel memory that came since the first reading of a group.
-    fn kernel_since(&mut self, path: &str, kernel: i64) -> i64 {
-        if kernel == 0 {
-            self.first_kernel.insert(path.to_owned(), 0);
-            return 0;
+    /// Kernel memory that came since the first reading of a group, and when that was.
+    fn kernel_since(&mut self, row: &CgroupMemRow, kernel: i64) -> (BootNs, i64) {
+        let path = row.cgroup.as_str();
+        // One that was removed and made again has nothing at first.
+        if kernel == 0 || !self.first_kernel.contains_key(path) {
+            let first = (row.boot_ns, kernel);
+            self.first_kernel.insert(path.to_owned(), first);
         }
-        let first = match self.first_kernel.get(path) {
-            Some(first) => *first,
-            None => *self.first_kernel.entry(path.to_owned()).or_insert(kernel),
-        };
-        kernel.saturating_sub(first).max(0)
+        let (at, first) = self.first_kernel[path];
+        (at, kernel.saturating_sub(first).max(0))
     }
 }
 
@@ -710,7 +712,8 @@ fn of_group(
     };
     let of_others_at_least = row.other_anon_at_least_bytes.unwrap_or_default().0;
     let kernel = told.unwrap_or_default().0.max(0);
-    let since = groups.kernel_since(&row.cgroup, kernel);
+    let (first, since) = groups.kernel_since(row, kernel);
+    let was_there_before = whole.is_command && first - whole.start <= AT_ONCE;
     let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);
     Some(Reading {
         at: row.boot_ns,
@@ -724,10 +727,10 @@ fn of_group(
         },
         kernel: match is_apart {
             true => Charged::exact(kernel),
-            // Of a command all that was there before it is not its own.
+            // What was there before a command is not its own.
             false => Charged {
                 least: since,
-                most: if whole.is_command { since } else { kernel },
+                most: if was_there_before { since } else { kernel },
             },
         },
         unnamed: Charged {

@@ -275,12 +275,16 @@ fn kernel_memory_of_a_group_and_what_it_names_by_no_kind_are_held() {
 
 #[test]
 fn beside_others_kernel_memory_of_a_command_is_what_came_since_it_began() {
-    let mut run = one();
-    for (at, kernel) in [(1.0, 200), (3.0, 230)] {
-        charged(&mut run, at, [100, 0], Some((1, 0)));
-        in_use(&mut run, kernel, 100 + kernel);
-    }
-    assert_eq!(beside_at(&run, "+4s"), [[0, 30, 30], [0; 3]]);
+    let kernel_at = |first: f64| {
+        let mut run = one();
+        for (at, kernel) in [(first, 200), (3.0, 230)] {
+            charged(&mut run, at, [100, 0], Some((1, 0)));
+            in_use(&mut run, kernel, 100 + kernel);
+        }
+        beside_at(&run, "+4s")
+    };
+    assert_eq!(kernel_at(0.2), [[0, 30, 30], [0; 3]]);
+    assert_eq!(kernel_at(1.0), [[0, 30, 230], [0; 3]], "it came meanwhile");
 }
 
 #[test]
