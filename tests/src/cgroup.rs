@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a group is charged for anonymous and shared memory, in bytes: every page once.
+/// What a group is charged for anonymous and shared memory, and for memory of the kernel, in bytes: every
+/// page once.
 ///
 /// # Errors
 /// When memory.stat can't be read, or lacks a line.
@@ -17,7 +18,13 @@ pub fn charged_bytes(dir: &Path) -> Result<i64> {
     // v1 calls it rss, which is no RSS: mapped files are not in it.
     let anon = line("rss").or_else(|| line("anon"));
     let all = anon.zip(line("shmem")).map(|(anon, shmem)| anon + shmem);
-    all.with_context(|| format!("no such lines in memory.stat of {}", dir.display()))
+    let all = all.with_context(|| format!("no such lines in memory.stat of {}", dir.display()))?;
+    let kernel = match std::fs::read_to_string(dir.join("memory.kmem.usage_in_bytes")) {
+        Ok(text) => text.trim().parse::<i64>().ok(),
+        // v2; 5.18 has a sum.
+        Err(_) => line("kernel").map(|kernel| kernel + line("sock").unwrap_or(0)),
+    };
+    Ok(all + kernel.unwrap_or(0))
 }
 
 /// The directory of the memory cgroup that this process is in.
@@ -95,7 +102,7 @@ impl MemoryGroup {
         &self.dir
     }
 
-    /// What the group is charged for anonymous and shared memory, in bytes: every page once.
+    /// What the group is charged for anonymous, shared and kernel memory, in bytes: every page once.
     ///
     /// # Errors
     /// When memory.stat can't be read, or lacks a line.

@@ -35,6 +35,7 @@ labels! {
     }
 }
 
+#[expect(clippy::derivable_impls, reason = "the macro takes no attributes")]
 impl Default for Basis {
     fn default() -> Self {
         Self::Exact

@@ -44,7 +44,7 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
             .as_i64()
             .with_context(|| format!("the peak has no {key}"))
     };
-    let told = amount("held_anon_bytes")? + amount("held_shared_bytes")?;
+    let told = amount("held_bytes")?;
     let start = report["recording"]["start"]["boot_ns"]
         .as_i64()
         .context("no start")?;

@@ -264,6 +264,8 @@ fn kernel(thought: Held, last: &Reading, next: Option<&Reading>) -> Held {
     let both = next.map_or(last.kernel, |next| last.kernel.hull(next.kernel));
     let is_apart = last.is_apart && next.is_none_or(|next| next.is_apart);
     let within = match is_apart {
+        // It moves a little all the time.
+        true if both.most.saturating_sub(both.least) <= SLACK => last.kernel,
         true => both,
         false => Charged {
             least: thought.at_least.0,
@@ -615,30 +617,38 @@ fn has_unread(table: &ProcessTable, tops: &HashSet<&str>, groups: &Groups) -> bo
 
 /// What the kernel's log tells of groups at kills: one more reading.
 struct Kills {
-    /// By group: its kills, the latest first, and the last row before them.
-    pending: HashMap<String, (Vec<(BootNs, OomRow)>, Option<CgroupMemRow>)>,
+    /// By group.
+    pending: HashMap<String, GroupKills>,
+}
+
+#[derive(Default)]
+struct GroupKills {
+    /// Those that are to come, the latest first.
+    kills: Vec<(BootNs, OomRow)>,
+    /// The last row before them.
+    last: Option<CgroupMemRow>,
 }
 
 impl Kills {
     fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
-        let mut pending: HashMap<String, (Vec<_>, _)> = HashMap::new();
+        let mut pending: HashMap<String, GroupKills> = HashMap::new();
         source.scan(&[], |row: OomRow| {
             let group = row.memcg.clone().filter(|_| row.memcg_anon_bytes.is_some());
             if let Some(group) = group {
                 let victim = row.victim_upid.and_then(|upid| table.find(upid));
                 let at = oom::examined_at(&row, victim.map(|victim| &table.processes[victim]));
-                pending.entry(group).or_default().0.push((at, row));
+                pending.entry(group).or_default().kills.push((at, row));
             }
         })?;
-        for (kills, _) in pending.values_mut() {
-            kills.order_by_key(|(at, _)| std::cmp::Reverse(*at));
+        for group in pending.values_mut() {
+            group.kills.order_by_key(|(at, _)| std::cmp::Reverse(*at));
         }
         Ok(Self { pending })
     }
 
     /// The rows of kills in a group before its next row.
     fn until(&mut self, row: &CgroupMemRow) -> Vec<CgroupMemRow> {
-        let Some((kills, last)) = self.pending.get_mut(&row.cgroup) else {
+        let Some(GroupKills { kills, last }) = self.pending.get_mut(&row.cgroup) else {
             return Vec::new();
         };
         let mut told = Vec::new();
@@ -652,7 +662,7 @@ impl Kills {
     /// Those after the last row of their group.
     fn rest(self) -> Vec<CgroupMemRow> {
         let groups = self.pending.into_values();
-        let rest = groups.flat_map(|(kills, last)| {
+        let rest = groups.flat_map(|GroupKills { kills, last }| {
             let kills = kills.into_iter().rev();
             kills.filter_map(move |(at, kill)| logged(at, &kill, last.as_ref()?))
         });
@@ -738,7 +748,7 @@ fn of_group(
                 true => unnamed,
                 false => 0,
             },
-            most: unnamed,
+            most: if unnamed > NOISE { unnamed } else { 0 },
         },
         mark: row.peak_bytes.map(|peak| peak.0),
         is_alone,

@@ -46,6 +46,7 @@ labels! {
     }
 }
 
+#[expect(clippy::derivable_impls, reason = "the macro takes no attributes")]
 impl Default for HeldBasis {
     fn default() -> Self {
         Self::Processes

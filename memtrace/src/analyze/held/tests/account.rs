@@ -267,10 +267,10 @@ fn kernel_memory_of_a_group_and_what_it_names_by_no_kind_are_held() {
     in_use(&mut run, 300, 410 + 256);
     assert_eq!(beside_at(&run, "+2s"), [[300; 3], [256; 3]]);
     assert_eq!(held_at(&run, "+2s"), [666; 3]);
-    // As far as counts lag each other it can be nothing.
+    // Counts lag each other by as much.
     charged(&mut run, 3.0, [100, 10], Some((0, 0)));
     in_use(&mut run, 300, 410 + 2);
-    assert_eq!(beside_at(&run, "+4s"), [[300; 3], [0, 0, 2]]);
+    assert_eq!(beside_at(&run, "+4s"), [[300; 3], [0; 3]]);
 }
 
 #[test]
