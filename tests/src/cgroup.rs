@@ -4,12 +4,12 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a group is charged for anonymous and shared memory, and for memory of the kernel, in bytes: every
-/// page once.
+/// What a group is charged for, in bytes, every page once: anonymous and shared memory, and memory of the
+/// kernel.
 ///
 /// # Errors
 /// When memory.stat can't be read, or lacks a line.
-pub fn charged_bytes(dir: &Path) -> Result<i64> {
+pub fn charged_bytes(dir: &Path) -> Result<[i64; 2]> {
     let text = std::fs::read_to_string(dir.join("memory.stat"))?;
     let line = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once(' '));
@@ -24,7 +24,7 @@ pub fn charged_bytes(dir: &Path) -> Result<i64> {
         // v2; 5.18 has a sum.
         Err(_) => line("kernel").map(|kernel| kernel + line("sock").unwrap_or(0)),
     };
-    Ok(all + kernel.unwrap_or(0))
+    Ok([all, kernel.unwrap_or(0)])
 }
 
 /// The directory of the memory cgroup that this process is in.
@@ -107,7 +107,7 @@ impl MemoryGroup {
     /// # Errors
     /// When memory.stat can't be read, or lacks a line.
     pub fn charged_bytes(&self) -> Result<i64> {
-        charged_bytes(&self.dir)
+        Ok(charged_bytes(&self.dir)?.iter().sum())
     }
 
     /// The same command, but started inside the group.

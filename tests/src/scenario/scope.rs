@@ -44,7 +44,7 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
             .as_i64()
             .with_context(|| format!("the peak has no {key}"))
     };
-    let told = amount("held_bytes")?;
+    let told = amount("held_anon_bytes")? + amount("held_shared_bytes")?;
     let start = report["recording"]["start"]["boot_ns"]
         .as_i64()
         .context("no start")?;
@@ -119,13 +119,14 @@ fn unknown_keys(dir: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// What a group was charged while it was there, and when.
+/// What a group was charged for anonymous and shared memory while it was there, and when.
 fn looks(dir: &Path) -> Vec<(i64, i64)> {
     let mut looks = Vec::new();
     let mut waits = 1_000;
     loop {
         match cgroup::charged_bytes(dir) {
-            Ok(bytes) => looks.push((memtrace::host::clock::boot().0, bytes)),
+            // The kernel's own memory comes and goes between two readings.
+            Ok([bytes, _]) => looks.push((memtrace::host::clock::boot().0, bytes)),
             // Not made yet, or removed.
             Err(_) if !looks.is_empty() || waits == 0 => return looks,
             Err(_) => waits -= 1,

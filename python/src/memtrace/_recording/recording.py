@@ -252,11 +252,12 @@ class Recording:
         saved it is the highest sum of RSS, and `held_bytes` is None. It is not the sum of the
         processes' own peaks, which fall at different times.
         """
-        time, *held = self._peak
+        time, held, at_least, at_most = self._peak
         wall = self._clock.to_wall(time)
         ts = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
         ts += datetime.timedelta(microseconds=wall // 1_000)
-        return Peak(time, ts, *held, (self._total.at(time) or (0,))[0] or 0, self._at(time))
+        rss = (self._total.at(time) or (0,))[0] or 0
+        return Peak(time, ts, held, at_least, at_most, rss, self._at(time))
 
     def resample(self, every: float | str | datetime.timedelta = "100ms") -> Table:
         """What each process held at regular instants, in long form.
