@@ -141,7 +141,7 @@ def run(trial: Trial, memtrace: Path, kept: Path, quick: bool) -> Iterator[Findi
     line = command if trial.attach else [*record, "--", *command]
     log = directory / "output"
     with open(log, "wb") as output, beside(trial, group):
-        before = group.charged() if group else None
+        at_first = group.charged() if group else None
         told: Output = {"stdout": output, "stderr": output}
         environment = {**os.environ, **trial.environment}
         with gated(line, directory, env=environment, **told) as process:
@@ -166,7 +166,7 @@ def run(trial: Trial, memtrace: Path, kept: Path, quick: bool) -> Iterator[Findi
         group.remove()
     recording = Recording(memtrace, path)
     if trial.charged:
-        yield from checks.charged(watch, before, recording, trial.charged)
+        yield from checks.charged(watch, at_first, recording, trial.charged)
         return
     for check in (checks.processes, checks.endings, checks.peaks, checks.sums):
         yield check(watch, recording)

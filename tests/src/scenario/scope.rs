@@ -13,8 +13,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 const PACE: Duration = Duration::from_millis(10);
-/// The highest may lie between two looks, and it may take as long until a row tells of it.
-const NEAR_NS: i64 = 200_000_000;
+/// The highest may lie between two looks, and it may take as long until a row tells of it: longer on an
+/// emulated machine. `cargo xtask lab --staged` asks for half of this.
+const NEAR_NS: i64 = 400_000_000;
 
 /// Records a workload that ends by itself. Answers whether the group was there and is gone, whether the
 /// peak and its time are those of the group, and that nothing was lost.
@@ -70,7 +71,7 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
             || format!("told {told}, seen {bytes}"),
         ),
         Score::of(
-            "its time is that of the group within 0.2 s",
+            "its time is that of the group within 0.4 s",
             off <= NEAR_NS,
             || format!("{} ms off", off / 1_000_000),
         ),
