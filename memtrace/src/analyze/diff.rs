@@ -254,8 +254,8 @@ impl Diff {
 
     /// What rose by more than `allowed`, a part of what it was, and by more than it can be off:
     /// the most that was held, the peaks and means of RSS and the peaks on GPUs, of all processes
-    /// together and of every role that holds a twentieth of the whole; and memory from step to step. Where the
-    /// recordings have no common basis, only what is on GPUs, which no backend observes.
+    /// together and of every role that holds a twentieth of the whole; and memory from step to step.
+    /// Where the recordings have no common basis, only what is on GPUs, which no backend observes.
     pub fn excesses(&self, allowed: f64) -> Vec<Excess> {
         let figures = |role: &Comparison| {
             let rss = role.kind(Kind::Rss);

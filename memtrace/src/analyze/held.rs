@@ -3,6 +3,7 @@
 
 mod account;
 mod beside;
+mod charges;
 mod families;
 mod highest;
 mod objects;
@@ -17,9 +18,9 @@ use crate::model::tables::{NodeMemRow, PssRow, ShmObjectRow};
 use crate::model::{BootNs, Bytes, MappingKind, Upid};
 use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
-pub(super) use account::Whole;
 use account::{Account, Counted};
 use beside::Beside;
+pub(super) use charges::Whole;
 use families::{ForkFamilies, Reading};
 use objects::{ObjectHistories, Objects};
 pub(super) use parts::{Once, Part, Parts};
@@ -162,9 +163,9 @@ pub(super) struct HeldSum {
 }
 
 impl HeldSum {
-    /// Reads what is known beside counters: `pss`, `shm_object`, and the tables of the account. Again when there is
-    /// more of them: what is later than `since` replaces what was known of that time, and what is
-    /// earlier has passed. Before the first time nobody holds anything.
+    /// Reads what is known beside counters: `pss`, `shm_object`, and the tables of the account. Again
+    /// when there is more of them: what is later than `since` replaces what was known of that time, and
+    /// what is earlier has passed. Before the first time nobody holds anything.
     pub(super) fn prepare<S: RowSource>(
         &mut self,
         source: &S,

@@ -6,8 +6,8 @@ use crate::cgroup;
 use crate::recorder::Recorder;
 use crate::workload;
 use anyhow::{Context, Result};
-use memtrace::model::Row;
-use memtrace::model::tables::CgroupMemRow;
+use memtrace::collect::cgroup::unread_keys;
+use memtrace::host::CgroupVersion;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
@@ -31,7 +31,13 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
         let dir = dir.clone();
         move || looks(&dir)
     });
-    let unknown = unknown_keys(&cgroup::own_directory()?)?;
+    let own = cgroup::own_directory()?;
+    let version = match own.join("memory.usage_in_bytes").exists() {
+        true => CgroupVersion::V1,
+        false => CgroupVersion::V2,
+    };
+    let stat = std::fs::read_to_string(own.join("memory.stat"))?;
+    let unread = unread_keys(version, &stat);
     let recorded = recorder.wait()?;
     let Ok(looks) = watch.join() else {
         anyhow::bail!("the group could not be looked at");
@@ -79,47 +85,11 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
         ),
         Score::of(
             "every amount that the kernel tells of a group has a column",
-            unknown.is_empty(),
-            || unknown.join(" "),
+            unread.is_empty(),
+            || unread.join(" "),
         ),
         no_loss(&recorded)?,
     ])
-}
-
-/// The keys of memory.stat on v2 that are amounts of memory, and of which `cgroup_mem` has no column.
-fn unknown_keys(dir: &Path) -> Result<Vec<String>> {
-    /// The lists that reclaim goes through, a part that is left, and huge pages among files.
-    const PARTS: &str =
-        "inactive_anon active_anon active_file slab_unreclaimable file_thp shmem_thp";
-    /// Counts of events begin like this.
-    const COUNTS: [&str; 8] = [
-        "workingset_",
-        "pg",
-        "thp_",
-        "zswp",
-        "swpin",
-        "swpout",
-        "numa_",
-        "hugetlb_",
-    ];
-    if dir.join("memory.usage_in_bytes").exists() {
-        // Keys of v1 have other names; a test of the collector reads them.
-        return Ok(Vec::new());
-    }
-    let stat = std::fs::read_to_string(dir.join("memory.stat"))?;
-    let keys = stat.lines().filter_map(|line| line.split(' ').next());
-    let is_known = |key: &str| {
-        let column = format!("{key}_bytes");
-        let columns = CgroupMemRow::TABLE.columns.iter();
-        let has_column = columns.map(|column| column.name).any(|name| name == column);
-        has_column
-            || PARTS.split(' ').any(|part| part == key)
-            || COUNTS.iter().any(|count| key.starts_with(count))
-    };
-    Ok(keys
-        .filter(|key| !is_known(key))
-        .map(str::to_owned)
-        .collect())
 }
 
 /// What a group was charged for anonymous and shared memory and for the kernel while it was there, and when.

@@ -43,8 +43,8 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Takes readings, the rows of objects of hugetlbfs, and what the machine has in use of it. What is later than `since` replaces what
-    /// was known of that time; what is earlier has passed.
+    /// Takes readings, the rows of objects of hugetlbfs, and what the machine has in use of it. What is
+    /// later than `since` replaces what was known of that time; what is earlier has passed.
     pub(super) fn prepare(
         &mut self,
         mut readings: Vec<Reading>,

@@ -19,7 +19,7 @@ impl Section for Roles {
     const KEYS: &'static [&'static str] = &["role_count", "roles"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
         let roles = &analysis.roles;
-        one_part(table(roles, Beside::of(roles), top))
+        one_part(table(roles, top))
     });
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
@@ -27,21 +27,21 @@ impl Section for Roles {
         if !is_told(roles) {
             return Vec::new();
         }
-        let beside = Beside::of(roles);
         let mut section = Chapter::new("By role");
-        section.table(table(roles, beside, view.top));
+        section.table(table(roles, view.top));
         if let Some(next) = roles.get(view.top) {
             let largest = bytes_or_unknown(highest(peak(next)));
             let words = format!(", the largest with a peak of {largest}.");
             section.rest(roles.len(), view.top, words::more_roles, &words);
         }
         section.tell(Tone::Quiet, doubts(analysis));
-        section.explain(how_to_read(beside));
+        section.explain(how_to_read(has_gpu(roles)));
         vec![section]
     }
 }
 
-fn table(roles: &[RoleFinding], beside: Beside, top: usize) -> Table {
+fn table(roles: &[RoleFinding], top: usize) -> Table {
+    let has_gpu = has_gpu(roles);
     let held = |role: &RoleFinding, kind| at_peak(role).totals[kind].bytes();
     TableOf::of(roles.iter().take(top))
         .flexible("role", |role| role.name.to_string())
@@ -65,28 +65,18 @@ fn table(roles: &[RoleFinding], beside: Beside, top: usize) -> Table {
             Some(gpu) => gpu.at_peak_bytes,
             None => Some(Bytes(0)),
         })
-        .only_if(beside.has_gpu)
+        .only_if(has_gpu)
         .figures("gpu_peak_bytes", 0, |role| gpu_peak(role))
-        .only_if(beside.has_gpu)
+        .only_if(has_gpu)
         .figures(("gpu_peak_at_s", "AT"), 4, |role| {
             Cell::reached(role.gpu.and_then(|gpu| gpu.highest.at))
         })
-        .only_if(beside.has_gpu)
+        .only_if(has_gpu)
         .done()
 }
 
-/// What there is to tell beside RSS.
-#[derive(Clone, Copy)]
-struct Beside {
-    has_gpu: bool,
-}
-
-impl Beside {
-    fn of(roles: &[RoleFinding]) -> Self {
-        Self {
-            has_gpu: roles.iter().any(|role| role.gpu.is_some()),
-        }
-    }
+fn has_gpu(roles: &[RoleFinding]) -> bool {
+    roles.iter().any(|role| role.gpu.is_some())
 }
 
 fn is_told(roles: &[RoleFinding]) -> bool {
@@ -124,8 +114,8 @@ fn gpu_peak(role: &RoleFinding) -> Cell {
     Cell::bounded(gpu.highest.bytes, gpu.highest.is_lower_bound)
 }
 
-fn how_to_read(beside: Beside) -> String {
-    let gpu = match beside.has_gpu {
+fn how_to_read(has_gpu: bool) -> String {
+    let gpu = match has_gpu {
         true => {
             " GPU is at that same peak, and GPU PEAK the highest on all GPUs together, at its own \
              time."
@@ -133,7 +123,7 @@ fn how_to_read(beside: Beside) -> String {
         false => "",
     };
     format!(
-        "Of roles, HELD has every page once: what processes share is divided among them. COUNT to RSS \
+        "Of roles, HELD, where it is known, has every page once: what processes share is divided among them. COUNT to RSS \
          SUM are at the peak of all; OWN PEAK and MEAN are sums of RSS, too.{gpu}"
     )
 }

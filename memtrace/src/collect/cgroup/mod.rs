@@ -3,6 +3,7 @@
 
 mod collector;
 mod group;
+mod keys;
 mod moves;
 mod others;
 mod paths;
@@ -11,4 +12,5 @@ mod v1;
 mod v2;
 
 pub use collector::CgroupCollector;
+pub use keys::unread_keys;
 pub use paths::CgroupPaths;

@@ -32,10 +32,6 @@ fn limit(text: &[u8]) -> Option<Bytes> {
     bytes(text).filter(|limit| limit.0 < i64::MAX - LARGEST_PAGE)
 }
 
-/// Keys of memory.stat that tell of memory once more: the lists that reclaim goes through.
-#[cfg(test)]
-pub(super) const PARTS: &[&str] = &["inactive_anon", "active_anon", "active_file"];
-
 /// The `total_` lines count the groups below too, as usage_in_bytes does; they come after
 /// the plain ones. Swap is there only with swap accounting.
 pub(super) fn stat(text: &[u8], reading: &mut Reading) {

@@ -22,18 +22,6 @@ pub(super) const SOURCES: [Source; 7] = [
     }),
 ];
 
-/// Keys of memory.stat that tell of memory once more: the lists that reclaim goes through, the part of
-/// slab that is left, and huge pages among files.
-#[cfg(test)]
-pub(super) const PARTS: &[&str] = &[
-    "inactive_anon",
-    "active_anon",
-    "active_file",
-    "slab_unreclaimable",
-    "file_thp",
-    "shmem_thp",
-];
-
 pub(super) fn stat(text: &[u8], reading: &mut Reading) {
     for (key, value) in pairs(text) {
         let cell = match key {

@@ -205,7 +205,7 @@ fn kinds_that_come_while_others_go_are_no_more_than_was_ever_in_use() {
 
 #[test]
 fn readings_that_are_too_many_become_half_as_many_within_what_they_were() {
-    use super::super::account::{Charged, Reading, coarsen};
+    use super::super::charges::{Charged, Reading, coarsen};
     let reading = |at: i64, anon: i64| Reading {
         at: BootNs(at),
         anon: Charged {
