@@ -337,16 +337,10 @@ impl Course<'_> {
             bins[last] = bins[last].hull(Bin::NOTHING);
             bins.iter_mut().for_each(|bin| bin.mean /= times);
         }
-        let most_of = |bin: &Bin| {
-            if is_exact(bin) {
-                bin.most
-            } else {
-                bin.at_least
-            }
-        };
+        let at_least = part.peak.as_ref().map(|peak| peak.at_least_bytes.0);
         let dense = Dense {
             first: first - ahead,
-            alone: bins.iter().map(most_of).max().unwrap_or(0),
+            alone: at_least.unwrap_or(0),
             bins,
             sure: Sure::Exact,
         };
