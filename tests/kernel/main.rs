@@ -515,6 +515,28 @@ mod needs_bpf {
             Ok(())
         }
 
+        mod needs_systemd {
+            use super::*;
+
+            #[test]
+            fn the_command_of_a_session_gets_a_scope_beside_it() -> anyhow::Result<()> {
+                need::require("bpf");
+                need::require("memcg");
+                need::require("systemd");
+                let workload = ["holdings", "--bytes", "128M", "--hold-ms", "700"];
+                all_hold(scenario::scope(BPF, &workload)?);
+                Ok(())
+            }
+
+            #[test]
+            fn the_command_of_a_person_gets_a_scope_of_their_manager() -> anyhow::Result<()> {
+                need::require("memcg");
+                need::require("systemd");
+                all_hold(scenario::scope_of_person()?);
+                Ok(())
+            }
+        }
+
         mod needs_cgroup2 {
             use super::*;
 

@@ -64,6 +64,11 @@ pub const NEEDS: &[Need] = &[
         probe: cgroup2,
     },
     Need {
+        word: "systemd",
+        doc: "a session of systemd's on the v2 hierarchy",
+        probe: systemd,
+    },
+    Need {
         word: "ray",
         doc: "Ray, installed into target/ray",
         probe: ray,
@@ -227,6 +232,20 @@ fn cgroup2() -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("{}: {error}", file.display())),
     }
+}
+
+fn systemd() -> Result<(), String> {
+    if !Path::new("/run/systemd/system").is_dir() {
+        return Err("systemd does not run here".to_owned());
+    }
+    let own = crate::cgroup::own_directory().map_err(|error| format!("{error:#}"))?;
+    if own.join("memory.stat").exists() && own.starts_with("/sys/fs/cgroup/user.slice") {
+        return Ok(());
+    }
+    Err(format!(
+        "{} is no session's group on the v2 hierarchy",
+        own.display()
+    ))
 }
 
 fn ray() -> Result<(), String> {

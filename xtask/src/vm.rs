@@ -9,11 +9,13 @@ mod image;
 mod machine;
 mod package;
 mod programs;
+mod systemd;
 mod verdict;
 
 use crate::{debian, sh};
 use anyhow::{Context, Result, bail};
 use debian_kernel::Kernel;
+use machine::Start;
 use programs::Programs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,6 +23,10 @@ use verdict::Verdict;
 
 /// The kernel of this machine, where no emulation is needed.
 const NATIVE: &str = "native";
+/// The newest kernel that exists as a package, under Debian's systemd.
+const SYSTEMD: &str = "systemd";
+/// Who has a user manager there.
+const PERSON: &str = "person";
 /// Every series of kernels that exists as a package.
 const ALL: &str = "all";
 
@@ -28,7 +34,8 @@ const ALL: &str = "all";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A kernel: a series like 6.1 or 6.12 (the newest of Debian's cloud kernels), the whole
-    /// name of a linux-image package, `all` series, or `native`, the one that runs here.
+    /// name of a linux-image package, `all` series, `native`, the one that runs here, or `systemd`, the
+    /// newest under Debian's systemd (for tests that need that; as root).
     /// Can be repeated.
     #[arg(long = "kernel", value_name = "KERNEL", default_value = ALL)]
     kernels: Vec<String>,
@@ -48,7 +55,8 @@ pub(crate) struct Args {
     /// In an emulated machine such ratios are those of the emulation.
     #[arg(long)]
     measure: bool,
-    /// First install what is missing: qemu, binutils and e2fsprogs, from Debian packages (as root).
+    /// First install what is missing: qemu, binutils, e2fsprogs and mmdebstrap, from Debian packages
+    /// (as root).
     #[arg(long)]
     install_tools: bool,
     /// Keep the part of each kernel's BTF that memtrace looks at in this directory; the unit
@@ -63,7 +71,7 @@ pub(crate) struct Args {
 /// Boots, runs and tells.
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.install_tools {
-        debian::install(&["qemu-system-x86", "binutils", "e2fsprogs"])?;
+        debian::install(&["qemu-system-x86", "binutils", "e2fsprogs", "mmdebstrap"])?;
     }
     let kernels = kernels(&args.kernels)?;
     let programs = Programs::build(&args.profile, &args.tests, args.measure)?;
@@ -125,6 +133,8 @@ enum Place {
     Native,
     /// A package's kernel in an emulated machine.
     Emulated(Kernel),
+    /// The same under systemd.
+    Systemd(Kernel),
 }
 
 impl Place {
@@ -132,13 +142,14 @@ impl Place {
         match self {
             Self::Native => NATIVE,
             Self::Emulated(kernel) => &kernel.package,
+            Self::Systemd(_) => SYSTEMD,
         }
     }
 
     fn package(&self) -> Option<&Kernel> {
         match self {
             Self::Native => None,
-            Self::Emulated(kernel) => Some(kernel),
+            Self::Emulated(kernel) | Self::Systemd(kernel) => Some(kernel),
         }
     }
 }
@@ -152,6 +163,7 @@ fn kernels(asked: &[String]) -> Result<Vec<Place>> {
                 let packaged = Kernel::of_every_series()?;
                 kernels.extend(packaged.into_iter().map(Place::Emulated));
             }
+            SYSTEMD => kernels.extend(Kernel::of_every_series()?.pop().map(Place::Systemd)),
             name => kernels.push(Place::Emulated(Kernel::named(name)?)),
         }
     }
@@ -187,11 +199,18 @@ fn run_all(
 
 fn run_on(kernel: &Place, programs: &Programs, patience: Duration) -> (Result<Verdict>, Duration) {
     let start = Instant::now();
-    let said = match kernel {
-        Place::Native => machine::native(&programs.dir, patience),
-        Place::Emulated(kernel) => machine::emulated(kernel, patience),
-    };
-    let verdict = said.and_then(|said| Verdict::read(&said, &programs.tests));
+    let said =
+        match kernel {
+            Place::Native => machine::native(&programs.dir, patience),
+            Place::Emulated(kernel) => Start::of_programs(kernel)
+                .and_then(|start| machine::emulated(kernel, &start, patience)),
+            Place::Systemd(kernel) => systemd::start(programs)
+                .and_then(|start| machine::emulated(kernel, &start, patience)),
+        };
+    let verdict = said.and_then(|said| match kernel {
+        Place::Systemd(_) => Verdict::read(&said, &systemd::tests(programs)),
+        _ => Verdict::read(&said, &programs.tests),
+    });
     (verdict, start.elapsed())
 }
 

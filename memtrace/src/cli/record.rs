@@ -173,8 +173,8 @@ pub(super) struct Args {
     #[arg(long, conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"], help_heading = COMMAND)]
     name_maps: bool,
 
-    /// Start the command in a memory cgroup of its own below that of memtrace, so that the kernel
-    /// counts what it holds (Linux, as root; on v2 only where memtrace's group is the root). auto
+    /// Start the command in a memory cgroup of its own, so that the kernel counts what it holds
+    /// (Linux): below that of memtrace, as root, or in the slice of the session, by systemd. auto
     /// goes on without one, and makes none in a step of Slurm
     #[arg(long, default_value = "auto", value_parser = ScopeParser, help_heading = COMMAND,
           conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"])]

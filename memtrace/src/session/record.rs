@@ -477,12 +477,16 @@ impl Session {
 
 /// The memory cgroup that memtrace lives in.
 pub(super) fn own_cgroup() -> Option<String> {
-    #[cfg(target_os = "linux")]
-    {
-        let own = Tgid(std::process::id());
-        procfs::identity(Path::new("/proc"), own).ok()??.cgroup
-    }
-    #[cfg(not(target_os = "linux"))]
+    cgroup_of(Tgid(std::process::id()))
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn cgroup_of(tgid: Tgid) -> Option<String> {
+    procfs::identity(Path::new("/proc"), tgid).ok()??.cgroup
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn cgroup_of(_: Tgid) -> Option<String> {
     None
 }
 

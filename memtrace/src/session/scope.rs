@@ -1,9 +1,12 @@
-//! A memory cgroup of the command's own, below the one that memtrace lives in: what the kernel charges
-//! it is what the command and its descendants hold, and nobody else.
+//! A memory cgroup of the command's own: what the kernel charges it is what the command and its
+//! descendants hold, and nobody else.
 //!
-//! Limits and accounting of the groups above go on as they are. On v2 a group can have groups with a
-//! memory controller below it only where it holds no process itself (but for the root); there a group
-//! is refused, and the command stays where it would have been.
+//! It is made below the one that memtrace lives in, so that limits and accounting of the groups above go
+//! on as they are. On v2 a group can have groups with a memory controller below it only where it holds no
+//! process itself (but for the root); there systemd makes a scope beside that of the session. Where none
+//! can be made, the command stays where it would have been.
+
+mod systemd;
 
 use super::record::own_cgroup;
 use crate::host::MemoryHierarchy;
@@ -62,6 +65,12 @@ pub enum ScopeError {
     /// The groups above would not be charged.
     #[error("groups below {} are not charged to it (memory.use_hierarchy is 0)", .0.display())]
     Apart(PathBuf),
+    /// systemd made none.
+    #[error("systemd made no scope for the command: {why}")]
+    Systemd {
+        /// What it said.
+        why: String,
+    },
     /// The system refused it.
     #[error("failed to make the cgroup {}: {source}", dir.display())]
     Refused {
@@ -80,8 +89,8 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Makes it, and puts the held command in. `None` where none is wanted, or where the command has a
-    /// group without others anyway.
+    /// Makes it, and puts the held command in. `None` where none is wanted, where the command has a
+    /// group without others anyway, and where systemd made one, which it removes itself.
     ///
     /// # Errors
     /// When it can't be made and must be.
@@ -90,7 +99,8 @@ impl Scope {
         hierarchy: Option<&MemoryHierarchy>,
         command: Tgid,
     ) -> Result<Option<Self>, ScopeError> {
-        let above = hierarchy.and_then(|all| all.directory(&own_cgroup()?));
+        let group = own_cgroup();
+        let above = hierarchy.and_then(|all| all.directory(group.as_deref()?));
         let is_needed = |above: &PathBuf| match choice {
             ScopeChoice::Never => false,
             ScopeChoice::Always => true,
@@ -100,12 +110,23 @@ impl Scope {
             _ if choice == ScopeChoice::Never => return Ok(None),
             None => Err(ScopeError::NoHierarchy),
             Some(above) if !is_needed(&above) => return Ok(None),
-            Some(above) => Self::make(above, command),
+            Some(above) => {
+                let by_systemd = hierarchy.zip(group.as_deref());
+                let by_systemd = by_systemd.and_then(|(all, group)| {
+                    systemd::start(all, group, &name(std::process::id()), command)
+                });
+                match by_systemd {
+                    Some(made) => made.map(|()| None),
+                    None => Self::make(above, command).map(Some),
+                }
+            }
         };
         match made {
-            Ok(scope) => Ok(Some(scope)),
-            Err(_) if choice == ScopeChoice::Auto => Ok(None),
-            Err(error) => Err(error),
+            Err(error) if choice == ScopeChoice::Auto => {
+                tracing::info!("the command shares its cgroup: {error}");
+                Ok(None)
+            }
+            made => made,
         }
     }
 

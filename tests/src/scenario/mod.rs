@@ -40,7 +40,7 @@ pub use ray::{ray_cluster, ray_session};
 pub use removed::removed_group;
 pub use reserve::reserve;
 pub use scapegoat::scapegoat;
-pub use scope::scope;
+pub use scope::{scope, scope_of_person};
 pub use sections::sections;
 pub use settle::Settle;
 pub use shared::{clone_vm, zombie};

@@ -4,11 +4,14 @@
 use super::book::{Score, no_loss};
 use crate::cgroup;
 use crate::recorder::Recorder;
-use crate::workload;
+use crate::{program, workload};
 use anyhow::{Context, Result};
 use memtrace::collect::cgroup::unread_keys;
 use memtrace::host::CgroupVersion;
-use std::path::Path;
+use memtrace::model::tables::ProcessRow;
+use memtrace::store::Recording;
+use std::path::PathBuf;
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -26,12 +29,13 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
     let words = [words, &["--quiet", "--scope", "always"]].concat();
     let recorder = Recorder::of_command(&words, &workload::command(workload)?)?;
     let name = format!("memtrace-{}", recorder.pid());
-    let dir = cgroup::own_directory()?.join(&name);
-    let watch = std::thread::spawn({
-        let dir = dir.clone();
-        move || looks(&dir)
-    });
     let own = cgroup::own_directory()?;
+    // systemd makes it beside that of the session.
+    let dirs = [own.join(&name), own.with_file_name(name + ".scope")];
+    let watch = std::thread::spawn({
+        let dirs = dirs.clone();
+        move || looks(&dirs)
+    });
     let version = match own.join("memory.usage_in_bytes").exists() {
         true => CgroupVersion::V1,
         false => CgroupVersion::V2,
@@ -65,8 +69,8 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
     let off = near.map(|(at, _)| (start + offset - at).abs()).min();
     let off = off.context("no look")?;
     Ok(vec![
-        Score::of("the group is removed", !dir.exists(), || {
-            dir.display().to_string()
+        Score::of("the group is removed", are_gone(&dirs), || {
+            format!("{dirs:?}")
         }),
         Score::of(
             "the group tells what is held",
@@ -92,16 +96,88 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
     ])
 }
 
-/// What a group was charged for anonymous and shared memory and for the kernel while it was there, and when.
-fn looks(dir: &Path) -> Vec<(i64, [i64; 2])> {
+/// The same of a person who is not root, whose user manager makes the group.
+///
+/// # Errors
+/// When the run itself fails.
+pub fn scope_of_person() -> Result<Vec<Score>> {
+    const PERSON: u32 = 1000;
+    let dir = tempfile::tempdir()?;
+    std::os::unix::fs::chown(dir.path(), Some(PERSON), Some(PERSON))?;
+    let place = dir.path().join("rec");
+    let mut session = Command::new("systemd-run");
+    session
+        .args(["--scope", "--quiet", "--collect", "--unit=session-2"])
+        .args(["--slice=user-1000.slice", "--uid=1000"])
+        .env("XDG_RUNTIME_DIR", "/run/user/1000")
+        .arg(program::memtrace()?)
+        .args([
+            "record",
+            "--quiet",
+            "--backend",
+            "procfs",
+            "--scope",
+            "always",
+            "-o",
+        ])
+        .arg(&place)
+        .arg("--")
+        .arg(program::workload()?)
+        .args(["holdings", "--bytes", "32M", "--hold-ms", "700"]);
+    said(&mut session)?;
+    let mut report = Command::new(program::memtrace()?);
+    let report = said(report.arg("report").arg(&place).args(["-f", "json"]))?;
+    let report: serde_json::Value = serde_json::from_str(&report)?;
+    let peak = &report["peak"];
+    let groups: Vec<ProcessRow> = Recording::open(&place)?.rows()?;
+    let is_in_scope = |row: &ProcessRow| {
+        let group = row.cgroup.as_deref().unwrap_or_default();
+        group.contains("/user@1000.service/") && group.ends_with(".scope")
+    };
+    Ok(vec![
+        Score::of(
+            "the group tells what is held",
+            peak["held_basis"] == "cgroup",
+            || peak.to_string(),
+        ),
+        Score::of(
+            "all processes are in a scope of the person's manager",
+            !groups.is_empty() && groups.iter().all(is_in_scope),
+            || format!("{groups:?}"),
+        ),
+    ])
+}
+
+fn said(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(output.status.success(), "{command:?}: {why}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Whether none of these is there any more; systemd takes its time.
+fn are_gone(dirs: &[PathBuf]) -> bool {
+    let is_gone = || !dirs.iter().any(|dir| dir.exists());
+    (0..500).any(|_| {
+        let is_gone = is_gone();
+        if !is_gone {
+            sleep(PACE);
+        }
+        is_gone
+    })
+}
+
+/// What the group, which is one of these, was charged for anonymous and shared memory and for the kernel
+/// while it was there, and when.
+fn looks(dirs: &[PathBuf]) -> Vec<(i64, [i64; 2])> {
     let mut looks = Vec::new();
     let mut waits = 1_000;
     loop {
-        match cgroup::charged_bytes(dir) {
-            Ok(bytes) => looks.push((memtrace::host::clock::boot().0, bytes)),
+        match dirs.iter().find_map(|dir| cgroup::charged_bytes(dir).ok()) {
+            Some(bytes) => looks.push((memtrace::host::clock::boot().0, bytes)),
             // Not made yet, or removed.
-            Err(_) if !looks.is_empty() || waits == 0 => return looks,
-            Err(_) => waits -= 1,
+            None if !looks.is_empty() || waits == 0 => return looks,
+            None => waits -= 1,
         }
         sleep(PACE);
     }

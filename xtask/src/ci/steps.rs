@@ -247,6 +247,8 @@ pub(super) const STEPS: &[Step] = &[
             "6.1",
             "--kernel",
             "6.12",
+            "--kernel",
+            "systemd",
             "--test",
             "calls_",
             "--test",
@@ -265,6 +267,8 @@ pub(super) const STEPS: &[Step] = &[
             "below_the_group",
             "--test",
             "what_a_command_holds",
+            "--test",
+            "needs_systemd",
         ],
         turn: Turn::Last,
         inputs: Some(&[

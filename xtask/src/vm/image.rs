@@ -47,7 +47,8 @@ pub(super) fn write(to: &Path, programs: &Programs) -> Result<()> {
     archive.finish()
 }
 
-fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
+/// All files in a directory and below.
+pub(super) fn files_below(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();

@@ -27,20 +27,41 @@ pub(super) fn initramfs() -> Result<PathBuf> {
     Ok(dir()?.join("initramfs.cpio"))
 }
 
+/// What a kernel starts with.
+pub(super) struct Start {
+    /// Names the logs.
+    pub(super) name: String,
+    pub(super) initramfs: Option<PathBuf>,
+    pub(super) disk: PathBuf,
+    /// What follows on the kernel's command line.
+    pub(super) options: String,
+}
+
+impl Start {
+    /// With the programs alone, and an empty disk: what the guest keeps in files is page cache there that
+    /// the kernel can drop, as it is elsewhere.
+    pub(super) fn of_programs(kernel: &Kernel) -> Result<Self> {
+        Ok(Self {
+            name: kernel.package.clone(),
+            initramfs: Some(initramfs()?),
+            disk: disk(&kernel.package, None)?,
+            // As ramfs: in a tmpfs the pages of programs would count as shared memory.
+            options: format!("rootfstype=ramfs rdinit={PROGRAMS}/memtrace-guest"),
+        })
+    }
+}
+
 /// Boots a kernel.
-pub(super) fn emulated(kernel: &Kernel, patience: Duration) -> Result<Said> {
+pub(super) fn emulated(kernel: &Kernel, start: &Start, patience: Duration) -> Result<Said> {
     if sh::find_in_path(EMULATOR).is_none() {
         bail!("{EMULATOR} is not installed; run `cargo xtask vm --install-tools`");
     }
-    let image = kernel.image()?;
-    let console = log(&kernel.package, "console")?;
-    let report = log(&kernel.package, "report")?;
-    let disk = disk(&kernel.package)?;
-    // initramfs as ramfs: in a tmpfs the pages of programs would count as shared memory.
+    let console = log(&start.name, "console")?;
+    let report = log(&start.name, "report")?;
     // panic=-1 restarts at once, and -no-reboot turns that into an end.
     let command_line = format!(
-        "console=ttyS0 loglevel=4 panic=-1 rootfstype=ramfs mitigations=off \
-         rdinit={PROGRAMS}/memtrace-guest"
+        "console=ttyS0 loglevel=4 panic=-1 mitigations=off {}",
+        start.options
     );
     let mut qemu = Command::new(EMULATOR);
     // One thread of ours for both CPUs of the guest: with one each, a guest that patches the
@@ -57,29 +78,32 @@ pub(super) fn emulated(kernel: &Kernel, patience: Duration) -> Result<Said> {
         .args(["-device", "nvme,drive=disk,serial=memtrace", "-drive"])
         .arg(format!(
             "file={},if=none,id=disk,format=raw,cache=unsafe",
-            disk.display()
+            start.disk.display()
         ))
         .arg("-kernel")
-        .arg(image)
-        .arg("-initrd")
-        .arg(initramfs()?)
+        .arg(kernel.image()?)
         .args(["-append", &command_line])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
+    if let Some(initramfs) = &start.initramfs {
+        qemu.arg("-initrd").arg(initramfs);
+    }
     let trouble = ended(qemu.spawn().context("failed to start qemu")?, patience)?;
     said(&report, trouble.map(|how| how + &last_words(&console)))
 }
 
-/// An empty disk: what the guest keeps in files is page cache there that the kernel can drop, as it
-/// is elsewhere.
-fn disk(name: &str) -> Result<PathBuf> {
+/// A disk with the files of a directory, or an empty one.
+pub(super) fn disk(name: &str, files: Option<&Path>) -> Result<PathBuf> {
     let path = dir()?.join(format!("{name}.disk"));
     let file = File::create(&path).with_context(|| format!("failed to make {}", path.display()))?;
     file.set_len(DISK_BYTES)?;
     let mut format = Command::new("mkfs.ext4");
     // A journal writes twice, and nothing here survives a crash.
-    format.args(["-q", "-F", "-O", "^has_journal"]).arg(&path);
-    sh::run(&mut format)?;
+    format.args(["-q", "-F", "-O", "^has_journal"]);
+    if let Some(files) = files {
+        format.arg("-d").arg(files);
+    }
+    sh::run(format.arg(&path))?;
     Ok(path)
 }
 

@@ -89,13 +89,16 @@ impl Programs {
             bail!("no test is named like {}", filters.join(" or "));
         }
         tests.sort();
-        let plan = Plan {
-            tests: &tests,
-            measures,
-        };
-        std::fs::write(into.join(PLAN), serde_json::to_vec(&plan)?)?;
+        write_plan(&into, &tests, measures)?;
         Ok(Self { dir: into, tests })
     }
+}
+
+/// Tells the guest whose programs are in a directory what to do.
+pub(super) fn write_plan(dir: &Path, tests: &[Test], measures: bool) -> Result<()> {
+    let plan = Plan { tests, measures };
+    std::fs::write(dir.join(PLAN), serde_json::to_vec(&plan)?)?;
+    Ok(())
 }
 
 /// Copies a program without its debugging information, which is nine tenths of it.
