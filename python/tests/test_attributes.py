@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from conftest import FakeRecorder
+from conftest import FakeRecorder, said
 
 import memtrace
 from memtrace import _attributes
@@ -20,8 +20,7 @@ from memtrace import _attributes
 def sent(recorder: FakeRecorder, **attrs: Any) -> dict[str, Any]:
     memtrace.mark("m", **attrs)
     (message,) = recorder.messages()
-    found: dict[str, Any] = message.get("attrs", {})
-    return found
+    return said(message)
 
 
 class Color(enum.Enum):

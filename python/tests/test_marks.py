@@ -30,7 +30,7 @@ def test_a_mark_arrives_with_its_name_its_attributes_and_the_clock(recorder: Fak
     after = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     (message,) = recorder.messages()
     assert message["kind"] == "instant"
-    assert message["attrs"] == {"n": 3, "loss": 0.5, "who": "trainer", "ok": True, "nothing": None}
+    assert said(message) == {"n": 3, "loss": 0.5, "who": "trainer", "ok": True, "nothing": None}
     assert before <= message["boot_ns"] <= after
     assert "span" not in message
     assert "dropped" not in message
@@ -41,7 +41,7 @@ def test_attributes_may_have_any_name(recorder: FakeRecorder) -> None:
     with memtrace.phase("b", name=1, self=2):
         pass
     messages = recorder.messages()
-    assert messages[0]["attrs"] == {"name": 1, "self": 2, "kind": 3}
+    assert said(messages[0]) == {"name": 1, "self": 2, "kind": 3}
     assert said(messages[1]) == {"name": 1, "self": 2}
 
 
@@ -93,6 +93,19 @@ def test_both_ends_of_a_phase_tell_what_the_process_holds_right_then(
     for before, after in zip(begin, end):
         assert 45 * MIB < after - before < 60 * MIB
     assert 0 < end[1] < end[0]
+
+
+@needs_proc
+def test_a_mark_tells_what_the_process_holds_right_then(recorder: FakeRecorder) -> None:
+    memtrace.mark("before")
+    checkpoint = b"x" * (200 * MIB)
+    memtrace.mark("after")
+    messages = recorder.messages()
+    before, after = map(held, messages)
+    assert len(checkpoint) == 200 * MIB
+    for told, then in zip(before, after):
+        assert 195 * MIB < then - told < 210 * MIB
+    assert messages[1]["attrs"]["vm_size_bytes"] >= after[0]
 
 
 @needs_proc

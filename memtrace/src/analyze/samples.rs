@@ -23,7 +23,7 @@ use crate::model::tables::{MemRow, MemSource};
 use crate::model::{BootNs, Bytes, DurationNs, Order, RunInfo};
 use crate::sweep::{Amounts, Change, Lane, Member, Observe, Planned, State, Sweep, Track};
 use beside::{Beside, latest};
-use schedule::{REGULAR, Schedule};
+use schedule::{Mark, REGULAR, Schedule};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -34,6 +34,8 @@ pub struct MemorySample<'a> {
     pub boot_ns: BootNs,
     /// The mark that it was taken for, or "interval".
     pub label: &'a str,
+    /// Whence the figures of the main process are.
+    pub main_source: MainSource,
     /// RSS of the main process; `None` when there is not exactly one tree, or it is unknown.
     pub main_rss: Option<Bytes>,
     /// Its address space.
@@ -46,6 +48,28 @@ pub struct MemorySample<'a> {
     pub allocations: Allocations,
     /// The others that held most, the largest first: position in [`Samples::processes`], RSS.
     pub top_children: Vec<(usize, Bytes)>,
+}
+
+/// Whence the figures of the main process in a sample are, and so how old they can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MainSource {
+    /// It measured itself, at the mark.
+    Mark,
+    /// The kernel's events, up to the instant.
+    Events,
+    /// The last look at the process, which can be as old as the time between two.
+    Poll,
+}
+
+impl MainSource {
+    /// Its word in files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mark => "mark",
+            Self::Events => "events",
+            Self::Poll => "poll",
+        }
+    }
 }
 
 /// The node's memory at an instant.
@@ -141,6 +165,10 @@ pub fn sample<S: RowSource>(
         holding: BTreeMap::new(),
         main_rss: None,
         main_vm_size: None,
+        source: match info.is_polled() {
+            true => MainSource::Poll,
+            false => MainSource::Events,
+        },
         told,
         past_nodes: 0,
         last_label: Arc::from(REGULAR),
@@ -207,6 +235,8 @@ struct Sampler<F> {
     holding: BTreeMap<usize, Bytes>,
     main_rss: Option<Bytes>,
     main_vm_size: Option<Bytes>,
+    /// Whence figures are that no mark tells.
+    source: MainSource,
     told: Beside,
     /// How many readings of the node are past.
     past_nodes: usize,
@@ -262,21 +292,29 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
     /// Gives every sample before an instant.
     fn give_until(&mut self, until: BootNs, state: &State) {
         while let Some((at, mark)) = self.schedule.next_before(until) {
-            self.give(at, mark.as_deref().unwrap_or(REGULAR), state);
-            self.last_label = mark.unwrap_or_else(|| Arc::clone(&self.last_label));
+            let mark = mark.map(|place| self.schedule.mark(place).clone());
+            self.give(at, mark.as_ref(), state);
+            if let Some(mark) = mark {
+                self.last_label = mark.label;
+            }
         }
     }
 
-    fn give(&mut self, at: BootNs, label: &str, state: &State) {
+    fn give(&mut self, at: BootNs, mark: Option<&Mark>, state: &State) {
         if self.is_enough {
             return;
         }
         let main = self.main_rss.unwrap_or_default().0;
+        let told = mark.and_then(|mark| mark.main);
+        let main_rss = told.map(|told| told.rss).or(self.main_rss);
+        let size = told.and_then(|told| told.vm_size).or(self.main_vm_size);
         let sample = MemorySample {
             boot_ns: at,
-            label,
-            main_rss: self.main_rss,
-            main_vm_size: self.main_vm_size,
+            label: mark.map_or(REGULAR, |mark| &mark.label),
+            main_source: told.map_or(self.source, |_| MainSource::Mark),
+            main_rss,
+            // Its rows are rarer than those of RSS, and never was it smaller.
+            main_vm_size: size.map(|size| size.max(main_rss.unwrap_or_default())),
             children_rss: Bytes(state.totals().rss_or_zero() - main),
             node: latest(&self.told.nodes, &mut self.past_nodes, at),
             allocations: self.told.allocators.at(at),
@@ -306,6 +344,7 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
 mod tests {
     use super::*;
     use crate::analyze::golden::{self, boot};
+    use crate::model::tables::MarkKind;
 
     /// Label, milliseconds, RSS of the main process, of the others.
     type Taken = (String, i64, Option<Bytes>, Bytes);
@@ -364,6 +403,49 @@ mod tests {
         );
         assert_eq!((at(62).2, at(62).3), (Some(mib(580)), mib(0)));
         assert_eq!(taken.last().unwrap().2, Some(mib(0)), "it has ended");
+    }
+
+    #[test]
+    fn at_a_mark_the_main_process_has_what_it_measured_then() {
+        let mut script = golden::Script::command(&["x"], 10.0);
+        script.process(1, None, 0.0, "x");
+        script.info.backend = "procfs".to_owned();
+        script.mem(1, 1.0, [100.0, 20.0, 0.0]);
+        script.sized(1.0);
+        let told = r#"{"rss_bytes":104857600,"vm_size_bytes":2147483648}"#;
+        script.said_mark(Some(1), 1.5, MarkKind::Instant, "loaded", told);
+        // Of one that says no more than its RSS, the size is not less than that.
+        let told = r#"{"rss_bytes":115343360}"#;
+        script.said_mark(Some(1), 2.5, MarkKind::Instant, "grown", told);
+        script.mark(Some(1), 3.5, MarkKind::Instant, "silent");
+        let (info, rows, _) = script.recorded();
+        let options = SampleOptions {
+            interval: DurationNs(60_000_000_000),
+            top: 2,
+            last_boot_ns: None,
+        };
+        let mut taken = Vec::new();
+        sample(&info, &rows, options, |_, sample| {
+            taken.push((
+                sample.label.to_owned(),
+                sample.main_source,
+                sample.main_rss,
+                sample
+                    .main_vm_size
+                    .is_some_and(|size| Some(size) >= sample.main_rss),
+            ));
+            true
+        })
+        .unwrap();
+        let mib = |amount: i64| Some(Bytes(amount << 20));
+        assert_eq!(
+            taken[1..],
+            [
+                ("loaded".to_owned(), MainSource::Mark, mib(100), true),
+                ("grown".to_owned(), MainSource::Mark, mib(110), true),
+                ("silent".to_owned(), MainSource::Poll, mib(110), true),
+            ]
+        );
     }
 
     #[test]

@@ -55,14 +55,19 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a process measured of itself: RSS in all, and its anonymous part where it told that.
+/// What a process measured of itself: RSS in all, and what it told beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelfReport {
     /// Resident memory in all.
     pub rss: Bytes,
     /// What of it is anonymous.
     pub anon: Option<Bytes>,
+    /// Its address space (VmSize).
+    pub vm_size: Option<Bytes>,
 }
+
+/// With five levels of page tables an address space has half of this.
+const VM_SIZE_MAX: Bytes = Bytes(1 << 57);
 
 impl SelfReport {
     /// By the attributes of a mark, as the Python package sends them.
@@ -73,7 +78,8 @@ impl SelfReport {
         };
         let rss = bytes("rss_bytes")?;
         let anon = bytes("rss_anon_bytes").filter(|anon| *anon <= rss);
-        Some(Self { rss, anon })
+        let vm_size = bytes("vm_size_bytes").filter(|size| (rss..VM_SIZE_MAX).contains(size));
+        Some(Self { rss, anon, vm_size })
     }
 
     /// The row of memory that it is.
@@ -84,6 +90,7 @@ impl SelfReport {
             upid,
             rss_bytes: Some(self.rss),
             rss_anon_bytes: self.anon,
+            vm_size_bytes: self.vm_size,
             source: Some(MemSource::SelfReported),
             ..MemRow::default()
         }

@@ -25,16 +25,19 @@ class HostMemory(NamedTuple):
 
 RSS_ATTRIBUTE = "rss_bytes"
 ANON_ATTRIBUTE = "rss_anon_bytes"
+VM_SIZE_ATTRIBUTE = "vm_size_bytes"
 """By these names a mark tells what its process held."""
 
 
 class Resident(NamedTuple):
-    """What this process has in RAM."""
+    """What this process has in RAM, and how large its address space is."""
 
     rss_bytes: int
     """Resident memory in all."""
     anon_bytes: int
     """Of this, what is neither of a file nor shared."""
+    vm_size_bytes: int
+    """VmSize."""
 
 
 # The process that opened statm, and its descriptor. The file is that process's for good, so
@@ -59,8 +62,8 @@ def resident() -> Resident | None:
         try:
             fields = os.pread(opened[1], 256, 0).split()
             if len(fields) == _STATM_FIELDS:
-                rss, shared = int(fields[1]), int(fields[2])
-                return Resident(rss * _PAGE_BYTES, max(rss - shared, 0) * _PAGE_BYTES)
+                size, rss, shared = (int(field) * _PAGE_BYTES for field in fields[:3])
+                return Resident(rss, max(rss - shared, 0), size)
         except (OSError, ValueError):
             pass
         _forget_statm(opened)

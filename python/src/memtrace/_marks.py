@@ -21,11 +21,12 @@ def mark(name: str, /, **attrs: Any) -> None:
     Does nothing when nobody records. Never raises and never waits: a mark that the
     recorder cannot take at once is dropped, and the next one says how many were.
     Attributes are kept as JSON; what JSON does not know is kept as its repr, and long
-    values are cut.
+    values are cut. The mark tells too what the process had then, as a phase does.
     """
     recorder = _recorder.active
     if recorder is not None:
-        recorder.tell("instant", name, _recorder.boot_ns(), None, attrs)
+        boot = _recorder.boot_ns()
+        recorder.tell("instant", name, boot, None, _with(attrs, _held()))
 
 
 def is_recording() -> bool:
@@ -39,8 +40,8 @@ class phase:
     Phases may nest, overlap, and run in any thread or task; each is told apart. As a
     decorator it works on functions, coroutines and generators. A phase that ends by an
     exception says so in its attribute `error`. Both marks tell what the process had
-    resident then, as `rss_bytes` and `rss_anon_bytes`, where the kernel says so; with
-    ``MEMTRACE_GC=1`` in the environment garbage is collected before each reading. The end
+    resident then, as `rss_bytes` and `rss_anon_bytes`, and its address space, as
+    `vm_size_bytes`, where the kernel says so; with ``MEMTRACE_GC=1`` in the environment garbage is collected before each reading. The end
     tells too what tracemalloc counts, where it is on, and what torch holds on GPUs
     (`torch_cuda_alloc_bytes`, `torch_cuda_reserved_bytes` and the like), where it uses them.
     """
@@ -78,7 +79,7 @@ class phase:
         if recorder is not None and pid == os.getpid():
             collect()
             boot = _recorder.boot_ns()
-            attrs = {**(self._end_attrs or {}), **self._at_end()}
+            attrs = _with(self._end_attrs or {}, self._at_end())
             if kind is not None and kind is not GeneratorExit:
                 attrs["error"] = kind.__qualname__
             self._tell(recorder, "end", boot, span, attrs)
@@ -96,10 +97,10 @@ class phase:
         recorder.tell(kind, self._name, boot, span, attrs)
 
     def _at_begin(self) -> dict[str, Any]:
-        return {**self._attrs, **_resident()}
+        return _with(self._attrs, _resident())
 
     def _at_end(self) -> dict[str, Any]:
-        return {**_heap.attributes(), **_gpu.attributes(), **_resident()}
+        return _held()
 
 
 # Whether garbage is collected before each reading, so that what is read is held.
@@ -112,9 +113,23 @@ def collect() -> None:
         gc.collect()
 
 
+def _with(attrs: dict[str, Any], held: dict[str, Any]) -> dict[str, Any]:
+    """Attributes with what is held first, which is not cut then, and by no other value."""
+    return {**held, **attrs, **held}
+
+
+def _held() -> dict[str, Any]:
+    """What the kernel and the allocators inside say that this process holds, as attributes."""
+    return {**_heap.attributes(), **_gpu.attributes(), **_resident()}
+
+
 def _resident() -> dict[str, Any]:
     """What this process holds, as attributes: the recorder's newest row may be older."""
     held = _host.resident()
     if held is None:
         return {}
-    return {_host.RSS_ATTRIBUTE: held.rss_bytes, _host.ANON_ATTRIBUTE: held.anon_bytes}
+    return {
+        _host.RSS_ATTRIBUTE: held.rss_bytes,
+        _host.ANON_ATTRIBUTE: held.anon_bytes,
+        _host.VM_SIZE_ATTRIBUTE: held.vm_size_bytes,
+    }

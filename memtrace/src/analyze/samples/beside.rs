@@ -2,17 +2,17 @@
 
 use super::NodeReading;
 use super::allocators::{Allocators, PYTHON_HEAP};
+use super::schedule::Mark;
 use crate::analyze::RowSource;
 use crate::analyze::name::Interner;
 use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::{MarkKind, MarkRow, NodeMemRow};
-use crate::model::{BootNs, Order};
-use std::sync::Arc;
+use crate::model::{BootNs, Order, SelfReport};
 
 /// What is known beside `mem`, each in the order of time.
 #[derive(Default)]
 pub(super) struct Beside {
-    pub(super) marks: Vec<(BootNs, Arc<str>)>,
+    pub(super) marks: Vec<Mark>,
     pub(super) nodes: Vec<(BootNs, NodeReading)>,
     pub(super) allocators: Allocators,
 }
@@ -31,7 +31,11 @@ impl Beside {
                 Some(MarkKind::End) => texts.intern(&format!("{} end", row.name)),
                 Some(MarkKind::Peak) | None => return,
             };
-            told.marks.push((row.boot_ns, label));
+            told.marks.push(Mark {
+                boot_ns: row.boot_ns,
+                label,
+                main: of_main(&row, table),
+            });
         })?;
         let columns = &["ts", "boot_ns", "mem_total_bytes", "mem_available_bytes"];
         source.scan(columns, |row: NodeMemRow| {
@@ -41,10 +45,19 @@ impl Beside {
             }
         })?;
         // A line of a log can be read long after it was written.
-        told.marks.order_by_key(|(at, _)| *at);
+        told.marks.order_by_key(|mark| mark.boot_ns);
         told.allocators.sort();
         Ok(told)
     }
+}
+
+/// What the main process said in a mark of its own that it held.
+fn of_main(row: &MarkRow, table: &ProcessTable) -> Option<SelfReport> {
+    let process = &table.processes[table.find(row.upid?)?];
+    let attributes = row.attributes.as_deref().filter(|_| process.is_main)?;
+    let report = SelfReport::of(&serde_json::from_str(attributes).ok()?)?;
+    let rss = process.can_have_held(report.rss)?;
+    Some(SelfReport { rss, ..report })
 }
 
 /// The last reading until an instant; `past` counts those before it.

@@ -65,6 +65,11 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("torch_age_s", |_, sample| {
         age(sample.allocations.age("torch_")?)
     }),
+    ("main_source", |_, sample| {
+        sample
+            .main_rss
+            .map(|_| sample.main_source.as_str().to_owned())
+    }),
 ];
 
 /// The first line of a CSV file.
@@ -129,6 +134,7 @@ pub fn json_line(
         "label": sample.label,
         "main_rss_bytes": sample.main_rss,
         "main_vms_bytes": sample.main_vm_size,
+        "main_source": sample.main_rss.map(|_| sample.main_source.as_str()),
         "children_rss_bytes": sample.children_rss,
         "total_tracked_rss_bytes": total(samples, sample),
         "system_used_bytes": used(sample),

@@ -1,29 +1,42 @@
 //! When samples are taken: at regular times and at marks.
 
-use crate::model::{BootNs, DurationNs};
+use crate::model::{BootNs, DurationNs, SelfReport};
 use std::sync::Arc;
 
 /// The label of a sample that no mark asked for.
 pub(super) const REGULAR: &str = "interval";
 
+/// A mark that a sample is taken for.
+#[derive(Clone, Debug)]
+pub(super) struct Mark {
+    pub(super) boot_ns: BootNs,
+    pub(super) label: Arc<str>,
+    /// What the main process said that it held then, where it is the main process's.
+    pub(super) main: Option<SelfReport>,
+}
+
 /// The instants that are still to come.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     /// In the order of time.
-    marks: Arc<[(BootNs, Arc<str>)]>,
+    marks: Arc<[Mark]>,
     past_marks: usize,
     next_regular: BootNs,
     interval: DurationNs,
 }
 
 impl Schedule {
-    pub(super) fn new(marks: Vec<(BootNs, Arc<str>)>, start: BootNs, interval: DurationNs) -> Self {
+    pub(super) fn new(marks: Vec<Mark>, start: BootNs, interval: DurationNs) -> Self {
         Self {
             marks: marks.into(),
             past_marks: 0,
             next_regular: start,
             interval,
         }
+    }
+
+    pub(super) fn mark(&self, place: usize) -> &Mark {
+        &self.marks[place]
     }
 
     /// Hands on every instant before another, until `each` wants no more.
@@ -33,20 +46,21 @@ impl Schedule {
         mut each: impl FnMut(BootNs, &str) -> bool,
     ) {
         while let Some((at, mark)) = self.next_before(until) {
-            if !each(at, mark.as_deref().unwrap_or(REGULAR)) {
+            let mark = mark.map(|place| &self.marks[place]);
+            if !each(at, mark.map_or(REGULAR, |mark| &mark.label)) {
                 return;
             }
         }
     }
 
-    /// The next instant before another, with its mark; a mark goes before a regular instant of
+    /// The next instant before another, with the position of its mark; a mark goes before a regular instant of
     /// the same time.
-    pub(super) fn next_before(&mut self, until: BootNs) -> Option<(BootNs, Option<Arc<str>>)> {
-        let mark = self.marks.get(self.past_marks);
-        let mark = mark.filter(|(at, _)| *at < until && *at <= self.next_regular);
-        if let Some((at, label)) = mark {
+    pub(super) fn next_before(&mut self, until: BootNs) -> Option<(BootNs, Option<usize>)> {
+        let place = self.past_marks;
+        let at = self.marks.get(place).map(|mark| mark.boot_ns);
+        if let Some(at) = at.filter(|at| *at < until && *at <= self.next_regular) {
             self.past_marks += 1;
-            return Some((*at, Some(Arc::clone(label))));
+            return Some((at, Some(place)));
         }
         let at = self.next_regular;
         (at < until).then(|| {

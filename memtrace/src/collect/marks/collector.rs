@@ -561,6 +561,7 @@ mod tests {
             message
                 .attrs
                 .insert("rss_anon_bytes".to_owned(), 300.into());
+            message.attrs.insert("vm_size_bytes".to_owned(), 900.into());
             let parsed = Ok((message, kind));
             collector
                 .inbox
@@ -577,6 +578,7 @@ mod tests {
         let expected = SelfReport {
             rss: Bytes(700),
             anon: Some(Bytes(300)),
+            vm_size: Some(Bytes(900)),
         };
         let at = BootNs(late);
         assert_eq!(rows, [&expected.row(upid, at, tick(0).clock.to_wall(at))]);

@@ -56,7 +56,7 @@ labels! {
         Procfs = "procfs",
         /// A poll through the platform's process list.
         Sysinfo = "sysinfo",
-        /// The process measured itself, at a mark: RSS, and what of it is anonymous. Kinds that it did not tell are null; they are as in the row before, as far as they still add up. It counts only after another row of the process, and up to the peak that the kernel knows.
+        /// The process measured itself, at a mark: RSS, what of it is anonymous, and its address space. Kinds that it did not tell are null; they are as in the row before, as far as they still add up. It counts only after another row of the process, and up to the peak that the kernel knows.
         SelfReported = "self",
     }
 }
