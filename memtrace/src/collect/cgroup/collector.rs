@@ -34,6 +34,8 @@ const MOVED_GROUPS_MAX: usize = 16;
 const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
 /// The same where they are few: a little less than between two readings.
 const FEW_OTHERS_PERIOD: DurationNs = DurationNs(900_000_000);
+/// But so many times what a count took lies between two: the kernel lists all members of a group, too.
+const OTHERS_REST: i64 = 3_000;
 
 /// Observes memory cgroups.
 #[derive(Debug)]
@@ -60,7 +62,8 @@ struct Watched {
     needed_at: BootNs,
     last: Option<Last>,
     others: Option<Others>,
-    others_at: Option<BootNs>,
+    /// When they are counted again.
+    others_due: Option<BootNs>,
 }
 
 type State = (Reading, Option<Others>);
@@ -136,12 +139,18 @@ impl Watched {
     }
 
     fn is_count_due(&self, now: BootNs) -> bool {
-        let period = match self.others {
-            Some(others) if others.are_few => FEW_OTHERS_PERIOD,
+        self.held_at == Some(now) && self.others_due.is_none_or(|due| now >= due)
+    }
+
+    /// They were counted, which took so long.
+    fn counted(&mut self, others: Option<Others>, now: BootNs, took: DurationNs) {
+        let period = match others {
+            Some(others) if others.are_few => DurationNs(took.0.saturating_mul(OTHERS_REST))
+                .clamp(FEW_OTHERS_PERIOD, OTHERS_PERIOD),
             _ => OTHERS_PERIOD,
         };
-        let is_due = self.others_at.is_none_or(|at| now - at >= period);
-        self.held_at == Some(now) && is_due
+        self.others = others;
+        self.others_due = Some(now + period);
     }
 }
 
@@ -179,8 +188,9 @@ impl CgroupCollector {
         for (path, watched) in &mut self.groups {
             let directory = self.hierarchy.directory(path);
             if let Some(directory) = directory.filter(|_| watched.is_count_due(now)) {
-                watched.others_at = Some(now);
-                watched.others = others::look(&directory, proc, &self.recorded, &mut self.buffer);
+                let before = clock::thread_cpu();
+                let others = others::look(&directory, proc, &self.recorded, &mut self.buffer);
+                watched.counted(others, now, DurationNs(clock::thread_cpu().0 - before.0));
             }
         }
     }
@@ -244,7 +254,7 @@ impl CgroupCollector {
             needed_at: tick.boot,
             last: None,
             others: None,
-            others_at: None,
+            others_due: None,
         };
         self.groups.insert(path.to_owned(), watched);
     }

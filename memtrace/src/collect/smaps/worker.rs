@@ -36,6 +36,8 @@ pub(super) const SCAN_PART: f64 = 0.1;
 /// To read again what is less than this part of all that is not known can wait: a crowd of small
 /// processes is read at a fraction of the pace.
 const SMALL_PART: i64 = 100;
+/// The first time, too, where it is no more than a program and its libraries.
+const TINY: i64 = 4 << 20;
 const SMALL_PACE: f64 = 0.25;
 /// No read(2) of smaps may keep the process's lock for longer than this. It is not known
 /// before how its memory is spread, so all of it is taken to lie in one mapping.
@@ -274,7 +276,7 @@ impl Worker {
             if clock::boot() >= next_scan {
                 break;
             }
-            let is_slow = was_read && is_small(bytes);
+            let is_slow = is_small(bytes) && (was_read || bytes < TINY);
             meter.set_pace(if is_slow { SMALL_PACE } else { 1.0 });
             match self.read(&subject, meter) {
                 Ok(()) | Err(ReadError::Gone) => {}
