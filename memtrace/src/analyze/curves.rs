@@ -87,6 +87,8 @@ pub struct Curves {
     pub stacks: Vec<CurveStack>,
     /// What is drawn beside them: `held` (every page once), `rss` (the sum of RSS) and `swap`.
     pub lines: Vec<CurveSeries>,
+    /// How far what is held can be below the line `held`, and how far above it.
+    pub bounds: [CurveSeries; 2],
     /// The cgroups and the node around the processes.
     pub limits: Vec<CurveLimit>,
     /// Every device, in the order of first sight.

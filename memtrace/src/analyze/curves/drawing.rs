@@ -18,7 +18,10 @@ use std::sync::Arc;
 const HELD: usize = 0;
 const RSS: usize = 1;
 const SWAP: usize = 2;
-const LINES: usize = 3;
+/// How far below what is held it can be, and how far above.
+const BELOW: usize = 3;
+const ABOVE: usize = 4;
+const LINES: usize = 5;
 
 /// Kinds of memory that is held.
 const KINDS: [(&str, &str); 5] = [
@@ -212,9 +215,12 @@ impl Drawing {
         }
         let totals = state.totals();
         let thinned = &mut self.thinned;
-        let all = held.all().bytes;
+        let whole = held.all();
+        let all = whole.bytes;
         let is_held_known = totals[Kind::Rss].bytes().is_some();
         thinned.set(at, HELD, Some(all).filter(|_| is_held_known));
+        thinned.set(at, BELOW, Some(all - whole.at_least));
+        thinned.set(at, ABOVE, Some(whole.at_most - all));
         thinned.set(at, RSS, totals[Kind::Rss].bytes());
         thinned.set(at, SWAP, totals.known(Kind::Swap));
         let kinds = [held.anon, held.shared, held.huge, held.kernel, held.unnamed];
@@ -351,6 +357,10 @@ impl Drawn {
             end_ns: clock.duration(),
             time_ns: Gaps::of_instants(&thin.instants, clock.start()),
             stacks,
+            bounds: [
+                line(BELOW, "below", "less than that, at most by"),
+                line(ABOVE, "above", "more than that, at most by"),
+            ],
             lines: vec![
                 line(HELD, "held", "memory held, every page once"),
                 line(RSS, "rss", "sum of RSS"),

@@ -13,11 +13,17 @@
  */
 
 /**
+ * What a line lies within.
+ * @typedef {{ low: Steps, high: Steps }} Band
+ */
+
+/**
  * What a chart shows: the layers from the bottom up, all on the same instants.
  * @typedef {object} Shown
  * @property {Steps[]} layers
  * @property {string[]} layerColours
  * @property {Line[]} lines
+ * @property {Band | null} [band]
  */
 
 const AXIS_WIDTH = 72;
@@ -204,7 +210,7 @@ class Chart {
    * @param {number} to
    */
   highestShown(from, to) {
-    const { layers, lines } = this.shown;
+    const { layers, lines, band } = this.shown;
     let most = 0;
     const see = (/** @type {Float64Array} */ seconds, /** @type {Float64Array} */ values) => {
       most = Math.max(most, highest(seconds, values, from, to));
@@ -213,8 +219,8 @@ class Chart {
     if (top && layers[0]) see(layers[0].seconds, top);
     for (const { series, isLimit } of lines) if (!isLimit) see(series.seconds, series.values);
     const held = most;
-    for (const { series, isLimit } of lines) {
-      if (!isLimit) continue;
+    const above = lines.filter(({ isLimit }) => isLimit).map(({ series }) => series);
+    for (const series of band ? [...above, band.high] : above) {
       const limit = highest(series.seconds, series.values, from, to);
       if (held === 0 || limit <= held * 1.6) most = Math.max(most, limit);
     }
@@ -233,6 +239,7 @@ class Chart {
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
     this.drawLayers(ctx, width);
+    if (this.shown.band) this.drawBand(ctx, width, this.shown.band);
     for (const line of this.shown.lines) this.drawLine(ctx, width, line);
     ctx.restore();
     this.overlay?.(this);
@@ -274,6 +281,27 @@ class Chart {
       ctx.lineWidth = 0.6 * devicePixelRatio;
       ctx.stroke(path);
     }
+  }
+
+  /**
+   * @param {CanvasRenderingContext2D} ctx
+   * @param {number} width
+   * @param {Band} band
+   */
+  drawBand(ctx, width, { low, high }) {
+    const { from, to } = this.view;
+    const starts = columnStarts(low.seconds, from, to, width);
+    const [lowest, highest] = [columns(low.values, starts).low, columns(high.values, starts).high];
+    const left = this.left();
+    ctx.save();
+    ctx.fillStyle = colours.ground('ink');
+    ctx.globalAlpha = 0.22;
+    for (let column = 0; column < width; column += 1) {
+      const top = this.y(/** @type {number} */ (highest[column]));
+      const height = this.y(/** @type {number} */ (lowest[column])) - top;
+      if (height > 0) ctx.fillRect(left + column, top, 1, height);
+    }
+    ctx.restore();
   }
 
   /**

@@ -16,11 +16,12 @@ const BY_WORDS = { role: 'role', kind: 'kind of memory', process: 'process', cgr
  * @property {Clock} clock
  * @property {Stack[]} stacks
  * @property {Steps[]} lines
+ * @property {Band | null} band What is held is within it; null where that is known exactly.
  * @property {Overlay} overlay
  */
 
 /** @type {Curves} */
-const NO_CURVES = { start_unix_ns: null, end_ns: 0, time_ns: [], stacks: [], lines: [], limits: [], gpus: [] };
+const NO_CURVES = { start_unix_ns: null, end_ns: 0, time_ns: [], stacks: [], lines: [], bounds: [], limits: [], gpus: [] };
 
 /**
  * @param {PageDocument} doc
@@ -31,13 +32,15 @@ function recorded(doc) {
   const seconds = instants(curves.time_ns);
   const end = Math.max(curves.end_ns / NS || 0, seconds[seconds.length - 1] ?? 0);
   const begin = Math.min(0, seconds[0] ?? 0);
+  const lines = curves.lines.map((one) => steps(one, seconds));
   return {
     doc,
     curves,
     view: new View(begin, end),
     clock: new Clock(curves.start_unix_ns, end),
     stacks: curves.stacks.map((stack) => stackOf(stack, seconds)),
-    lines: curves.lines.map((one) => steps(one, seconds)),
+    lines,
+    band: bandOf(lines, curves.bounds.map((one) => steps(one, seconds))),
     overlay: new Overlay(doc.bands, doc.flags),
   };
 }
@@ -59,6 +62,21 @@ function stackOf({ by, label, total, series }, seconds) {
       return decoded;
     },
   };
+}
+
+/**
+ * @param {Steps[]} lines
+ * @param {Steps[]} bounds How far it can be below the line, and how far above.
+ * @returns {Band | null}
+ */
+function bandOf(lines, [below, above]) {
+  const held = lines.find(({ id }) => id === 'held');
+  if (!held || !below || !above || ![below, above].some(({ values }) => values.some((amount) => amount > 0))) return null;
+  const moved = (/** @type {Steps} */ by, /** @type {number} */ sign) => ({
+    ...held,
+    values: held.values.map((amount, place) => amount + sign * /** @type {number} */ (by.values[place])),
+  });
+  return { low: moved(below, -1), high: moved(above, 1) };
 }
 
 /**
@@ -116,7 +134,8 @@ function memorySection(all) {
     const colourOf = seriesColours(all.doc, chosen.by, chosen.series);
     const entry = (/** @type {Steps} */ one) => ({ series: one, colour: colourOf.get(one) ?? '' });
     const layers = series.filter(({ id }) => !readout.hidden.has(id));
-    chart.show({ layers, layerColours: layers.map((one) => colourOf.get(one) ?? ''), lines: drawnLines() });
+    const band = isOn.has('held') ? all.band : null;
+    chart.show({ layers, layerColours: layers.map((one) => colourOf.get(one) ?? ''), lines: drawnLines(), band });
     readout.show(series.map(entry), drawnLines());
   };
 
@@ -216,15 +235,17 @@ function lineSwitches(lines, limits, isOn, update) {
 }
 
 /**
- * Phases that are open at an instant, and flags close to it.
+ * How sure what is held is at an instant, phases that are open then, and flags close to it.
  * @param {Recorded} all
  * @param {number} instant
  * @returns {Child[]}
  */
-function wordsAt({ overlay, view }, instant) {
+function wordsAt({ overlay, view, band }, instant) {
+  const [low, high] = band ? [valueAt(band.low, instant), valueAt(band.high, instant)] : [null, null];
   const phases = overlay.phasesAt(instant).map(({ name }) => shorten(name, 40));
   const flags = overlay.flagsNear(instant, (view.to - view.from) / 150).slice(0, 4);
   return [
+    low !== null && high !== null && low < high && `held between ${bytes(low)} and ${bytes(high)}`,
     phases.length > 0 && `in ${phases.join(' › ')}`,
     ...flags.map(({ seconds, text }) => `${after(seconds)}: ${shorten(text, 200)}`),
   ].filter(Boolean);

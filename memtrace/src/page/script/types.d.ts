@@ -42,6 +42,7 @@ interface Curves extends WithTimes {
   end_ns: number;
   stacks: { by: string; label: string; total: string; series: WrittenSeries[] }[];
   lines: WrittenSeries[];
+  bounds: WrittenSeries[];
   /** `limit` has no change where there is none. */
   limits: ({ by: string; label: string; used: WrittenSeries; limit: WrittenSeries } & WithTimes)[];
   gpus: ({
