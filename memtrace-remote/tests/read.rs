@@ -7,7 +7,9 @@ use common::recording::info;
 use common::s3::S3;
 use memtrace::model::tables::{MemRow, ProcessRow, RoleMemRow};
 use memtrace::model::{BootNs, Bytes, DurationNs, Finding, RunState, Upid, WallNs};
-use memtrace::store::{FindingsWriter, Recording, RemoteReader, Root, StoreError, Writer};
+use memtrace::store::{
+    FindingsWriter, Recording, Recordings, RemoteReader, Root, StoreError, Writer,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -50,7 +52,7 @@ fn recorded(parent: &Path, rows: i64) -> PathBuf {
     last.wall_ns = WallNs(last.wall_ns.0 + boot_ns);
     info.clocks.push(last);
     writer.finish(info).unwrap();
-    let recording = Recording::open(&dir).unwrap();
+    let recording = Recordings::default().open(&dir).unwrap();
     let mut findings = FindingsWriter::create(&recording).unwrap();
     // As many instants as a report keeps of a long recording.
     for instant in 0..2_560 {
@@ -98,15 +100,17 @@ fn what_is_in_a_bucket_reads_as_in_a_directory_although_every_fifth_request_fail
     carry(&dir, &s3);
     s3.state.faults_percent.store(20, Ordering::Relaxed);
     let address = format!("s3://bucket/{BELOW}");
-    let there = Recording::open_remote(reader(&s3, &address), "").unwrap();
-    let here = Recording::open(&dir).unwrap();
+    let there = Recordings::default()
+        .open_remote(reader(&s3, &address), "")
+        .unwrap();
+    let here = Recordings::default().open(&dir).unwrap();
     assert_eq!(there.info(), here.info());
     assert!(there.is_closed());
     assert!(rows_of::<MemRow>(&there) == rows_of::<MemRow>(&here));
     assert_eq!(rows_of::<ProcessRow>(&there), []);
     assert_eq!(there.last_boot_ns().unwrap(), here.last_boot_ns().unwrap());
-    let below =
-        Recording::open_remote(reader(&s3, "s3://bucket/prefix"), &BELOW["prefix/".len()..]);
+    let below = Recordings::default()
+        .open_remote(reader(&s3, "s3://bucket/prefix"), &BELOW["prefix/".len()..]);
     assert!(rows_of::<RoleMemRow>(&below.unwrap()) == rows_of::<RoleMemRow>(&here));
 }
 
@@ -119,7 +123,9 @@ fn the_curve_of_a_role_takes_a_small_part_of_the_bytes() {
     let s3 = S3::start();
     let all = carry(&dir, &s3);
     let address = format!("s3://bucket/{BELOW}");
-    let there = Recording::open_remote(reader(&s3, &address), "").unwrap();
+    let there = Recordings::default()
+        .open_remote(reader(&s3, &address), "")
+        .unwrap();
     let mut curve = Vec::new();
     let columns = ["boot_ns", "name", "rss_anon_bytes"];
     let take = |row: RoleMemRow| {
@@ -180,7 +186,7 @@ fn what_can_t_be_read_at_an_address_is_told_and_damage_is_found() {
     let dir = recorded(parent.path(), 1_000);
     let s3 = S3::start();
     carry(&dir, &s3);
-    let open = |address: &str| Recording::open_remote(reader(&s3, address), "");
+    let open = |address: &str| Recordings::default().open_remote(reader(&s3, address), "");
     let said = |error: &StoreError| {
         let cause = std::error::Error::source(error).map(ToString::to_string);
         format!("{error}: {}", cause.unwrap_or_default())
@@ -260,7 +266,9 @@ fn a_recording_that_is_closed_while_it_is_read_at_an_address_loses_nothing() {
         program
     };
     let reader = RemoteReader::start(program(), &format!("file://{}", root.display()));
-    let there = Recording::open_remote(Arc::new(reader.unwrap()), "").unwrap();
+    let there = Recordings::default()
+        .open_remote(Arc::new(reader.unwrap()), "")
+        .unwrap();
     let mut closed = open;
     closed.state = RunState::Closed;
     writer.finish(closed).unwrap();

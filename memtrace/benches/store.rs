@@ -15,7 +15,7 @@ use memtrace::model::tables::{MemRow, MemSource};
 use memtrace::model::{
     BootNs, Bytes, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, Target, Upid, WallNs,
 };
-use memtrace::store::{Recording, Writer};
+use memtrace::store::{Recordings, Writer};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ fn time_scan() {
         11 * SAMPLES_PER_HOUR + SAMPLES_PER_HOUR / 5,
     );
     reset_peak();
-    let recording = Recording::open(&recording).unwrap();
+    let recording = Recordings::default().open(&recording).unwrap();
     let columns = [
         "rss_bytes",
         "rss_anon_bytes",

@@ -9,7 +9,7 @@ use memtrace::model::tables::{MemRow, MemSource, NodeMemRow, ProcessRow};
 use memtrace::model::{
     BootNs, Bytes, DurationNs, RunInfo, RunState, SCHEMA_VERSION, Target, Tgid, Upid, WallNs,
 };
-use memtrace::store::{Problem, ProblemKind, Recording, Writer};
+use memtrace::store::{Problem, ProblemKind, Recordings, Writer};
 use proptest::prelude::*;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::{Path, PathBuf};
@@ -101,7 +101,7 @@ impl Sample {
     /// Reads the recording with other bytes in the file.
     fn read_with(&self, bytes: &[u8]) -> (Vec<MemRow>, Vec<ProcessRow>, Vec<Problem>) {
         std::fs::write(self.dir().join(self.file), bytes).unwrap();
-        let recording = Recording::open(&self.dir()).unwrap();
+        let recording = Recordings::default().open(&self.dir()).unwrap();
         let mems = recording.rows::<MemRow>().unwrap();
         let processes = recording.rows::<ProcessRow>().unwrap();
         let nodes = recording.rows::<NodeMemRow>().unwrap();

@@ -7,7 +7,7 @@ use crate::{Bench, Effort};
 use anyhow::{Context, Result, bail};
 use memtrace::model::tables::{MemRow, MemSource, RoleMemRow};
 use memtrace::model::{BootNs, Bytes, Upid, WallNs};
-use memtrace::store::{Recording, RemoteReader, Writer};
+use memtrace::store::{Recording, Recordings, RemoteReader, Writer};
 use memtrace_tests::program;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -41,13 +41,13 @@ fn one_role(effort: Effort) -> Result<Vec<Measured>> {
     }
     let s3 = S3::start();
     let all = put(&s3, &recording, PLACE)?;
-    let here = Recording::open(&recording)?;
+    let here = Recordings::default().open(&recording)?;
     let expected = curve(&here)?;
     let mut reader = Command::new(program::memtrace_remote()?);
     let address = format!("s3://bucket/{PLACE}");
     reader.arg("read").arg(&address).envs(s3.environment());
     let reader = Arc::new(RemoteReader::start(reader, &address)?);
-    let told = curve(&Recording::open_remote(reader, "")?)?;
+    let told = curve(&Recordings::default().open_remote(reader, "")?)?;
     if told.is_empty() || told != expected {
         bail!("the curve of the role is another one at the address");
     }

@@ -5,7 +5,7 @@ use crate::measured::Measured;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result, bail};
 use memtrace::model::tables::SelfCostRow;
-use memtrace::store::Recording;
+use memtrace::store::Recordings;
 use memtrace_tests::program;
 use memtrace_tests::workload::Running;
 use std::fs;
@@ -149,7 +149,7 @@ fn only_below(dir: &Path) -> Result<PathBuf> {
 
 /// CPU of the recorder itself while it ran, as a share of one core.
 fn own_share(recording: &Path) -> Result<f64> {
-    let rows: Vec<SelfCostRow> = Recording::open(recording)?.rows()?;
+    let rows: Vec<SelfCostRow> = Recordings::default().open(recording)?.rows()?;
     let start = rows.first().context("no self_cost")?.boot_ns.0;
     let begun = rows.iter().find(|row| row.boot_ns.0 - start >= BEGUN_NS);
     let (first, last) = (begun.context("too short")?, &rows[rows.len() - 1]);

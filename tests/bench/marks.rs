@@ -94,7 +94,7 @@ fn output(lines: u64) -> Result<Vec<Measured>> {
     if !recorder.wait()?.success() {
         bail!("memtrace failed");
     }
-    let recording = memtrace::store::Recording::open(&place)?;
+    let recording = memtrace::store::Recordings::default().open(&place)?;
     let unread: i64 = recording
         .rows::<DiagRow>()?
         .iter()

@@ -74,7 +74,7 @@ mod needs_freeze {
 
 mod needs_mount {
     use super::*;
-    use memtrace::store::Recording;
+    use memtrace::store::Recordings;
     use memtrace_tests::need;
 
     #[test]
@@ -105,7 +105,7 @@ mod needs_mount {
             "{text}"
         );
 
-        let recording = Recording::open(&kept)?;
+        let recording = Recordings::default().open(&kept)?;
         assert!(!recording.is_closed());
         let before: Vec<ProcessRow> = recording.rows()?;
         assert!(before.len() > 10, "{} processes were kept", before.len());
@@ -114,7 +114,7 @@ mod needs_mount {
         // Where there is room again it can be closed.
         let recover = memtrace(["recover".as_ref(), kept.as_os_str()])?;
         assert!(recover.status.success(), "{}", words(&recover));
-        let recording = Recording::open(&kept)?;
+        let recording = Recordings::default().open(&kept)?;
         assert!(recording.is_closed());
         assert_eq!(recording.rows::<ProcessRow>()?, before);
         Ok(())

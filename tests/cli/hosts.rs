@@ -365,7 +365,7 @@ fn what_looks_like_a_secret_is_in_no_file_of_a_redacted_recording() -> Result<()
             .args(["-o", name, "--rotate", "5s", "--"]);
         command.args(["sh", "-c", &script]).current_dir(dir.path());
         assert!(command.stdin(Stdio::null()).status()?.success());
-        let recording = memtrace::store::Recording::open(&dir.path().join(name))?;
+        let recording = memtrace::store::Recordings::default().open(&dir.path().join(name))?;
         let texts = format!(
             "{:?} {:?} {}",
             recording.rows::<ProcessRow>()?,

@@ -4,7 +4,7 @@
 use super::*;
 use memtrace::host::clock;
 use memtrace::model::{BootNs, RequestOutcome, RequestRow};
-use memtrace::store::Recording;
+use memtrace::store::Recordings;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ fn import(dir: &Path, words: &[&str]) -> Result<Output> {
 }
 
 fn requests(dir: &Path) -> Result<Vec<RequestRow>> {
-    Ok(Recording::open(&dir.join("recording"))?.rows()?)
+    Ok(Recordings::default().open(&dir.join("recording"))?.rows()?)
 }
 
 fn conditions(dir: &Path) -> Result<Value> {

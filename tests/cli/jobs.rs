@@ -123,7 +123,8 @@ fn a_command_that_is_stopped_gives_the_terminal_back_and_goes_on_by_fg() -> Resu
         signal(&pid, libc::SIGTERM)?;
         terminal.type_in("echo c'od'e=$?")?;
         terminal.await_shown("code=143")?;
-        let recording = memtrace::store::Recording::open(&dir.path().join("recording"))?;
+        let recording =
+            memtrace::store::Recordings::default().open(&dir.path().join("recording"))?;
         assert!(recording.is_closed());
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::*;
 use memtrace::model::MemRow;
-use memtrace::store::Recording;
+use memtrace::store::{Recording, Recordings};
 use memtrace_tests::workload::{self, number};
 use serde_json::Value;
 
@@ -94,7 +94,7 @@ fn a_killed_recorder_leaves_the_command_alone_and_loses_at_most_the_last_second(
 
     let recover = memtrace(["recover", path])?;
     assert!(recover.status.success(), "{}", words(&recover));
-    let closed = Recording::open(&recorded.path())?;
+    let closed = Recordings::default().open(&recorded.path())?;
     assert!(closed.is_closed());
     assert_eq!(closed.problems(), []);
     holds_all_but_the_last_second(&closed, &told, boot_ns)?;

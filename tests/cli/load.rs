@@ -440,7 +440,7 @@ fn a_recording_with_a_load_starts_sends_ends_the_server_and_reports() -> Result<
         text.contains("Load: 2 conditions, 4 requests, 0 failed"),
         "{text}"
     );
-    let recording = memtrace::store::Recording::open(&dir.path().join("recording"))?;
+    let recording = memtrace::store::Recordings::default().open(&dir.path().join("recording"))?;
     let requests: Vec<RequestRow> = recording.rows()?;
     let is_ok = |row: &RequestRow| row.outcome == Some(RequestOutcome::Ok);
     assert_eq!((requests.len(), requests.iter().all(is_ok)), (4, true));

@@ -64,7 +64,9 @@ fn marks_of_a_script_that_is_recorded_belong_to_the_recording_and_pair() -> Resu
         .args(["--", "sh", "-c", &script])
         .output()?;
     assert!(recorded.status.success(), "{}", words(&recorded));
-    let rows: Vec<MarkRow> = memtrace::store::Recording::open(&place)?.rows()?;
+    let rows: Vec<MarkRow> = memtrace::store::Recordings::default()
+        .open(&place)?
+        .rows()?;
     let found: Vec<_> = rows
         .iter()
         .filter(|row| row.name == "load")
@@ -166,7 +168,7 @@ mod needs_mount {
         let said = text.lines().filter(|line| line.contains("is marked in"));
         assert_eq!(said.count(), 2, "{text}");
         for name in ["one", "two"] {
-            let recording = memtrace::store::Recording::open(&dir.path().join(name))?;
+            let recording = memtrace::store::Recordings::default().open(&dir.path().join(name))?;
             let rows: Vec<MarkRow> = recording.rows()?;
             assert!(rows.iter().any(|row| row.name == "everywhere"), "{name}");
         }

@@ -5,7 +5,7 @@ use super::*;
 
 mod needs_mount {
     use super::*;
-    use memtrace::store::Recording;
+    use memtrace::store::Recordings;
     use memtrace_tests::need;
 
     #[test]
@@ -36,7 +36,7 @@ mod needs_mount {
         assert_eq!(first, second, "the id was used again");
         let tgid: u32 = first.parse()?;
 
-        let rows: Vec<ProcessRow> = Recording::open(&place)?.rows()?;
+        let rows: Vec<ProcessRow> = Recordings::default().open(&place)?.rows()?;
         let sleeps: Vec<&ProcessRow> = rows.iter().filter(|row| row.tgid.0 == tgid).collect();
         let [first, second] = sleeps.as_slice() else {
             anyhow::bail!("{} processes of the id: {rows:#?}", sleeps.len());

@@ -219,7 +219,9 @@ mod needs_root {
         let output = behind_sudo(dir.path(), &options, &command)?;
         assert!(output.status.success(), "{}", words(&output));
         let place = dir.path().join("recording");
-        let marks: Vec<MarkRow> = memtrace::store::Recording::open(&place)?.rows()?;
+        let marks: Vec<MarkRow> = memtrace::store::Recordings::default()
+            .open(&place)?
+            .rows()?;
         let marks = marks
             .iter()
             .filter(|row| row.source == Some(MarkSource::File));

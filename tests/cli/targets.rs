@@ -320,7 +320,7 @@ mod needs_root {
             .arg(&recording)
             .output()?;
         assert!(output.status.success(), "{}", words(&output));
-        let read = memtrace::store::Recording::open(&recording)?;
+        let read = memtrace::store::Recordings::default().open(&recording)?;
         let processes: Vec<memtrace::model::tables::ProcessRow> = read.rows()?;
         let groups: Vec<_> = processes
             .iter()

@@ -3,7 +3,7 @@
 use super::pty::Screen;
 use super::*;
 use memtrace::model::tables::MarkRow;
-use memtrace::store::Recording;
+use memtrace::store::Recordings;
 use std::path::Path;
 
 fn top<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Result<Command> {
@@ -114,7 +114,7 @@ fn a_recording_that_runs_is_shown_and_keys_and_sizes_change_what_is_seen() -> Re
     assert!(!screen.is_alternate(), "{}", screen.text());
     assert_eq!(screen.settings(), settings);
     going.end_by(libc::SIGTERM)?;
-    let marks: Vec<MarkRow> = Recording::open(&going.place())?.rows()?;
+    let marks: Vec<MarkRow> = Recordings::default().open(&going.place())?.rows()?;
     assert!(marks.iter().any(|mark| mark.name == "here"));
     Ok(())
 }

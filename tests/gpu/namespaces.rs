@@ -5,7 +5,7 @@ use super::{amount, device, processes, script};
 use anyhow::{Context, Result};
 use memtrace::model::tables::GpuProcessRow;
 use memtrace::model::{ProcessRow, Tgid};
-use memtrace::store::Recording;
+use memtrace::store::{Recording, Recordings};
 use memtrace_tests::gpu::{FakeGpus, GIB, MIB, Process};
 use memtrace_tests::recorder::Recorder;
 use memtrace_tests::{need, program};
@@ -33,7 +33,7 @@ fn recorded_inside(dir: &Path, fake: &FakeGpus, backend: &str) -> Result<Recordi
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     anyhow::ensure!(output.status.success(), "{said}");
-    Ok(Recording::open(&run)?)
+    Ok(Recordings::default().open(&run)?)
 }
 
 /// What needs root: a pid namespace of its own.
@@ -87,7 +87,7 @@ mod needs_root {
             .output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(output.status.success(), "{said}");
-        assert_known(&Recording::open(&run)?, |process| {
+        assert_known(&Recordings::default().open(&run)?, |process| {
             assert_ne!(Some(process.tgid), process.ns_tgid);
             process.ns_tgid
         })

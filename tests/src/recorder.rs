@@ -2,7 +2,7 @@
 
 use crate::program;
 use anyhow::{Context, Result, bail};
-use memtrace::store::Recording;
+use memtrace::store::{Recording, Recordings};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -308,7 +308,8 @@ fn finish(child: Child, pipe: Option<BufReader<ChildStdout>>, dir: TempDir) -> R
         128 + libc::WTERMSIG(status)
     };
     let ns = |time: libc::timeval| time.tv_sec * 1_000_000_000 + time.tv_usec * 1_000;
-    let recording = Recording::open(&place(&dir))
+    let recording = Recordings::default()
+        .open(&place(&dir))
         .with_context(|| format!("memtrace ended with {exit_code} and left no recording"))?;
     Ok(Recorded {
         recording,

@@ -2,9 +2,9 @@
 
 use super::recorded::{Rows, open};
 use crate::analyze::{self, Moment};
-use crate::model::{Finding, SCHEMA_VERSION, TABLES};
+use crate::model::Finding;
 use crate::report::{Format, visible};
-use crate::store::{FindingsWriter, Problem, ProblemKind, Recording};
+use crate::store::{FindingsWriter, Problem, ProblemKind, Recordings};
 use anyhow::{Context, bail};
 use std::path::Path;
 
@@ -37,16 +37,20 @@ impl Wanted {
 }
 
 /// Saves what is found as tables beside a recording.
-pub(super) fn save_findings(dir: &Path) -> anyhow::Result<()> {
+pub(super) fn save_findings(recordings: &Recordings, dir: &Path) -> anyhow::Result<()> {
     let wanted = Wanted {
         saves: true,
         ..Wanted::default()
     };
-    analyzed(dir, wanted).map(drop)
+    analyzed(recordings, dir, wanted).map(drop)
 }
 
-pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Report> {
-    let (recording, last_boot_ns) = open(dir)?;
+pub(super) fn analyzed(
+    recordings: &Recordings,
+    dir: &Path,
+    wanted: Wanted,
+) -> anyhow::Result<analyze::Report> {
+    let (recording, last_boot_ns) = open(recordings, dir)?;
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
@@ -94,28 +98,21 @@ pub(super) fn analyzed(dir: &Path, wanted: Wanted) -> anyhow::Result<analyze::Re
     };
     // Damage shows only while reading.
     let problems = recording.problems();
-    let missing: Vec<String> = match recording.is_closed() {
-        true => missing_tables(&recording).collect(),
-        false => Vec::new(),
-    };
     if let Some(writer) = writer {
-        check_whole(&problems, &missing, &shown).context(saving)?;
+        check_whole(&problems, &shown).context(saving)?;
         writer.finish().context(saving)?;
     }
-    let told = &mut report.analysis.problems;
-    *told = problems.iter().map(ToString::to_string).collect();
-    told.extend(missing);
+    report.analysis.problems = problems.iter().map(ToString::to_string).collect();
     Ok(report)
 }
 
 /// That no damage makes findings poorer than those that were saved before. What was put aside
 /// when the recording was closed has been missing since then, and nothing brings it back.
-fn check_whole(problems: &[Problem], missing: &[String], shown: &str) -> anyhow::Result<()> {
+fn check_whole(problems: &[Problem], shown: &str) -> anyhow::Result<()> {
     let problems = problems
         .iter()
         .filter(|problem| problem.kind != ProblemKind::PutAside);
-    let problems = problems.map(ToString::to_string);
-    let damage: Vec<String> = problems.chain(missing.iter().cloned()).collect();
+    let damage: Vec<String> = problems.map(ToString::to_string).collect();
     let Some(first) = damage.first() else {
         return Ok(());
     };
@@ -127,15 +124,6 @@ fn check_whole(problems: &[Problem], missing: &[String], shown: &str) -> anyhow:
         "the recording is damaged ({first}{others}), and tables that were there stay as they are; \
          put back what it was, or see what is left of it with: memtrace report {shown}"
     );
-}
-
-/// A closed recording has a file of each table, also of an empty one. One of an older schema can
-/// be without the tables that came later.
-pub(super) fn missing_tables(recording: &Recording) -> impl Iterator<Item = String> {
-    let is_same = recording.info().schema_version == SCHEMA_VERSION;
-    let tables = TABLES.iter().filter(move |_| is_same);
-    let missing = tables.filter(|table| recording.lacks(table));
-    missing.map(|table| format!("{}: no file of this table is here", table.name))
 }
 
 #[cfg(test)]
@@ -196,7 +184,8 @@ pub(super) mod tests {
             let dir = root.path().join(name);
             store(&dir, *script);
             let asked = moment.map(|moment| moment.parse().expect("a moment"));
-            let mut stored = analyzed(&dir, at(asked)).expect("a recording that can be read");
+            let mut stored = analyzed(&Recordings::default(), &dir, at(asked))
+                .expect("a recording that can be read");
             let mut direct = script().reported(*moment, None);
             stored.analysis.path.clone_from(&direct.analysis.path);
             if stored.analysis.info.state == RunState::Closed {
@@ -224,14 +213,15 @@ pub(super) mod tests {
             let dir = root.join(name);
             store(&dir, *script);
             if script().info.state != RunState::Closed {
-                let refused = analyzed(&dir, with_findings_saved()).expect_err("it is not closed");
+                let refused = analyzed(&Recordings::default(), &dir, with_findings_saved())
+                    .expect_err("it is not closed");
                 let refused = format!("{refused:#}");
                 assert!(refused.contains("memtrace recover"), "{refused}");
                 recover(&dir).expect("it can be closed");
             }
             // Where it lies is no part of what is found: the files are the same in any place.
             let found = |wanted| {
-                let mut found = analyzed(&dir, wanted).expect("findings");
+                let mut found = analyzed(&Recordings::default(), &dir, wanted).expect("findings");
                 found.analysis.path = Some((*name).to_owned());
                 found
             };
@@ -246,7 +236,7 @@ pub(super) mod tests {
             let shown = written(&found(Wanted::by(page)), page);
             assert!(shown.contains("<html"), "{name}: a page of it");
             std::fs::write(root.join(format!("{name}.html")), shown).expect("a page");
-            let (recording, last) = open(&dir).expect("a recording");
+            let (recording, last) = open(&Recordings::default(), &dir).expect("a recording");
             let rows = Rows(&recording);
             let mut trace = Vec::new();
             let written = analyze::perfetto(recording.info(), &rows, last, &mut trace, |_, _| ());
@@ -268,7 +258,8 @@ pub(super) mod tests {
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
-        let analysis = analyzed(&dir, Wanted::default()).expect("a recording that can be read");
+        let analysis = analyzed(&Recordings::default(), &dir, Wanted::default())
+            .expect("a recording that can be read");
         let report = told(&analysis);
         assert!(
             report.contains("mem: no file of this table is here"),
@@ -282,7 +273,7 @@ pub(super) mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
-        analyzed(&dir, with_findings_saved()).expect("findings");
+        analyzed(&Recordings::default(), &dir, with_findings_saved()).expect("findings");
         let saved = || {
             let tables = FINDINGS.iter().map(|table| dir.join(table.name));
             let files = tables.map(|folder| folder.join("part-00001.parquet"));
@@ -291,7 +282,8 @@ pub(super) mod tests {
         };
         let before = saved();
         let refused = |what: &str| {
-            let refused = analyzed(&dir, with_findings_saved()).expect_err("it is damaged");
+            let refused = analyzed(&Recordings::default(), &dir, with_findings_saved())
+                .expect_err("it is damaged");
             let refused = format!("{refused:#}");
             assert!(refused.contains(what), "{refused}");
             assert!(refused.contains("memtrace report"), "{refused}");
@@ -304,13 +296,15 @@ pub(super) mod tests {
         refused("mem/part-00001.parquet");
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
         refused("mem: no file of this table is here");
-        analyzed(&dir, Wanted::default()).expect("what is left can be read");
+        analyzed(&Recordings::default(), &dir, Wanted::default())
+            .expect("what is left can be read");
     }
 
     #[test]
     fn a_directory_without_a_recording_says_so_and_names_it() {
         let empty = tempfile::tempdir().expect("a directory");
-        let error = analyzed(empty.path(), Wanted::default()).expect_err("no recording");
+        let error = analyzed(&Recordings::default(), empty.path(), Wanted::default())
+            .expect_err("no recording");
         let message = format!("{error:#}");
         assert!(message.contains("not a recording"), "{message}");
         assert!(
@@ -321,8 +315,12 @@ pub(super) mod tests {
 
     #[test]
     fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
-        let error =
-            analyzed(Path::new("/nope\x1b[2J"), Wanted::default()).expect_err("no directory");
+        let error = analyzed(
+            &Recordings::default(),
+            Path::new("/nope\x1b[2J"),
+            Wanted::default(),
+        )
+        .expect_err("no directory");
         assert_eq!(format!("{error:#}"), "no such directory: /nope\\x1b[2J");
     }
 
@@ -332,7 +330,10 @@ pub(super) mod tests {
         let dir = root.path().join("run");
         store(&dir, RUNS[0].1);
         let moment = Some("+9h".parse().expect("a moment"));
-        let message = format!("{:#}", analyzed(&dir, at(moment)).expect_err("too late"));
+        let message = format!(
+            "{:#}",
+            analyzed(&Recordings::default(), &dir, at(moment)).expect_err("too late")
+        );
         assert!(message.contains("--at"), "{message}");
         assert!(message.contains("after the recording"), "{message}");
     }

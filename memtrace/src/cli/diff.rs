@@ -4,12 +4,12 @@
 use super::analyzed::{Wanted, analyzed};
 use super::output::say;
 use super::progress::Progress;
-use super::recorded::address_of;
+use super::recorded::{Strictness, address_of};
 use super::reduced::{Chosen, reduced, root_at};
 use super::writing::Writing;
 use crate::analyze::{self, ComparedRun, Diff, DiffReport, RunDiff, RunDiffReport};
 use crate::report::{Format, visible, words};
-use crate::store::Root;
+use crate::store::{Recordings, Root};
 use anyhow::{Context, anyhow, bail};
 use clap::error::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,8 @@ Examples:
   memtrace diff root --run 4711 --run 4712
 
 Exit status: 0; 3 when --fail-above is given and something rose by more than that, or the command
-of B failed and that of A did not; 1 after an error, 2 after a wrong use.
+of B failed and that of A did not; 1 after an error, 2 after a wrong use; 4 with --strict where
+something of either could not be read or is missing.
 
 Compared are the peak and the mean of the RSS of all processes together, and of every role that
 holds at least 5 % of the whole in either recording; what they hold on GPUs; and, of numbered
@@ -54,23 +55,25 @@ pub(super) struct Args {
     run: Vec<String>,
     #[command(flatten)]
     writing: Writing,
+    #[command(flatten)]
+    pub(super) strictness: Strictness,
     /// End with status 3 when a peak, a mean or a slope per step rose by more than this (5%), or B newly failed
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     fail_above: Option<f64>,
 }
 
 /// Compares.
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     let format = args.writing.format()?;
     if let Some(runs) = two_runs(&args)? {
-        return of_runs(&args, format, runs);
+        return of_runs(&args, recordings, format, runs);
     }
     let after = args.after.as_deref().unwrap_or(&args.before);
     let progress = Progress::of("reading two recordings");
     // Beside each other: most of the time goes into reading.
     let [before, after] = std::thread::scope(|scope| {
-        let after = scope.spawn(|| analyzed(after, Wanted::by(format)));
-        let before = analyzed(&args.before, Wanted::by(format));
+        let after = scope.spawn(|| analyzed(recordings, after, Wanted::by(format)));
+        let before = analyzed(recordings, &args.before, Wanted::by(format));
         let after = after.join();
         [
             before,
@@ -179,7 +182,12 @@ fn is_there(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Compares two runs.
-fn of_runs(args: &Args, format: &dyn Format, runs: [Named<'_>; 2]) -> anyhow::Result<ExitCode> {
+fn of_runs(
+    args: &Args,
+    recordings: &Recordings,
+    format: &dyn Format,
+    runs: [Named<'_>; 2],
+) -> anyhow::Result<ExitCode> {
     if format.is_page() {
         bail!(
             "{} draws two recordings: the comparison of two runs has text, md, json and csv",
@@ -193,7 +201,7 @@ fn of_runs(args: &Args, format: &dyn Format, runs: [Named<'_>; 2]) -> anyhow::Re
             hosts: &[],
         };
         let doing = || format!("failed to read the run in {}", visible(&shown));
-        let found = reduced(&named.root, &chosen, &shown).with_context(doing)?;
+        let found = reduced(recordings, &named.root, &chosen, &shown).with_context(doing)?;
         if let (true, Some(unread)) = (found.parts.is_empty(), found.unread.first()) {
             let none = anyhow!(
                 "none of its recordings can be read; of the first: {}",

@@ -8,14 +8,14 @@ mod with;
 use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
-use super::recorded::{Rows, open, recording_dir};
+use super::recorded::{Rows, Strictness, open, recording_dir};
 use super::traces::found;
 use crate::analyze::{
     SampleOptions, Samples, gpu_files, perfetto, sample, sample_files, sample_gpus,
 };
 use crate::model::{BootNs, DurationNs, RunInfo};
 use crate::report::visible;
-use crate::store::{Recording, StoreError};
+use crate::store::{Recording, Recordings, StoreError};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::io;
@@ -74,6 +74,8 @@ pub(super) struct Args {
     /// Replace files that are there
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    pub(super) strictness: Strictness,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -124,20 +126,20 @@ struct Files {
 ///
 /// # Errors
 /// When the recording can't be read, or a file is there or can't be written.
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
     let target = args.output.as_deref().unwrap_or(Path::new("."));
     if args.wants(What::Prometheus) {
         if args.what.len() > 1 {
             bail!("prometheus is written by itself: take the other --to away");
         }
-        prometheus::export(&dir, target, args.every, args.force)?;
+        prometheus::export(recordings, &dir, target, args.every, args.force)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.every.is_some() {
         bail!("--every is for the file that is written again and again: add --to prometheus");
     }
-    let (recording, last_boot_ns) = open(&dir)?;
+    let (recording, last_boot_ns) = open(recordings, &dir)?;
     if !args.with.is_empty() && !args.wants(What::Perfetto) {
         bail!("--with puts traces into the one for Perfetto: add --to perfetto");
     }
@@ -216,9 +218,6 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut written = Vec::new();
     for part in parts {
         written.push(part.finish()?.display().to_string());
-    }
-    for problem in recording.problems() {
-        say(&problem.to_string());
     }
     for remark in remarks {
         say(&remark);

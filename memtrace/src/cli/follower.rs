@@ -6,7 +6,7 @@ use crate::cli::running::Running;
 use crate::host::clock;
 use crate::model::{BootNs, Row, RunState};
 use crate::report::visible;
-use crate::store::{StoreError, Tail, TailState};
+use crate::store::{Recordings, StoreError, Tail, TailState};
 use crate::top::{Feed, Recorder};
 use anyhow::Context;
 use jiff::tz::TimeZone;
@@ -23,7 +23,8 @@ const ANEW_EVERY: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// A recording that is followed.
-pub(super) struct Follower {
+pub(super) struct Follower<'a> {
+    recordings: &'a Recordings,
     dir: PathBuf,
     tail: Tail,
     live: Live,
@@ -47,16 +48,18 @@ impl FreshRows for Fresh<'_> {
     }
 }
 
-impl Follower {
+impl<'a> Follower<'a> {
     /// Opens a recording.
     ///
     /// # Errors
     /// When there is none, or it can't be read.
-    pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
+    pub(super) fn open(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
         let shown = dir.display().to_string();
-        let tail = Tail::open(dir)
+        let tail = recordings
+            .follow(dir)
             .with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
         Ok(Self {
+            recordings,
             dir: dir.to_path_buf(),
             live: Live::new(tail.info().clone(), zone()),
             tail,
@@ -75,7 +78,7 @@ impl Follower {
     /// Begins again with the first row, for what can't be known from the rows that came.
     fn read_anew(&mut self) -> Result<TailState, StoreError> {
         let begin = Instant::now();
-        self.tail = Tail::open(&self.dir)?;
+        self.tail = self.recordings.follow(&self.dir)?;
         self.live = Live::new(self.tail.info().clone(), zone());
         let state = self.tail.look()?;
         self.live.take(&mut Fresh(&mut self.tail))?;
@@ -90,7 +93,7 @@ fn zone() -> Option<TimeZone> {
     None
 }
 
-impl Feed for Follower {
+impl Feed for Follower<'_> {
     type Error = StoreError;
 
     fn refresh(&mut self) -> Result<bool, StoreError> {

@@ -11,7 +11,7 @@ use crate::import::{FORMATS, FormatError, Known, Placed, format_of, place, read 
 use crate::model::tables::{ClockRow, MarkRow, RequestRow};
 use crate::model::{BootNs, Bytes, ClockReading, Clocks, FINDINGS, Target, quoted};
 use crate::report::{visible, words};
-use crate::store::{Addition, Recording};
+use crate::store::{Addition, Recording, Recordings};
 use anyhow::{Context, bail};
 use search::Search;
 use serde_json::Value;
@@ -76,15 +76,15 @@ const BESIDE_BYTES_MAX: u64 = 16 << 20;
 ///
 /// # Errors
 /// When a file that was named or the recording can't be used; then nothing is imported.
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     let What::Requests(args) = args.what;
     let dir = recording_dir(args.recording.as_deref())?;
     let progress = Progress::of("importing requests");
-    let imported = import(&dir, &args)?;
+    let imported = import(recordings, &dir, &args)?;
     if imported > 0 {
         let has_findings = FINDINGS.iter().any(|table| dir.join(table.name).exists());
         if has_findings {
-            save_findings(&dir)?;
+            save_findings(recordings, &dir)?;
         }
         drop(progress);
         let typed = quoted(&dir.display().to_string());
@@ -96,9 +96,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Imports, and answers how many rows are new. The recording is locked until this ends.
-fn import(dir: &Path, args: &Requests) -> anyhow::Result<usize> {
+fn import(recordings: &Recordings, dir: &Path, args: &Requests) -> anyhow::Result<usize> {
     let person = Person::behind(&HostFacts::read(), false);
-    let (recording, _) = open(dir)?;
+    let (recording, _) = open(recordings, dir)?;
     let shown = dir.display().to_string();
     let doing = || format!("failed to import into the recording {}", visible(&shown));
     let mut addition = Addition::begin(&recording).with_context(doing)?;

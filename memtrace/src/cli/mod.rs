@@ -38,6 +38,7 @@ pub use values::parse_size;
 pub use version::build_version;
 
 use crate::host::give_up_capabilities;
+use crate::store::Recordings;
 use clap::{Parser, Subcommand};
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -78,7 +79,8 @@ enum Command {
 }
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
-/// `record`, 1 after an error, 2 for a usage error, 3 for `diff` where memory rose too much.
+/// `record`, 1 after an error, 2 for a usage error, 3 for `diff` where memory rose too much, 4 with
+/// `--strict` where a recording is not whole.
 pub fn main() -> ExitCode {
     log_to_stderr();
     let cli = Cli::try_parse().unwrap_or_else(|error| record::advise(error).exit());
@@ -86,33 +88,58 @@ pub fn main() -> ExitCode {
     if !matches!(cli.command, Command::Record(_) | Command::Doctor(_)) {
         give_up_capabilities();
     }
+    let recordings = Recordings::default();
+    let is_strict = cli.command.is_strict();
     let outcome = match cli.command {
         Command::Record(args) => record::run(*args),
-        Command::Report(args) => report::run(args),
-        Command::Top(args) => top::run(args),
-        Command::Diff(args) => diff::run(args),
+        Command::Report(args) => report::run(args, &recordings),
+        Command::Top(args) => top::run(args, &recordings),
+        Command::Diff(args) => diff::run(args, &recordings),
         Command::Mark(args) => mark::run(args),
         Command::Load(args) => remote::load(args),
         Command::Engine(args) => remote::engine(args),
         Command::Push(args) => remote::push(args),
         Command::Ray(args) => ray::run(args),
-        Command::Export(args) => export::run(args),
+        Command::Export(args) => export::run(args, &recordings),
         Command::Traces(args) => traces::run(args),
-        Command::Import(args) => import::run(args),
+        Command::Import(args) => import::run(args, &recordings),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => packaging::completions::<Cli>(&args),
         Command::Man(args) => packaging::man::<Cli>(&args),
     };
-    outcome.unwrap_or_else(|error| {
-        // A wrong use that shows only when it is known what is there.
-        if let Some(wrong_use) = error.downcast_ref::<clap::Error>() {
-            wrong_use.exit();
+    let code = match outcome {
+        Ok(code) => Some(code),
+        Err(error) => {
+            // A wrong use that shows only when it is known what is there.
+            if let Some(wrong_use) = error.downcast_ref::<clap::Error>() {
+                wrong_use.exit();
+            }
+            output::say(&format!("{error:#}"));
+            None
         }
-        output::say(&format!("{error:#}"));
-        ExitCode::FAILURE
-    })
+    };
+    let is_damaged = recorded::say_problems(&recordings);
+    match code {
+        Some(_) if is_strict && is_damaged => ExitCode::from(EXIT_DAMAGED),
+        code => code.unwrap_or(ExitCode::FAILURE),
+    }
+}
+
+/// What a command with `--strict` ends with where a recording is not whole.
+const EXIT_DAMAGED: u8 = 4;
+
+impl Command {
+    fn is_strict(&self) -> bool {
+        match self {
+            Self::Report(args) => args.strictness.strict,
+            Self::Top(args) => args.strictness.strict,
+            Self::Diff(args) => args.strictness.strict,
+            Self::Export(args) => args.strictness.strict,
+            _ => false,
+        }
+    }
 }
 
 /// What goes wrong without failing is said on stderr; `MEMTRACE_LOG=debug` says more, the

@@ -1,10 +1,11 @@
 //! Recordings as commands find and open them.
 
+use super::output::say;
 use super::remote::reader;
 use crate::analyze::RowSource;
 use crate::model::{BootNs, Row};
-use crate::report::visible;
-use crate::store::{Recording, StoreError, newest_recording};
+use crate::report::{visible, words};
+use crate::store::{Recording, Recordings, StoreError, newest_recording};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 
@@ -51,14 +52,17 @@ pub(super) fn address_of(path: &Path) -> Option<&str> {
 }
 
 /// Opens a recording, with the time of its last row where it was not closed.
-pub(super) fn open(dir: &Path) -> anyhow::Result<(Recording, Option<BootNs>)> {
+pub(super) fn open(
+    recordings: &Recordings,
+    dir: &Path,
+) -> anyhow::Result<(Recording, Option<BootNs>)> {
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
     let address = address_of(dir);
     let opened = match address {
-        Some(address) => Recording::open_remote(reader(address)?.into(), ""),
-        None => Recording::open(dir),
+        Some(address) => recordings.open_remote(reader(address)?.into(), ""),
+        None => recordings.open(dir),
     };
     let recording = match opened {
         Err(StoreError::NotARecording { .. }) if address.is_none() && !dir.exists() => {
@@ -75,6 +79,39 @@ pub(super) fn open(dir: &Path) -> anyhow::Result<(Recording, Option<BootNs>)> {
         false => recording.last_boot_ns().with_context(doing)?,
     };
     Ok((recording, last_boot_ns))
+}
+
+/// How commands that read recordings are told that nothing less than all of one will do.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(super) struct Strictness {
+    /// End with status 4 where something of the recording could not be read or is missing; it is said
+    /// on stderr in any case
+    #[arg(long)]
+    pub(super) strict: bool,
+}
+
+/// Problems that are said one by one.
+const SAID_MAX: usize = 10;
+
+/// Says on stderr what of the recordings that a command opened could not be read or is missing, wherever
+/// its answer went. Answers whether there was anything.
+pub(super) fn say_problems(recordings: &Recordings) -> bool {
+    let problems = recordings.problems();
+    let has_one = recordings.count() == 1;
+    for (path, problem) in problems.iter().take(SAID_MAX) {
+        match has_one {
+            true => say(&problem.to_string()),
+            false => say(&format!("{}: {problem}", path.display())),
+        }
+    }
+    let more = problems.len().saturating_sub(SAID_MAX);
+    if more > 0 {
+        say(&format!(
+            "and {} more",
+            words::counted(more, "problem", "problems")
+        ));
+    }
+    !problems.is_empty()
 }
 
 /// The store as the analysis asks for it.

@@ -1,6 +1,5 @@
 //! Reads the recordings of a run, some at a time, each to what it adds to the answer for the run.
 
-use super::analyzed::missing_tables;
 use super::output::say;
 use super::progress::Progress;
 use super::recorded::{Rows, address_of};
@@ -8,7 +7,7 @@ use super::remote::reader;
 use crate::analyze::{self, HostPart, Place, Unread};
 use crate::model::{BootNs, Order, RunInfo};
 use crate::report::visible;
-use crate::store::{Placed, Recording, Root};
+use crate::store::{Placed, Recording, Recordings, Root};
 use anyhow::{anyhow, bail};
 use std::path::Path;
 use std::sync::Mutex;
@@ -44,7 +43,12 @@ pub(super) fn root_at(path: &Path, run: Option<&str>) -> anyhow::Result<Option<R
 }
 
 /// Reduces the recordings of a run, some at a time.
-pub(super) fn reduced(root: &Root, chosen: &Chosen<'_>, shown: &str) -> anyhow::Result<Found> {
+pub(super) fn reduced(
+    recordings: &Recordings,
+    root: &Root,
+    chosen: &Chosen<'_>,
+    shown: &str,
+) -> anyhow::Result<Found> {
     let run = chosen_run(root, chosen, shown)?;
     let (mut places, refused) = root.recordings(&run)?;
     let unread = refused.into_iter().map(|error| Unread {
@@ -74,7 +78,7 @@ pub(super) fn reduced(root: &Root, chosen: &Chosen<'_>, shown: &str) -> anyhow::
             let number = next.fetch_add(1, Ordering::Relaxed);
             places.get(number).map(|place| (number, place))
         } {
-            let outcome = reduce_one(root, place);
+            let outcome = reduce_one(recordings, root, place);
             outcomes
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -149,8 +153,12 @@ pub(super) fn place_of(placed: &Placed) -> Place {
     }
 }
 
-pub(super) fn reduce_one(root: &Root, place: &Placed) -> anyhow::Result<HostPart> {
-    let recording = root.recording(place)?;
+pub(super) fn reduce_one(
+    recordings: &Recordings,
+    root: &Root,
+    place: &Placed,
+) -> anyhow::Result<HostPart> {
+    let recording = recordings.open_placed(root, place)?;
     let last = match recording.is_closed() {
         true => None,
         false => recording.last_boot_ns()?,
@@ -198,9 +206,6 @@ pub(super) fn reduce(
     let part = analyze::reduce(info, &Rows(recording), options, place)?;
     let problems = recording.problems();
     let mut problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    if recording.is_closed() {
-        problems.extend(missing_tables(recording));
-    }
     problems.extend(other);
     Ok(part.with_problems(&problems).checked()?)
 }

@@ -5,11 +5,12 @@ mod hosts;
 use super::analyzed::{Wanted, analyzed};
 use super::output::print;
 use super::progress::Progress;
-use super::recorded::recording_dir;
+use super::recorded::{Strictness, recording_dir};
 use super::reduced::root_at;
 use super::writing::Writing;
 use crate::analyze::{Moment, ParseMomentError, RUN_SECTIONS, RunSection, SECTIONS, SectionInfo};
 use crate::report::{Style, visible};
+use crate::store::Recordings;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
@@ -29,7 +30,8 @@ Examples:
   memtrace report root --run 4711
 
 Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
-or what --at, --phase, --from or --to asks for is not in it; 2 after a wrong use.";
+or what --at, --phase, --from or --to asks for is not in it; 2 after a wrong use; 4 with --strict
+where something of it could not be read or is missing.";
 
 /// The phases that are steps.
 const STEPS: &str = "step_*";
@@ -44,6 +46,8 @@ pub(super) struct Args {
     recording: Option<PathBuf>,
     #[command(flatten)]
     writing: Writing,
+    #[command(flatten)]
+    pub(super) strictness: Strictness,
     /// Show every section and every line, the tree of processes too, in text and md
     #[arg(long)]
     full: bool,
@@ -203,7 +207,7 @@ fn check_table(section: &SectionInfo) -> anyhow::Result<()> {
 }
 
 /// Writes the report.
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     if args.list_sections {
         let run = args.hosts.chosen().run;
         let root = |path| root_at(path, run);
@@ -214,7 +218,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         };
         return print(&sections).context("failed to list the sections");
     }
-    if let Some(done) = hosts::run(&args)? {
+    if let Some(done) = hosts::run(&args, recordings)? {
         return Ok(done);
     }
     let format = args.writing.format()?;
@@ -280,7 +284,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let dir = recording_dir(args.recording.as_deref())?;
     if args.follow {
-        return follow(&dir);
+        return follow(recordings, &dir);
     }
     let wanted = Wanted {
         at: args.at,
@@ -293,7 +297,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         ..Wanted::by(format)
     };
     let progress = Progress::of("reading the recording");
-    let mut report = analyzed(&dir, wanted)?;
+    let mut report = analyzed(recordings, &dir, wanted)?;
     drop(progress);
     let style = Style {
         has_tree: args.tree || args.full,
@@ -311,9 +315,10 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn follow(dir: &Path) -> anyhow::Result<ExitCode> {
+fn follow(recordings: &Recordings, dir: &Path) -> anyhow::Result<ExitCode> {
     let read = || {
         analyzed(
+            recordings,
             dir,
             Wanted {
                 is_unfolded: true,
@@ -372,7 +377,7 @@ mod tests {
         let words = places.chain(words.iter().map(Path::new));
         let line = <Line as clap::Parser>::try_parse_from(words.map(Path::as_os_str));
         let line = line.map_err(|error| error.to_string())?;
-        run(line.args).map_err(|error| format!("{error:#}"))?;
+        run(line.args, &Recordings::default()).map_err(|error| format!("{error:#}"))?;
         Ok(std::fs::read_to_string(&out).expect("a report"))
     }
 

@@ -4,10 +4,12 @@ mod own;
 
 use super::follower::Follower;
 use super::output::{has_color, print};
+use super::recorded::Strictness;
 use super::running::{self, Running};
 use super::targets::{GROUP, Targets};
 use super::values::{parse_interval, parse_view};
 use crate::model::DurationNs;
+use crate::store::Recordings;
 use crate::top::{Feed, Options, Recorder, View, is_to_end, once, run as show};
 use anyhow::{Context, bail};
 use own::OwnRecorder;
@@ -78,13 +80,16 @@ pub(super) struct Args {
     /// Print one screen as text, and end
     #[arg(long, help_heading = HOW)]
     once: bool,
+
+    #[command(flatten)]
+    pub(super) strictness: Strictness,
 }
 
 /// Shows it.
 ///
 /// # Errors
 /// When there is no recording to show, it can't be read, or there is no terminal.
-pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     let is_on_terminal = io::stdout().is_terminal() && io::stdin().is_terminal();
     if !(args.once || is_on_terminal) {
         bail!("top needs a terminal; for one screen as text: memtrace top --once");
@@ -98,20 +103,24 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         )?),
         false => None,
     };
-    let outcome = follow(&args, own.as_ref());
+    let outcome = follow(&args, recordings, own.as_ref());
     if let Some(own) = &mut own {
         own.end();
     }
     outcome
 }
 
-fn follow(args: &Args, own: Option<&OwnRecorder>) -> anyhow::Result<ExitCode> {
+fn follow(
+    args: &Args,
+    recordings: &Recordings,
+    own: Option<&OwnRecorder>,
+) -> anyhow::Result<ExitCode> {
     let dir = match (own, &args.recording) {
         (Some(own), _) => own.dir().to_path_buf(),
         (None, Some(dir)) => super::recorded::local_dir(Some(dir))?,
         (None, None) => running()?,
     };
-    let mut follower = Follower::open(&dir)?;
+    let mut follower = Follower::open(recordings, &dir)?;
     if args.once {
         return print_once(&mut follower, args.view);
     }
@@ -134,7 +143,7 @@ fn running() -> anyhow::Result<PathBuf> {
         .context("the recording that runs has not begun yet")
 }
 
-fn print_once(follower: &mut Follower, view: View) -> anyhow::Result<ExitCode> {
+fn print_once(follower: &mut Follower<'_>, view: View) -> anyhow::Result<ExitCode> {
     let begin = std::time::Instant::now();
     loop {
         follower.refresh()?;

@@ -44,6 +44,8 @@ pub enum ProblemKind {
     /// The file was put aside when a recording was closed or converted, because it could not be
     /// read in full.
     PutAside,
+    /// There is no file of this table.
+    NoFile,
     /// It was changed after it was written. What it says is used.
     Changed,
     /// A newer memtrace wrote the recording. Tables and columns that this version does not know are
@@ -113,6 +115,7 @@ impl fmt::Display for ProblemKind {
             Self::PutAside => f.write_str(
                 "could not be read in full and was put aside; the rest of it is in the recording",
             ),
+            Self::NoFile => f.write_str("no file of this table is here"),
             Self::Changed => f.write_str(
                 "does not match its checksum: it was changed after it was written, and is used \
                  as it is",

@@ -91,6 +91,11 @@ impl Reading {
         self.problems.note(file, kind);
     }
 
+    /// The list that they are put on.
+    pub(super) fn problem_list(&self) -> Problems {
+        self.problems.clone()
+    }
+
     /// The problems so far, in the order in which they were met.
     pub(super) fn problems(&self) -> Vec<Problem> {
         self.problems.list()

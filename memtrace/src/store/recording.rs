@@ -9,7 +9,7 @@ use super::error::StoreError;
 use super::files::Files;
 use super::layout::{SPOOL, list_damaged, names_in};
 use super::origin::Origin;
-use super::problem::{Problem, ProblemKind};
+use super::problem::{Problem, ProblemKind, Problems};
 use super::reading::Reading;
 use super::remote::{Remote, RemoteReader};
 use super::run_file::{RUN_FILE, open_dir, read, written_at_ns};
@@ -41,7 +41,7 @@ impl Recording {
     /// # Errors
     /// When the directory holds no recording, or one of a schema that this version can't
     /// read.
-    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+    pub(super) fn open(dir: &Path) -> Result<Self, StoreError> {
         Self::of(Arc::new(open_dir(dir)?))
     }
 
@@ -49,7 +49,7 @@ impl Recording {
     ///
     /// # Errors
     /// As [`Recording::open`].
-    pub fn open_remote(reader: Arc<RemoteReader>, below: &str) -> Result<Self, StoreError> {
+    pub(super) fn open_remote(reader: Arc<RemoteReader>, below: &str) -> Result<Self, StoreError> {
         let mut attempts = 1..=REMOTE_ATTEMPTS;
         loop {
             attempts.next();
@@ -87,11 +87,13 @@ impl Recording {
         for path in list_damaged(&origin)? {
             reading.note(&path, ProblemKind::PutAside);
         }
-        Ok(Self {
+        let recording = Self {
             info: run.info,
             is_live,
             reading,
-        })
+        };
+        recording.note_missing();
+        Ok(recording)
     }
 
     /// The directory.
@@ -140,10 +142,26 @@ impl Recording {
         }
     }
 
+    /// A closed recording has a file of each table, also of an empty one. One of an older schema can
+    /// be without the tables that came later.
+    fn note_missing(&self) {
+        if self.is_closed() && self.info.schema_version == SCHEMA_VERSION {
+            for table in TABLES.iter().filter(|table| self.lacks(table)) {
+                self.reading
+                    .note(Path::new(table.name), ProblemKind::NoFile);
+            }
+        }
+    }
+
     /// Whether there is no file of a table. What can't be listed is told when it is read.
-    pub fn lacks(&self, table: &Table) -> bool {
+    fn lacks(&self, table: &Table) -> bool {
         let names = names_in(&self.reading.origin, Path::new(table.name));
         names.is_ok_and(|names| names.is_empty())
+    }
+
+    /// What list that is put on.
+    pub(super) fn problem_list(&self) -> Problems {
+        self.reading.problem_list()
     }
 
     /// The damage met so far, by what was read so far.

@@ -193,7 +193,7 @@ impl Root {
     ///
     /// # Errors
     /// When it is none, or one of a schema that this version can't read.
-    pub fn recording(&self, place: &Placed) -> Result<Recording, StoreError> {
+    pub(super) fn recording(&self, place: &Placed) -> Result<Recording, StoreError> {
         let mut folder = self.folder.clone();
         for name in self.folders(place) {
             folder = folder.below(&name)?;

@@ -9,7 +9,7 @@ use super::batch::{Irregular, Projection, for_each_row};
 use super::bounds::Bounds;
 use super::error::StoreError;
 use super::layout::{SPOOL, names_in, segment_path, segments_among};
-use super::problem::{Problem, ProblemKind};
+use super::problem::{Problem, ProblemKind, Problems};
 use super::reading::Reading;
 use super::recording::{Recording, last_write_ns};
 use super::run_file::read;
@@ -74,7 +74,7 @@ impl Tail {
     ///
     /// # Errors
     /// When the directory holds no recording, or one of a schema that this version can't read.
-    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+    pub(super) fn open(dir: &Path) -> Result<Self, StoreError> {
         let recording = Recording::open(dir)?;
         Ok(Self {
             reading: recording.reading().clone(),
@@ -89,6 +89,11 @@ impl Tail {
     /// What the recording says about itself.
     pub fn info(&self) -> &RunInfo {
         &self.info
+    }
+
+    /// What list the damage is put on.
+    pub(super) fn problem_list(&self) -> Problems {
+        self.reading.problem_list()
     }
 
     /// The damage met so far.

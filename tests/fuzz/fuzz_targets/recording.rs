@@ -2,7 +2,7 @@
 //! damage; it must not panic, hang, or allocate without bound.
 
 use memtrace::model::tables::MemRow;
-use memtrace::store::Recording;
+use memtrace::store::Recordings;
 use std::path::Path;
 use std::sync::Once;
 
@@ -31,7 +31,7 @@ pub fn read_with(file: &str, bytes: &[u8]) {
     std::fs::create_dir(path.parent().expect("a folder")).expect("a folder in it");
     std::fs::write(dir.path().join("run.json"), RUN_JSON).expect("room for run.json");
     std::fs::write(&path, bytes).expect("room for the file");
-    let recording = Recording::open(dir.path()).expect("a recording");
+    let recording = Recordings::default().open(dir.path()).expect("a recording");
     recording.rows::<MemRow>().expect("rows, if none");
     recording
         .scan::<MemRow>(&["rss_bytes"], drop)

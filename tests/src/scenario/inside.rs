@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use memtrace::host::clock;
 use memtrace::model::tables::{LayoutPart, LayoutRow, MemRow};
 use memtrace::model::{BootNs, Bytes};
-use memtrace::store::Recording;
+use memtrace::store::{Recording, Recordings};
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -287,7 +287,7 @@ impl Drop for Grown {
 fn is_read(place: &Path, since: BootNs) -> Result<bool> {
     const HEAPS: [LayoutPart; 2] = [LayoutPart::BrkHeap, LayoutPart::GlibcArenas];
     const MATTERS: Bytes = Bytes(16 << 20);
-    let rows: Vec<LayoutRow> = Recording::open(place)?.rows()?;
+    let rows: Vec<LayoutRow> = Recordings::default().open(place)?.rows()?;
     let readings = rows.chunk_by(|one, next| one.boot_ns == next.boot_ns);
     Ok(readings.into_iter().any(|reading| {
         reading.iter().all(|row| {

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use memtrace::collect::cgroup::unread_keys;
 use memtrace::host::CgroupVersion;
 use memtrace::model::tables::ProcessRow;
-use memtrace::store::Recording;
+use memtrace::store::Recordings;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
@@ -129,7 +129,7 @@ pub fn scope_of_person() -> Result<Vec<Score>> {
     let report = said(report.arg("report").arg(&place).args(["-f", "json"]))?;
     let report: serde_json::Value = serde_json::from_str(&report)?;
     let peak = &report["peak"];
-    let groups: Vec<ProcessRow> = Recording::open(&place)?.rows()?;
+    let groups: Vec<ProcessRow> = Recordings::default().open(&place)?.rows()?;
     let is_in_scope = |row: &ProcessRow| {
         let group = row.cgroup.as_deref().unwrap_or_default();
         group.contains("/user@1000.service/") && group.ends_with(".scope")

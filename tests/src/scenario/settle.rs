@@ -3,7 +3,7 @@
 use crate::recorder::Recorder;
 use anyhow::{Result, bail};
 use memtrace::model::tables::PssRow;
-use memtrace::store::Recording;
+use memtrace::store::{Recording, Recordings};
 use std::collections::HashSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ impl Settle {
         match self {
             Self::For(time) => sleep(time),
             Self::UntilRead => {
-                while !is_read(&Recording::open(&recorder.path())?)? {
+                while !is_read(&Recordings::default().open(&recorder.path())?)? {
                     if start.elapsed() > PATIENCE {
                         bail!("not everything was read after {PATIENCE:?}");
                     }

@@ -6,6 +6,7 @@ use crate::cli::output::say;
 use crate::cli::part::Part;
 use crate::model::DurationNs;
 use crate::report::visible;
+use crate::store::Recordings;
 use crate::top::{Feed, Recorder, end_with_signals, is_to_end};
 use anyhow::{Context, bail};
 use std::io::Write;
@@ -26,6 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// # Errors
 /// When the recording can't be read, or the file can't be written.
 pub(super) fn export(
+    recordings: &Recordings,
     dir: &Path,
     target: &Path,
     every: Option<DurationNs>,
@@ -35,7 +37,7 @@ pub(super) fn export(
         bail!("--every takes a second at least");
     }
     make(target)?;
-    let mut follower = Follower::open(dir)?;
+    let mut follower = Follower::open(recordings, dir)?;
     if follower.is_closed() {
         bail!(
             "this recording is closed, so nothing in it is the present; `memtrace report` tells of it"
@@ -56,7 +58,7 @@ pub(super) fn export(
 
 /// Writes it anew so often, until the recording ends or a signal comes.
 fn keep_up(
-    follower: &mut Follower,
+    follower: &mut Follower<'_>,
     dir: &Path,
     target: &Path,
     every: Duration,
@@ -75,7 +77,7 @@ fn keep_up(
 
 /// Writes the file as it is now. Answers where.
 fn write(
-    follower: &mut Follower,
+    follower: &mut Follower<'_>,
     dir: &Path,
     target: &Path,
     is_forced: bool,

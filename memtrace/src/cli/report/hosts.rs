@@ -8,7 +8,7 @@ use crate::cli::recorded::{no_option, open, recording_dir};
 use crate::cli::reduced::{Chosen, Found, place_of, reduce, reduce_one, reduced, root_at};
 use crate::model::parse_host_list;
 use crate::report::{Style, visible, write_line};
-use crate::store::{Placed, Root};
+use crate::store::{Placed, Recordings, Root};
 use anyhow::{Context, bail};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -68,7 +68,7 @@ impl Options {
 }
 
 /// Reports a run of many hosts where that is asked for; `None` where it is one recording.
-pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
+pub(super) fn run(args: &Args, recordings: &Recordings) -> anyhow::Result<Option<ExitCode>> {
     if !args.hosts.merge.is_empty() {
         check(args)?;
         let (parts, unread) = read_lines(&args.hosts.merge)?;
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
     let doing = || format!("failed to look for recordings in {}", visible(&shown));
     if let Some(root) = root_at(path, args.hosts.run.as_deref()).with_context(doing)? {
         check(args)?;
-        let found = reduced(&root, &args.hosts.chosen(), &shown).with_context(doing)?;
+        let found = reduced(recordings, &root, &args.hosts.chosen(), &shown).with_context(doing)?;
         if args.hosts.reduce {
             for unread in &found.unread {
                 let Place { host, rec, .. } = &unread.place;
@@ -106,11 +106,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<Option<ExitCode>> {
     if args.hosts.reduce {
         check(args)?;
         let dir = recording_dir(args.recording.as_deref())?;
-        let part = open(&dir).and_then(|(recording, last)| reduce(&recording, &dir, last, None));
+        let part = open(recordings, &dir)
+            .and_then(|(recording, last)| reduce(&recording, &dir, last, None));
         let (failure, parts, unread) = match part {
             Ok(part) => (None, vec![part], Vec::new()),
             Err(error) => {
-                let unread = unread_at(&dir);
+                let unread = unread_at(recordings, &dir);
                 (Some(error), Vec::new(), unread.into_iter().collect())
             }
         };
@@ -222,10 +223,10 @@ fn write_lines(args: &Args, found: &Found) -> anyhow::Result<()> {
 }
 
 /// Why a recording with a place below a root can't be read, as the report of that root would say.
-fn unread_at(dir: &Path) -> Option<Unread> {
+fn unread_at(recordings: &Recordings, dir: &Path) -> Option<Unread> {
     let placed = Placed::of_path(dir)?;
     let host = root_at(dir.parent()?, None).ok()??;
-    let error = reduce_one(&host, &placed).err()?;
+    let error = reduce_one(recordings, &host, &placed).err()?;
     Some(Unread {
         place: place_of(&placed),
         why: format!("{error:#}"),
