@@ -14,7 +14,7 @@
 
 /**
  * What a line lies within.
- * @typedef {{ low: Steps, high: Steps }} Band
+ * @typedef {{ low: Steps, high: Steps }} Bounds
  */
 
 /**
@@ -23,7 +23,7 @@
  * @property {Steps[]} layers
  * @property {string[]} layerColours
  * @property {Line[]} lines
- * @property {Band | null} [band]
+ * @property {Bounds | null} [band]
  */
 
 const AXIS_WIDTH = 72;
@@ -286,7 +286,7 @@ class Chart {
   /**
    * @param {CanvasRenderingContext2D} ctx
    * @param {number} width
-   * @param {Band} band
+   * @param {Bounds} band
    */
   drawBand(ctx, width, { low, high }) {
     const { from, to } = this.view;

@@ -16,7 +16,7 @@ const BY_WORDS = { role: 'role', kind: 'kind of memory', process: 'process', cgr
  * @property {Clock} clock
  * @property {Stack[]} stacks
  * @property {Steps[]} lines
- * @property {Band | null} band What is held is within it; null where that is known exactly.
+ * @property {Bounds | null} band What is held is within it; null where that is known exactly.
  * @property {Overlay} overlay
  */
 
@@ -67,7 +67,7 @@ function stackOf({ by, label, total, series }, seconds) {
 /**
  * @param {Steps[]} lines
  * @param {Steps[]} bounds How far it can be below the line, and how far above.
- * @returns {Band | null}
+ * @returns {Bounds | null}
  */
 function bandOf(lines, [below, above]) {
   const held = lines.find(({ id }) => id === 'held');
