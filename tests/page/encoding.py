@@ -109,6 +109,7 @@ def document(end_ns: int, times: Sequence[int], stacks: list[Json], **more: Any)
         "time_ns": gaps(times),
         "stacks": stacks,
         "lines": [],
+        "bounds": [],
         "limits": [],
         "gpus": [],
         **more.pop("curves", {}),

@@ -241,6 +241,23 @@ def test_unknown_stays_unknown(open_page: Opener) -> None:
     assert exact(page, "a") == 3 * MIB
 
 
+def test_how_sure_what_is_held_is_stands_beside_it(open_page: Opener) -> None:
+    end = 10 * SECOND
+    times = [0, 4 * SECOND, end]
+    held = series("held", "held", [4 * MIB, 4 * MIB, 4 * MIB])
+    bounds = [
+        series("below", "below", [0, MIB, 0]),
+        series("above", "above", [0, 2 * MIB, 0]),
+    ]
+    by_role = stack("role", "by role", "held", [held])
+    page = open_page(document(end, times, [by_role], curves={"lines": [held], "bounds": bounds}))
+    beside = page.locator("#memory .readout .extra")
+    point(page, 0.2)
+    assert "held between" not in beside.inner_text()
+    point(page, 0.7)
+    assert "held between 3.0 MiB and 6.0 MiB" in beside.inner_text()
+
+
 def test_limits_and_gpus_are_unknown_before_they_are_first_read(open_page: Opener) -> None:
     made = documents.ordinary()
     late = [30 * SECOND, 90 * SECOND]
