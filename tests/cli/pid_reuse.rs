@@ -14,9 +14,9 @@ mod needs_mount {
         let dir = tempfile::tempdir()?;
         let place = dir.path().join("recording");
         // Each lives for some polls.
-        let script = "sleep 0.5 & a=$!; wait $a; \
+        let script = "sleep 1 & a=$!; wait $a; \
                       echo $((a - 1)) >/proc/sys/kernel/ns_last_pid; \
-                      sleep 0.6 & b=$!; wait $b; echo $a $b";
+                      sleep 1.1 & b=$!; wait $b; echo $a $b";
         let output = Command::new("unshare")
             .args(["--pid", "--mount-proc", "--fork"])
             .arg(program::memtrace()?)
