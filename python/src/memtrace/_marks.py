@@ -41,9 +41,10 @@ class phase:
     decorator it works on functions, coroutines and generators. A phase that ends by an
     exception says so in its attribute `error`. Both marks tell what the process had
     resident then, as `rss_bytes` and `rss_anon_bytes`, and its address space, as
-    `vm_size_bytes`, where the kernel says so; with ``MEMTRACE_GC=1`` in the environment garbage is collected before each reading. The end
-    tells too what tracemalloc counts, where it is on, and what torch holds on GPUs
-    (`torch_cuda_alloc_bytes`, `torch_cuda_reserved_bytes` and the like), where it uses them.
+    `vm_size_bytes`, where the kernel says so; with ``MEMTRACE_GC=1`` in the environment
+    garbage is collected before each reading. The end tells too what tracemalloc counts,
+    where it is on, and what torch holds on GPUs (`torch_cuda_alloc_bytes`,
+    `torch_cuda_reserved_bytes` and the like), where it uses them.
     """
 
     __slots__ = ("_attrs", "_end_attrs", "_name", "_open")
