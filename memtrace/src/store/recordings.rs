@@ -6,20 +6,15 @@ use super::recording::Recording;
 use super::remote::RemoteReader;
 use super::root::{Placed, Root};
 use super::tail::Tail;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The recordings that a program opens. None is had but from here, so that what of any of them could
-/// not be read, or is missing, can be told when it has been read, whatever was asked of it.
+/// not be read, or is missing, can be told when it has been read, whatever was asked of it. Of one that
+/// is opened again and again while it grows, the last time counts: what was half written has come.
 #[derive(Debug, Default)]
-pub struct Recordings(Mutex<Vec<Opened>>);
-
-#[derive(Debug)]
-struct Opened {
-    path: PathBuf,
-    problems: Problems,
-}
+pub struct Recordings(Mutex<BTreeMap<PathBuf, Problems>>);
 
 impl Recordings {
     /// Opens the recording in a directory.
@@ -68,33 +63,29 @@ impl Recordings {
     }
 
     fn note(&self, path: &Path, problems: Problems) {
-        let path = path.to_path_buf();
-        self.list().push(Opened { path, problems });
+        self.lock().insert(path.to_path_buf(), problems);
     }
 
-    fn list(&self) -> std::sync::MutexGuard<'_, Vec<Opened>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Problems>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was wrong with any of them so far, each with the path of its recording: damage shows only
     /// where something is read.
     pub fn problems(&self) -> Vec<(PathBuf, Problem)> {
-        let mut all: Vec<(PathBuf, Problem)> = Vec::new();
-        for opened in self.list().iter() {
-            for problem in opened.problems.list() {
-                let known = (opened.path.clone(), problem);
-                if !all.contains(&known) {
-                    all.push(known);
-                }
-            }
-        }
-        all
+        let opened = self.lock();
+        let of = |(path, problems): (&PathBuf, &Problems)| {
+            let path = path.clone();
+            problems
+                .list()
+                .into_iter()
+                .map(move |one| (path.clone(), one))
+        };
+        opened.iter().flat_map(of).collect()
     }
 
-    /// How many were opened, each once.
+    /// How many were opened.
     pub fn count(&self) -> usize {
-        let list = self.list();
-        let paths: BTreeSet<&Path> = list.iter().map(|opened| &*opened.path).collect();
-        paths.len()
+        self.lock().len()
     }
 }

@@ -53,8 +53,8 @@ impl Schedule {
         }
     }
 
-    /// The next instant before another, with the position of its mark; a mark goes before a regular instant of
-    /// the same time.
+    /// The next instant before another, with the position of its mark; a mark goes before a regular
+    /// instant of the same time.
     pub(super) fn next_before(&mut self, until: BootNs) -> Option<(BootNs, Option<usize>)> {
         let place = self.past_marks;
         let at = self.marks.get(place).map(|mark| mark.boot_ns);

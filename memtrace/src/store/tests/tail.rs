@@ -1,7 +1,7 @@
 //! A recording is followed: every row comes once, whatever becomes of its files meanwhile.
 
 use super::*;
-use crate::store::{Tail, TailState};
+use crate::store::{Recordings, Tail, TailState};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -181,4 +181,28 @@ fn a_reader_beside_a_writer_that_never_waits_misses_nothing() {
     let all: Vec<MemRow> = (0..1_000).map(|row| mem(row, row % 5)).collect();
     assert!(has_lost || read == all, "{} of {}", read.len(), all.len());
     kill(writer);
+}
+
+#[test]
+fn of_a_recording_that_is_opened_again_the_last_time_counts() {
+    let (_parent, dir) = new_dir();
+    let mut writer = Writer::create(&dir, &info()).unwrap();
+    append_all(&mut writer, &[mem(1, 1)]);
+    writer.finish(info()).unwrap();
+    let part = std::fs::read_dir(dir.join("mem")).unwrap().next();
+    let part = part.unwrap().unwrap().path();
+    let bytes = std::fs::read(&part).unwrap();
+    let recordings = Recordings::default();
+    let told = || {
+        let recording = recordings.open(&dir).unwrap();
+        recording.rows::<MemRow>().unwrap();
+        recordings.problems().len()
+    };
+    std::fs::write(&part, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(told(), 1);
+    std::fs::write(&part, &bytes).unwrap();
+    assert_eq!(told(), 0);
+    std::fs::remove_file(&part).unwrap();
+    assert_eq!(told(), 1, "no file of the table");
+    assert_eq!(recordings.count(), 1);
 }
