@@ -43,7 +43,7 @@ mod needs_mount {
         };
         assert_ne!(first.upid, second.upid);
         let lines = [first, second].map(|row| row.cmdline.as_deref());
-        assert_eq!(lines, [Some("sleep 0.5"), Some("sleep 0.6")]);
+        assert_eq!(lines, [Some("sleep 1"), Some("sleep 1.1")]);
         // A poll notices an end when it comes by, which is before it meets the next.
         assert!(first.exit_boot_ns <= Some(second.first_seen_boot_ns));
         Ok(())
