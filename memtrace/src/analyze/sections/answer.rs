@@ -188,11 +188,9 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
         let is_as_much = held.sum().0 as f64 >= most.0.sum().0 as f64 * ALIKE;
         is_as_much && group.who.process_count == 1
     };
-    let mut alike: Vec<&HolderGroup> = held
-        .iter()
-        .filter(is_like_most)
-        .map(|(_, group)| *group)
-        .collect();
+    let alike = held.iter().filter(is_like_most);
+    let least = alike.clone().map(|(held, _)| held.sum()).min();
+    let mut alike: Vec<&HolderGroup> = alike.map(|(_, group)| *group).collect();
     // A parent comes before its children.
     alike.order_by_key(|group| group.who.members.first().copied());
     let (held, group) = most;
@@ -203,7 +201,10 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
         1 => analysis.with_role(&group.who.who),
         _ => group.who.in_words(),
     };
-    let each = format!("{}{}", held.bound(), bytes(held.sum()));
+    let most_words = bytes(held.sum());
+    let least_words = least.map(bytes).filter(|least| *least != most_words);
+    let least_words = least_words.map_or_else(String::new, |least| format!("{least} to "));
+    let each = format!("{}{least_words}{most_words}", held.bound());
     match alike.as_slice() {
         _ if held.sum().0 == 0 => None,
         [first, second] => {
