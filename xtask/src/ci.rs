@@ -14,6 +14,7 @@ use inputs::Files;
 use passed::{Passed, Run};
 use std::fs::File;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -40,6 +41,19 @@ struct Outcome {
     took: Duration,
 }
 
+impl Outcome {
+    /// What the step wrote; nothing where it did not run.
+    fn said(&self) -> Result<String> {
+        match self.verdict {
+            Verdict::Unchanged => Ok(String::new()),
+            _ => Ok(String::from_utf8_lossy(&std::fs::read(log_of(self.step))?).into_owned()),
+        }
+    }
+}
+
+/// How many lines of a failed step are repeated at the end: other steps wrote after it.
+const LAST_LINES: usize = 60;
+
 enum Verdict {
     Passed,
     Failed(String),
@@ -58,33 +72,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
         return ci.list(&chosen);
     }
+    std::fs::create_dir_all(logs())?;
     let mut outcomes = Vec::new();
     let of_turn = |turn| chosen.iter().copied().filter(move |step| step.turn == turn);
-    outcomes.extend(of_turn(Turn::First).map(|step| ci.step(step, None)));
+    outcomes.extend(of_turn(Turn::First).map(|step| ci.step(step, true)));
     // What waits for programs that it started, beside what compiles: two CPUs have room for both.
     let waiting: Vec<_> = of_turn(Turn::Waits).collect();
-    let dir = sh::target_dir();
-    std::fs::create_dir_all(&dir)?;
-    let log = dir.join("ci-waits.log");
-    let said = File::create(&log).with_context(|| format!("failed to write {}", log.display()))?;
     let mut beside = ci.clone();
     let (waited, compiled) = std::thread::scope(|scope| {
         let waited = scope.spawn(move || {
-            let run = |step| beside.step(step, Some(&said));
+            let run = |step| beside.step(step, false);
             waiting.into_iter().map(run).collect::<Vec<_>>()
         });
         let compiled: Vec<_> = of_turn(Turn::Compiles)
-            .map(|step| ci.step(step, None))
+            .map(|step| ci.step(step, true))
             .collect();
         (waited.join(), compiled)
     });
-    io::copy(&mut File::open(&log)?, &mut io::stdout())?;
     outcomes.extend(compiled);
-    match waited {
-        Ok(waited) => outcomes.extend(waited),
-        Err(panic) => std::panic::resume_unwind(panic),
+    let waited = waited.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    for outcome in &waited {
+        io::stdout().write_all(outcome.said()?.as_bytes())?;
     }
-    outcomes.extend(of_turn(Turn::Last).map(|step| ci.step(step, None)));
+    outcomes.extend(waited);
+    outcomes.extend(of_turn(Turn::Last).map(|step| ci.step(step, true)));
     conclude(&outcomes)
 }
 
@@ -110,9 +121,9 @@ struct Ci {
 
 impl Ci {
     /// Runs a step where it is due. Whatever goes wrong is how this step ended, and the others go on.
-    fn step(&mut self, step: &'static Step, said: Option<&File>) -> Outcome {
+    fn step(&mut self, step: &'static Step, is_shown: bool) -> Outcome {
         let start = Instant::now();
-        let verdict = self.verdict(step, said);
+        let verdict = self.verdict(step, is_shown);
         Outcome {
             step,
             verdict: verdict.unwrap_or_else(|error| Verdict::Failed(format!("{error:#}"))),
@@ -120,18 +131,21 @@ impl Ci {
         }
     }
 
-    fn verdict(&mut self, step: &'static Step, mut said: Option<&File>) -> Result<Verdict> {
+    fn verdict(&mut self, step: &'static Step, is_shown: bool) -> Result<Verdict> {
         let before = self.run_of(step)?;
         let is_unchanged = before.as_ref().is_some_and(|run| self.passed.has(run));
         if is_unchanged && !self.runs_all {
             return Ok(Verdict::Unchanged);
         }
-        let heading = format!("==> {}: {}", step.name, step.words.join(" "));
-        match &mut said {
-            Some(file) => writeln!(file, "{heading}")?,
-            None => println!("{heading}"),
+        let mut log = File::create(log_of(step))?;
+        writeln!(log, "==> {}: {}", step.name, step.words.join(" "))?;
+        let mut command = step_command(step);
+        command.stdout(log.try_clone()?).stderr(log);
+        if is_shown {
+            sh::run_shown(&mut command, &log_of(step))?;
+        } else {
+            sh::run(&mut command)?;
         }
-        sh::run(&mut step_command(step, said)?)?;
         // Of files that were edited meanwhile nobody knows which of them passed.
         if let Some(run) = before
             && self.run_of(step)?.as_ref() == Some(&run)
@@ -179,7 +193,16 @@ fn golden() -> Result<()> {
     written.clone().map_err(anyhow::Error::msg)
 }
 
-fn step_command(step: &Step, said: Option<&File>) -> Result<Command> {
+/// Where steps write; a file of each.
+fn logs() -> PathBuf {
+    sh::target_dir().join("ci")
+}
+
+fn log_of(step: &Step) -> PathBuf {
+    logs().join(format!("{}.log", step.name))
+}
+
+fn step_command(step: &Step) -> Command {
     let mut command = match step.words {
         ["xtask", words @ ..] => {
             // This very program, also where a step has built another one in its place.
@@ -194,15 +217,24 @@ fn step_command(step: &Step, said: Option<&File>) -> Result<Command> {
         }
     };
     command.current_dir(sh::root()).stdin(Stdio::null());
-    if let Some(file) = said {
-        command.stdout(file.try_clone()?).stderr(file.try_clone()?);
-    }
-    Ok(command)
+    command
 }
 
-/// The table of all, and an error where one failed.
+/// What failed steps wrote last, the table of all, and an error where one failed.
 fn conclude(outcomes: &[Outcome]) -> Result<()> {
     println!();
+    for outcome in outcomes {
+        if matches!(outcome.verdict, Verdict::Failed(_)) {
+            let said = outcome.said()?;
+            let lines: Vec<&str> = said.lines().collect();
+            let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+            println!(
+                "==> the end of {}:\n{}\n",
+                outcome.step.name,
+                last.join("\n")
+            );
+        }
+    }
     let mut failed = Vec::new();
     let mut unchanged = 0;
     for outcome in outcomes {

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
 
 /// The root of the checkout.
 pub(crate) fn root() -> PathBuf {
@@ -62,11 +63,37 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command
         .status()
         .with_context(|| format!("failed to start `{line}`"))?;
+    succeeded(&line, status)
+}
+
+/// Runs a command that writes to a file, and shows on the terminal what it writes there. A process
+/// that it leaves behind can hold the file open: a pipe would then never end.
+pub(crate) fn run_shown(command: &mut Command, log: &Path) -> Result<()> {
+    let line = shown(command);
+    let mut said = std::fs::File::open(log)?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("failed to start `{line}`"))?;
+    let status = loop {
+        let ended = child.try_wait()?;
+        std::io::copy(&mut said, &mut std::io::stdout())?;
+        match ended {
+            Some(status) => break status,
+            None => std::thread::sleep(SHOWN_EVERY),
+        }
+    };
+    succeeded(&line, status)
+}
+
+fn succeeded(line: &str, status: ExitStatus) -> Result<()> {
     if !status.success() {
         bail!("`{line}` ended with {status}");
     }
     Ok(())
 }
+
+/// How often what a command has written is looked for.
+const SHOWN_EVERY: Duration = Duration::from_millis(100);
 
 /// Runs a command and gives its standard output; any failure is an error that carries
 /// what the command said.
