@@ -6,7 +6,9 @@ mod common;
 use common::recording::info;
 use common::s3::S3;
 use memtrace::model::tables::{MemRow, ProcessRow, RoleMemRow};
-use memtrace::model::{BootNs, Bytes, DurationNs, Finding, RunState, Upid, WallNs};
+use memtrace::model::{
+    BootNs, Bytes, DurationNs, Finding, PlaceName, RunPlace, RunState, Upid, WallNs,
+};
 use memtrace::store::{
     FindingsWriter, Recording, Recordings, RemoteReader, Root, StoreError, Writer,
 };
@@ -227,7 +229,15 @@ fn a_recording_that_is_closed_while_it_is_read_at_an_address_loses_nothing() {
     let parent = tempfile::tempdir().unwrap();
     let (dir, root) = (parent.path().join("recording"), parent.path().join("root"));
     let minute = DurationNs(60_000_000_000);
-    let open = info(RunState::Recording);
+    let mut open = info(RunState::Recording);
+    let name = || "a".parse::<PlaceName>().unwrap();
+    open.place = Some(RunPlace {
+        run: name(),
+        host: name(),
+        rec: name(),
+        rotate_ns: minute,
+        expected_hosts: None,
+    });
     let mut writer = Writer::create(&dir, &open).unwrap().rotating(minute);
     for number in 1..=20 {
         let row = ProcessRow {

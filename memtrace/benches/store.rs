@@ -248,6 +248,7 @@ fn info() -> RunInfo {
     RunInfo {
         schema_version: SCHEMA_VERSION,
         memtrace_version: String::new(),
+        id: None,
         state: RunState::Recording,
         hostname: String::new(),
         kernel: String::new(),

@@ -359,6 +359,7 @@ pub(crate) fn info() -> RunInfo {
     RunInfo {
         schema_version: SCHEMA_VERSION,
         memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
+        id: None,
         state: RunState::Recording,
         hostname: "bench".to_owned(),
         kernel: "0".to_owned(),

@@ -19,8 +19,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const RUN_FILE: &str = "run.json";
+const MANIFEST: &str = "manifest.jsonl";
 /// While a recording goes on, what it says of itself is put there no more often.
-const RUN_FILE_PACE: Duration = Duration::from_secs(10);
+const PACE: Duration = Duration::from_secs(10);
 /// So many files are sent at once. Each takes the memory of one piece.
 const AT_ONCE: usize = 4;
 /// No `run.json` is larger.
@@ -65,8 +66,8 @@ pub(super) struct Carry {
     below: String,
     /// What is there, by its path in the recording, with its size; unknown before the first look.
     there: Option<HashMap<String, u64>>,
-    /// What was put there as `run.json`, and when.
-    run_file: Option<(Vec<u8>, Instant)>,
+    /// What was put there as `run.json` and as `manifest.jsonl`, and when.
+    put: HashMap<&'static str, (Vec<u8>, Instant)>,
     /// Its `run.json` and its parts, where all of them are there.
     arrived: Option<(Vec<u8>, Vec<OutgoingPart>)>,
     sent: Sent,
@@ -92,7 +93,7 @@ impl Carry {
             looked: Looked::default(),
             below,
             there: None,
-            run_file: None,
+            put: HashMap::new(),
             arrived: None,
             sent: Sent::default(),
         })
@@ -132,6 +133,11 @@ impl Carry {
         let is_closed = info.state != RunState::Recording;
         let is_growing = is_live || self.outgoing.is_open(&info);
         self.begin(uploads, &json, &info).await?;
+        // Read before the parts are looked for: what it names is there, or was.
+        let manifest = self
+            .outgoing
+            .manifest()
+            .map_err(|error| self.unreadable(&error))?;
         let parts = match is_closed {
             true => self.outgoing.parts(),
             false => self.outgoing.parts_again(&mut self.looked),
@@ -139,15 +145,18 @@ impl Carry {
         let parts = parts.map_err(|error| self.unreadable(&error))?;
         self.send_parts(uploads, progress, &parts).await?;
         if !is_closed {
-            self.put_run_file(uploads, json, !is_growing).await?;
+            self.put(uploads, MANIFEST, manifest, !is_growing).await?;
+            self.put(uploads, RUN_FILE, json, !is_growing).await?;
             return Ok(match is_growing {
                 true => State::Growing,
                 false => State::Unclosed,
             });
         }
         self.restore(uploads, progress, &parts).await?;
+        // It says which parts go.
+        self.put(uploads, MANIFEST, manifest, true).await?;
         self.remove_replaced(uploads.objects, &parts).await?;
-        self.put_run_file(uploads, json.clone(), true).await?;
+        self.put(uploads, RUN_FILE, json.clone(), true).await?;
         self.arrived = Some((json, parts));
         Ok(State::Complete)
     }
@@ -199,16 +208,16 @@ impl Carry {
                 .put_new(&self.at(RUN_FILE), open.clone().into())
                 .await;
             match put {
-                Ok(()) => self.run_file = Some((open, Instant::now())),
+                Ok(()) => drop(self.put.insert(RUN_FILE, (open, Instant::now()))),
                 // Somebody was quicker; an answer that got lost looks the same.
                 Err(trouble) if trouble.way == Way::Taken => {}
                 Err(trouble) => return Err(trouble.into()),
             }
         }
-        if self.run_file.is_none() {
+        if !self.put.contains_key(RUN_FILE) {
             let bytes = self.read_run_file(uploads.objects).await?;
             self.check_same(uploads.objects, &bytes, info)?;
-            self.run_file = Some((bytes, Instant::now()));
+            self.put.insert(RUN_FILE, (bytes, Instant::now()));
         }
         self.there = Some(there);
         Ok(())
@@ -222,9 +231,7 @@ impl Carry {
         parts: &[OutgoingPart],
     ) -> Result<(), Hindrance> {
         let there = self.list(uploads.objects).await?;
-        if !there.contains_key(RUN_FILE) {
-            self.run_file = None;
-        }
+        self.put.retain(|&file, _| there.contains_key(file));
         self.there = Some(there);
         self.send_parts(uploads, progress, parts).await
     }
@@ -388,23 +395,32 @@ impl Carry {
         Ok(())
     }
 
-    async fn put_run_file(
+    /// Puts there what a recording says of itself, where it says something else by now.
+    async fn put(
         &mut self,
         uploads: Uploads<'_>,
-        json: Vec<u8>,
+        file: &'static str,
+        bytes: Vec<u8>,
         is_last: bool,
     ) -> Result<(), Hindrance> {
-        let is_due = match &self.run_file {
-            Some((put, when)) => *put != json && (is_last || when.elapsed() >= RUN_FILE_PACE),
-            None => true,
+        let is_due = match self.put.get(file) {
+            Some((put, when)) => *put != bytes && (is_last || when.elapsed() >= PACE),
+            None => !bytes.is_empty(),
         };
         if is_due {
             uploads
-                .put_over(&self.at(RUN_FILE), json.clone().into())
+                .put_over(&self.at(file), bytes.clone().into())
                 .await?;
-            self.run_file = Some((json, Instant::now()));
+            self.put.insert(file, (bytes, Instant::now()));
         }
         Ok(())
+    }
+
+    /// What is wrong with its files, in a line for each.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let told = self.outgoing.problems();
+        let told = told.map(|told| told.iter().map(ToString::to_string).collect());
+        told.unwrap_or_else(|error| vec![error.to_string()])
     }
 
     /// What is there, by its path in the recording.

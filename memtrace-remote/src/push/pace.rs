@@ -150,6 +150,9 @@ fn held_by(source: &Path) -> Option<Held> {
     Some((json, outgoing.parts().ok()?))
 }
 
+/// So many problems of a recording are told.
+const TOLD_PROBLEMS: usize = 10;
+
 struct Pusher<'a> {
     args: &'a Args,
     uploads: Uploads<'a>,
@@ -208,6 +211,10 @@ impl Pusher<'_> {
         let Some(mut carry) = course.carry.take() else {
             return;
         };
+        for problem in carry.problems().into_iter().take(TOLD_PROBLEMS) {
+            let source = course.source.display();
+            self.progress.say(&format!("{source}: {problem}"));
+        }
         course.held = carry.take_arrived();
         course.not_before = Instant::now() + DONE_PACE;
         let complete = format!("{destination} is closed and complete ({})", carry.sent());

@@ -21,6 +21,7 @@ pub fn info(state: RunState) -> RunInfo {
     RunInfo {
         schema_version: SCHEMA_VERSION,
         memtrace_version: "0.0.0".to_owned(),
+        id: None,
         state,
         hostname: "node1".to_owned(),
         kernel: "6.1".to_owned(),

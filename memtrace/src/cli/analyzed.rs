@@ -262,7 +262,7 @@ pub(super) mod tests {
             .expect("a recording that can be read");
         let report = told(&analysis);
         assert!(
-            report.contains("mem: no file of this table is here"),
+            report.contains("mem/part-00001.parquet: is missing, with"),
             "{report}"
         );
         assert!(report.contains("could not be read"), "{report}");
@@ -295,7 +295,7 @@ pub(super) mod tests {
         std::fs::write(&part, bytes).expect("half a table");
         refused("mem/part-00001.parquet");
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
-        refused("mem: no file of this table is here");
+        refused("mem/part-00001.parquet: is missing, with");
         analyzed(&Recordings::default(), &dir, Wanted::default())
             .expect("what is left can be read");
     }

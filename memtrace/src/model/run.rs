@@ -151,6 +151,10 @@ pub struct RunInfo {
     pub schema_version: SchemaVersion,
     /// Version of the memtrace that recorded.
     pub memtrace_version: String,
+    /// The id of the recording, which each of its files of rows has too: 32 hexadecimal digits. The
+    /// first versions of memtrace gave none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// How far the recording came.
     pub state: RunState,
     /// Name of the host.

@@ -375,6 +375,7 @@ mod tests {
         RunInfo {
             schema_version: SCHEMA_VERSION,
             memtrace_version: String::new(),
+            id: None,
             state: RunState::Recording,
             hostname: String::new(),
             kernel: String::new(),

@@ -137,6 +137,7 @@ impl Session {
         let info = RunInfo {
             schema_version: SCHEMA_VERSION,
             memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
+            id: None,
             state: RunState::Recording,
             hostname: facts.hostname.clone(),
             kernel: facts.kernel.clone(),

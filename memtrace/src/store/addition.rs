@@ -12,6 +12,7 @@ use super::disk::Disk;
 use super::error::StoreError;
 use super::files::Files;
 use super::layout::{list, part_path, temporary};
+use super::manifest::PartReplaced;
 use super::part_reader::{PartReader, cut_of};
 use super::part_writer::{FinishedPart, PartWriter};
 use super::reading::Reading;
@@ -57,7 +58,7 @@ impl Addition {
         let locked = dir.lock();
         locked.map_err(|error| StoreError::io("lock", dir.path(), error))?;
         Ok(Self {
-            disk: Disk::new(dir),
+            disk: Disk::of_recording(dir, info.id.as_deref())?,
             reading,
             info: info.clone(),
             parts: Vec::new(),
@@ -119,6 +120,7 @@ impl Addition {
     pub fn finish(mut self) -> Result<(), StoreError> {
         self.raise_schema()?;
         for part in self.parts.drain(..) {
+            part.list(&self.disk, PartReplaced::default())?;
             part.publish(&self.disk)?;
         }
         Ok(())
@@ -135,7 +137,9 @@ impl Addition {
             let is_to_come = self.begun.contains(&temporary(&path));
             if !is_to_come && list(&self.reading.origin, table.name)?.parts.is_empty() {
                 self.disk.create_dir(Path::new(table.name))?;
-                PartWriter::create(&self.disk, table, &path)?.publish(&self.disk, None)?;
+                let part = PartWriter::create(&self.disk, table, &path)?;
+                let part = part.publish(&self.disk, None)?;
+                part.list(&self.disk, PartReplaced::default())?;
             }
         }
         self.info.schema_version = SCHEMA_VERSION;

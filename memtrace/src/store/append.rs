@@ -38,11 +38,6 @@ impl RowBuffer {
         }
     }
 
-    /// The schema of the batches.
-    pub(super) fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
     /// Adds a row of this buffer's table.
     pub(super) fn push(&mut self, record: &Record) {
         self.push_cells(|sink| record.put(sink));

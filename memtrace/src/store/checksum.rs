@@ -1,8 +1,9 @@
 //! CRC-32 of what is written, so that a flipped bit is noticed where it is read.
 //!
 //! Each unit that is read alone carries its own: a frame of the spool (see `framing`), a column
-//! chunk and the footer of a part, `run.json`. The last two hold their checksum within
-//! themselves, as eight hexadecimal digits that are taken for zeros when it is worked out.
+//! chunk and the footer of a part, `run.json`, a line of `manifest.jsonl`. The last three hold their
+//! checksum within themselves, as eight hexadecimal digits that are taken for zeros when it is worked
+//! out.
 
 use std::ops::Range;
 
@@ -48,7 +49,16 @@ pub(super) fn seal_json(json: &mut Vec<u8>) {
     }
 }
 
-/// Checks a JSON object that [`seal_json`] has made.
+/// The same for an object that is a line of its own.
+pub(super) fn seal_line(json: &mut Vec<u8>) {
+    json.pop();
+    json.extend_from_slice(format!(", {JSON_KEY}{UNKNOWN}\"}}\n").as_bytes());
+    if let Some(place) = place_in_json(json) {
+        seal(json, place);
+    }
+}
+
+/// Checks a JSON object that [`seal_json`] or [`seal_line`] has made.
 pub(super) fn check_json(json: &[u8]) -> Checked {
     place_in_json(json).map_or(Checked::Absent, |place| check(json, place))
 }

@@ -8,6 +8,7 @@ use super::batch::{Projection, times};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, list, list_half_written, part_path, segment_path, temporary};
+use super::manifest::PartReplaced;
 use super::part_writer::PartWriter;
 use super::problem::Problem;
 use super::reading::Reading;
@@ -109,7 +110,16 @@ impl Conversion<'_> {
             Some(key) => self.write_last_rows(&mut part, sources, key, through)?,
             None => self.write_in_order(&mut part, sources, through)?,
         };
-        part.publish(self.disk, replaced.cut.and_then(|cut| cut.at_ns))?;
+        let cut_ns = replaced.cut.and_then(|cut| cut.at_ns);
+        let part = part.publish(self.disk, cut_ns)?;
+        let there: Vec<u32> = sources.segments.iter().map(|segment| segment.seq).collect();
+        self.disk.list_lost(self.table, self.seq, &there)?;
+        let has_rest = |seq: &u32| cut_ns.is_some() && !replaced.drained.contains(seq);
+        let listed = PartReplaced {
+            segments: there.into_iter().filter(has_rest).collect(),
+            is_all: self.table.key.is_some() && through == Through::End,
+        };
+        part.list(self.disk, listed)?;
         Ok(replaced)
     }
 

@@ -93,7 +93,7 @@ fn convert_all(disk: &Disk, closed: &Receiver<Closed>, failure: &Mutex<Option<St
         };
         // Damage in a segment written by this process is reported when the recording is
         // read: the file is put aside.
-        let reading = Reading::of_own(Arc::clone(disk.dir()));
+        let reading = Reading::of_own(disk);
         if let Err(error) = compact(disk, &reading, table, through) {
             *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
         }

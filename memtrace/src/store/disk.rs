@@ -2,6 +2,9 @@
 
 use super::dir::{Dir, give};
 use super::error::StoreError;
+use super::manifest::{Line, MANIFEST};
+use super::manifest_writer::ManifestWriter;
+use crate::model::Table;
 use rustix::fs::Mode;
 use std::fs::File;
 use std::io;
@@ -21,6 +24,9 @@ pub(super) struct Disk {
     /// User and group that everything made here is given to.
     owner: Option<(u32, u32)>,
     written_bytes: AtomicU64,
+    /// The recording's id, where it has one, which its files of rows have too.
+    id: Option<String>,
+    manifest: Option<ManifestWriter>,
 }
 
 impl Disk {
@@ -31,7 +37,69 @@ impl Disk {
             owner: dir.owner().ok().filter(|_| is_root),
             dir,
             written_bytes: AtomicU64::new(0),
+            id: None,
+            manifest: None,
         }
+    }
+
+    /// Files of rows that are made in it have the id of a recording.
+    pub(super) fn with_id(self, id: Option<&str>) -> Self {
+        Self {
+            id: id.map(str::to_owned),
+            ..self
+        }
+    }
+
+    /// That of a recording, whose manifest goes on where it has one.
+    pub(super) fn of_recording(dir: Arc<Dir>, id: Option<&str>) -> Result<Self, StoreError> {
+        let mut disk = Self::new(dir).with_id(id);
+        let resume = |id| ManifestWriter::resume(&disk.dir, id);
+        let resumed = id.map(resume).transpose();
+        disk.manifest = resumed
+            .map_err(|error| disk.error("open", Path::new(MANIFEST), error))?
+            .flatten();
+        Ok(disk)
+    }
+
+    /// Begins the manifest of a new recording.
+    pub(super) fn begin_manifest(&mut self, id: String) -> Result<(), StoreError> {
+        let file = self.create_file(Path::new(MANIFEST))?;
+        self.manifest = Some(ManifestWriter::new(file));
+        self.list(&Line::Recording { id: id.clone() })?;
+        self.id = Some(id);
+        Ok(())
+    }
+
+    /// The recording's id, where it has one.
+    pub(super) fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+
+    /// Adds a line to the manifest, where there is one.
+    pub(super) fn list(&self, line: &Line) -> Result<(), StoreError> {
+        if let Some(manifest) = &self.manifest {
+            let added = manifest.add(line);
+            let bytes = added.map_err(|error| self.error("write", Path::new(MANIFEST), error))?;
+            self.count_written(bytes);
+        }
+        Ok(())
+    }
+
+    /// Says in the manifest which segments of those up to a number should be there, and are not.
+    pub(super) fn list_lost(
+        &self,
+        table: &Table,
+        seq: u32,
+        there: &[u32],
+    ) -> Result<(), StoreError> {
+        let manifest = self.manifest.as_ref();
+        let lost = manifest.map(|manifest| manifest.lost(table, seq, there));
+        lost.into_iter().flatten().try_for_each(|seq| {
+            self.list(&Line::Lost {
+                table: table.name.to_owned(),
+                seq,
+            })
+        })
     }
 
     /// Makes the directory of a new recording, or takes an empty one. It belongs to `owner`,
@@ -57,6 +125,8 @@ impl Disk {
             dir: Arc::new(dir),
             owner,
             written_bytes: AtomicU64::new(0),
+            id: None,
+            manifest: None,
         })
     }
 

@@ -62,7 +62,7 @@ impl FindingsWriter {
                 state.extend_from_slice(line.as_bytes());
             }
         }
-        let disk = Disk::new(dir);
+        let disk = Disk::new(dir).with_id(recording.info().id.as_deref());
         let tables = FINDINGS
             .iter()
             .map(|table| TableWriter::create(&disk, table));

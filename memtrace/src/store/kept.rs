@@ -7,6 +7,7 @@
 use super::dir::Dir;
 use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, is_of_recording, names_in, temporary};
+use super::manifest::MANIFEST;
 use super::run_file::{LockedRunFile, RUN_FILE, open_dir, read};
 use crate::model::{Bytes, Order, PlaceName, WallNs};
 use std::io;
@@ -106,7 +107,8 @@ fn files(dir: &Dir) -> Result<Vec<PathBuf>, StoreError> {
             }
         }
     }
-    let own = [temporary(Path::new(RUN_FILE)), PathBuf::from(RUN_FILE)];
+    let run_file = Path::new(RUN_FILE);
+    let own = [MANIFEST.into(), temporary(run_file), run_file.to_path_buf()];
     files.extend(own.into_iter().filter(|path| dir.inspect(path).is_ok()));
     Ok(files)
 }

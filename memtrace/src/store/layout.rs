@@ -33,6 +33,17 @@ pub(super) fn part_path(table: &str, seq: u32) -> PathBuf {
     Path::new(table).join(format!("part-{seq:05}.parquet"))
 }
 
+/// The table and the number of a part, or of a segment, by its path.
+pub(super) fn table_and_seq(path: &Path) -> Option<(&str, u32)> {
+    let folder = path.parent()?.to_str()?;
+    let name = path.file_name()?;
+    if folder != SPOOL {
+        return Some((folder, number(name, "part-", ".parquet")?));
+    }
+    let (table, _) = name.to_str()?.rsplit_once('-')?;
+    Some((table, number(name, &format!("{table}-"), ".arrows")?))
+}
+
 /// Where a file is written before it gets its name.
 pub(super) fn temporary(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! run.json                          what was recorded, where, how far it came
+//! manifest.jsonl                    which files of rows it has
 //! spool/<table>-00001.arrows        Arrow IPC streams, while recording
 //! <table>/part-00001.parquet        the same rows, once a segment was converted
 //! damaged/                          files that could not be read in full, put aside
@@ -32,6 +33,7 @@ mod append;
 mod batch;
 mod bounds;
 mod checksum;
+mod close;
 mod column_decoder;
 mod column_encoder;
 mod compact;
@@ -47,6 +49,8 @@ mod framing;
 mod gather;
 mod kept;
 mod layout;
+mod manifest;
+mod manifest_writer;
 mod newest;
 mod origin;
 mod outgoing;

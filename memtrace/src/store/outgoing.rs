@@ -6,7 +6,11 @@
 use super::checksum::seal_json;
 use super::dir::Dir;
 use super::error::StoreError;
+use super::files::Files;
 use super::layout::{DAMAGED, SPOOL, names_in, part_path, parts_of};
+use super::manifest::{MANIFEST, MAX_MANIFEST_BYTES};
+use super::problem::Problem;
+use super::recording::Recording;
 use super::room::remove_empty_folders;
 use super::run_file::{RUN_FILE, contents, is_locked, open_dir, read};
 use crate::model::{FINDINGS, PlaceName, RunInfo, RunState, TABLES};
@@ -123,6 +127,26 @@ impl Outgoing {
         }
     }
 
+    /// Its `manifest.jsonl`, as it is now. Empty where it has none, as recordings of the first versions of memtrace.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn manifest(&self) -> Result<Vec<u8>, StoreError> {
+        let path = Path::new(MANIFEST);
+        match self.dir.read_small(path, MAX_MANIFEST_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.map_err(|error| StoreError::io("read", &self.dir.full_path(path), error)),
+        }
+    }
+
+    /// What is wrong with its files, as far as that shows without reading them: those that are missing.
+    ///
+    /// # Errors
+    /// As [`Outgoing::run_file`].
+    pub fn problems(&self) -> Result<Vec<Problem>, StoreError> {
+        Ok(Recording::of(Arc::clone(&self.dir))?.problems())
+    }
+
     /// The parts of its tables, as they are now.
     ///
     /// # Errors
@@ -201,10 +225,17 @@ impl Outgoing {
             // What holds something else, or is not there, is left as it is.
             let _ = self.dir.remove_folder(Path::new(folder));
         }
-        if self.dir.names(Path::new(""))? != [RUN_FILE] {
+        let own = [MANIFEST, RUN_FILE];
+        let names = self.dir.names(Path::new(""))?;
+        if names.iter().any(|name| own.iter().all(|own| name != own)) {
             return Ok(false);
         }
-        self.dir.remove_file(Path::new(RUN_FILE))?;
+        for name in own
+            .into_iter()
+            .filter(|&own| names.iter().any(|name| name == own))
+        {
+            self.dir.remove_file(Path::new(name))?;
+        }
         let path = self.dir.path();
         std::fs::remove_dir(path)?;
         remove_empty_folders(path);

@@ -4,12 +4,14 @@ use super::batch::{Binding, Projection};
 use super::checksum::{COLUMNS_KEY, Checked, UNKNOWN, check, crc32, digits, place_in_footer};
 use super::column_decoder::RowGroupDecoder;
 use super::contain::contain;
+use super::manifest::PartFacts;
 use super::page_guard::Chunks;
 use super::part_file::PartFile;
 use super::part_schema::file_columns;
 use super::part_writer::{CUT_KEY, TAIL_BYTES};
 use super::problem::ProblemKind;
 use super::reading::Reading;
+use super::schema::{RECORDING_KEY, SEQ_KEY, TABLE_KEY};
 use arrow_array::{ArrayRef, RecordBatch};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use std::io;
@@ -46,7 +48,7 @@ impl PartReader {
                 return None;
             }
         };
-        let footer = match Footer::read(&file, reading) {
+        let footer = match Footer::read(&file, &name, reading) {
             Ok(footer) => footer,
             Err(reason) => {
                 // Without its footer nothing of a part is found.
@@ -141,21 +143,30 @@ impl Iterator for PartReader {
 /// inside when it holds all. Nothing when the part can't be read.
 pub(super) fn cut_of(path: &Path, reading: &Reading) -> Option<Option<i64>> {
     let file = reading.origin.open_part(path).ok()?;
-    let footer = Footer::read(&file, reading).ok()?;
+    let footer = Footer::read(&file, path, reading).ok()?;
     match footer.value(CUT_KEY) {
         Some(cut) => cut.parse().ok().map(Some),
         None => Some(None),
     }
 }
 
+/// What tells a part from others; nothing when it can't be read.
+pub(super) fn facts_of(path: &Path, reading: &Reading) -> Option<PartFacts> {
+    let file = reading.origin.open_part(path).ok()?;
+    Footer::read(&file, path, reading)
+        .ok()
+        .map(|footer| footer.facts)
+}
+
 /// The footer of a part, as it was written.
 struct Footer {
     metadata: ParquetMetaData,
     has_checksums: bool,
+    facts: PartFacts,
 }
 
 impl Footer {
-    fn read(file: &PartFile, reading: &Reading) -> Result<Self, String> {
+    fn read(file: &PartFile, path: &Path, reading: &Reading) -> Result<Self, String> {
         let tail = file.read(file.len().saturating_sub(TAIL_BYTES), TAIL_BYTES)?;
         let [l0, l1, l2, l3, b'P', b'A', b'R', b'1'] = tail[..] else {
             return Err("it does not end as a Parquet file does".to_owned());
@@ -167,7 +178,9 @@ impl Footer {
         let start = file.len().checked_sub(length);
         let bytes = file.read(start.ok_or("a footer larger than the file")?, length)?;
         let place = place_in_footer(&bytes);
-        let checked = place.map_or(Checked::Absent, |place| check(&bytes, place));
+        let checked = place
+            .clone()
+            .map_or(Checked::Absent, |place| check(&bytes, place));
         match checked {
             Checked::Changed => return Err("the footer does not match its checksum".to_owned()),
             Checked::Absent if reading.has_checksums => {
@@ -178,10 +191,22 @@ impl Footer {
         let encoded = bytes.get(..bytes.len() - TAIL_BYTES as usize);
         let metadata =
             contain(|| ParquetMetaDataReader::decode_metadata(encoded.unwrap_or_default()))?;
-        Ok(Self {
+        let stated = place.and_then(|place| bytes.get(place));
+        let facts = PartFacts {
+            rows: metadata.file_metadata().num_rows().cast_unsigned(),
+            bytes: file.len(),
+            first_boot_ns: None,
+            last_boot_ns: None,
+            footer_crc32: String::from_utf8_lossy(stated.unwrap_or_default()).into_owned(),
+        };
+        let footer = Self {
             metadata,
             has_checksums: checked == Checked::Intact,
-        })
+            facts,
+        };
+        let stated = [RECORDING_KEY, TABLE_KEY, SEQ_KEY].map(|key| footer.value(key));
+        reading.check_file(path, stated, Some(&footer.facts))?;
+        Ok(footer)
     }
 
     fn value(&self, key: &str) -> Option<&str> {

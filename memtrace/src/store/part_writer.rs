@@ -1,12 +1,14 @@
 //! Writes one Parquet part.
 
+use super::batch::times;
 use super::checksum::{COLUMNS_KEY, FOOTER_KEY, UNKNOWN, crc32, digits, place_in_footer, seal};
 use super::column_encoder::ColumnEncoder;
 use super::disk::Disk;
 use super::error::StoreError;
-use super::layout::temporary;
+use super::layout::{table_and_seq, temporary};
+use super::manifest::{Line, PartFacts, PartReplaced};
 use super::part_schema::{arrow_schema, parquet_schema};
-use super::schema::{TABLE_KEY, VERSION_KEY, table_schema};
+use super::schema::{RECORDING_KEY, SEQ_KEY, TABLE_KEY, VERSION_KEY, table_schema};
 use crate::model::{ColumnType, SCHEMA_VERSION, Table};
 use arrow_array::RecordBatch;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
@@ -44,9 +46,30 @@ pub(super) struct PartWriter {
     /// The columns of the row group that grows; none before its first row.
     columns: Vec<ColumnEncoder>,
     rows: usize,
+    /// What is in the row groups before it.
+    written: Written,
     /// The checksums of the column chunks of all row groups before it.
     checksums: String,
     path: PathBuf,
+}
+
+/// Rows in all, and the times of the first and the last in order of time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Written {
+    rows: u64,
+    first_boot_ns: Option<i64>,
+    last_boot_ns: Option<i64>,
+}
+
+impl Written {
+    fn note(&mut self, table: &Table, batch: &RecordBatch) {
+        self.rows += batch.num_rows() as u64;
+        if table.key.is_none() {
+            let times = times(batch);
+            self.first_boot_ns = self.first_boot_ns.or(times.first().copied());
+            self.last_boot_ns = times.last().copied().or(self.last_boot_ns);
+        }
+    }
 }
 
 impl PartWriter {
@@ -70,6 +93,7 @@ impl PartWriter {
             table,
             columns: Vec::new(),
             rows: 0,
+            written: Written::default(),
             checksums: String::new(),
             path: path.to_path_buf(),
         })
@@ -77,6 +101,7 @@ impl PartWriter {
 
     /// Adds rows.
     pub(super) fn write(&mut self, disk: &Disk, batch: &RecordBatch) -> Result<(), StoreError> {
+        self.written.note(self.table, batch);
         self.encode(batch)
             .map_err(|error| StoreError::encode(&disk.full_path(&self.path), &error))
     }
@@ -133,8 +158,14 @@ impl PartWriter {
     }
 
     /// Closes the part and gives it its name, after which it lasts.
-    pub(super) fn publish(self, disk: &Disk, cut_ns: Option<i64>) -> Result<(), StoreError> {
-        self.finish(disk, cut_ns)?.publish(disk)
+    pub(super) fn publish(
+        self,
+        disk: &Disk,
+        cut_ns: Option<i64>,
+    ) -> Result<FinishedPart, StoreError> {
+        let part = self.finish(disk, cut_ns)?;
+        part.publish(disk)?;
+        Ok(part)
     }
 
     /// Closes the part: all of it is on disk, under its temporary name.
@@ -150,37 +181,70 @@ impl PartWriter {
         }
         let encode = |error: ParquetError| StoreError::encode(&full_path, &error);
         self.end_row_group().map_err(encode)?;
+        if let Some(id) = disk.id() {
+            self.note(RECORDING_KEY, id.to_owned());
+        }
+        if let Some((_, seq)) = table_and_seq(&self.path) {
+            self.note(SEQ_KEY, seq.to_string());
+        }
         let columns = std::mem::take(&mut self.checksums);
         for (key, value) in [(COLUMNS_KEY, columns), (FOOTER_KEY, UNKNOWN.to_owned())] {
             self.note(key, value);
         }
         self.writer.finish().map_err(encode)?;
-        seal_footer(self.writer.inner()).map_err(io_error)?;
-        disk.count_written(self.writer.bytes_written() as u64);
+        let footer_crc32 = seal_footer(self.writer.inner()).map_err(io_error)?;
+        let bytes = self.writer.bytes_written() as u64;
+        disk.count_written(bytes);
         self.writer
             .inner()
             .sync_all()
             .map_err(|error| StoreError::io("sync", &full_path, error))?;
-        Ok(FinishedPart { path: self.path })
+        Ok(FinishedPart {
+            table: self.table,
+            path: self.path,
+            facts: PartFacts {
+                rows: self.written.rows,
+                bytes,
+                first_boot_ns: self.written.first_boot_ns,
+                last_boot_ns: self.written.last_boot_ns,
+                footer_crc32,
+            },
+        })
     }
 }
 
 /// A part that is whole and has no name yet.
 pub(super) struct FinishedPart {
+    table: &'static Table,
     path: PathBuf,
+    facts: PartFacts,
 }
 
 impl FinishedPart {
     /// Gives it its name, in place of what has it.
-    pub(super) fn publish(self, disk: &Disk) -> Result<(), StoreError> {
+    pub(super) fn publish(&self, disk: &Disk) -> Result<(), StoreError> {
         disk.publish(&temporary(&self.path), &self.path)
+    }
+
+    /// Names it in the manifest: a part that is new once it has its name, one that takes the place of
+    /// another before that.
+    pub(super) fn list(&self, disk: &Disk, replaced: PartReplaced) -> Result<(), StoreError> {
+        let Some((_, seq)) = table_and_seq(&self.path) else {
+            return Ok(());
+        };
+        disk.list(&Line::Part {
+            table: self.table.name.to_owned(),
+            seq,
+            facts: self.facts.clone(),
+            replaced,
+        })
     }
 }
 
 /// The end of a part: the length of its footer, and `PAR1`.
 pub(super) const TAIL_BYTES: u64 = 8;
-/// Puts the checksum of a finished part's footer at its place.
-fn seal_footer(file: &File) -> io::Result<()> {
+/// Puts the checksum of a finished part's footer at its place, and gives it.
+fn seal_footer(file: &File) -> io::Result<String> {
     let len = file.metadata()?.len();
     let mut tail = [0; TAIL_BYTES as usize];
     file.read_exact_at(&mut tail, len.saturating_sub(TAIL_BYTES))?;
@@ -193,7 +257,8 @@ fn seal_footer(file: &File) -> io::Result<()> {
         .ok_or_else(|| io::Error::other("the footer has no room for its checksum"))?;
     seal(&mut footer, place.clone());
     let digits = footer.get(place.clone()).unwrap_or_default();
-    file.write_all_at(digits, start + place.start as u64)
+    file.write_all_at(digits, start + place.start as u64)?;
+    Ok(String::from_utf8_lossy(digits).into_owned())
 }
 
 /// How a table's columns are encoded.

@@ -44,8 +44,16 @@ pub enum ProblemKind {
     /// The file was put aside when a recording was closed or converted, because it could not be
     /// read in full.
     PutAside,
-    /// There is no file of this table.
-    NoFile,
+    /// The recording had it, and it is not there.
+    Missing {
+        /// How many rows were in it; not known of a file of the spool.
+        rows: Option<u64>,
+    },
+    /// The recording did not have it; what is in it was left out.
+    Unlisted,
+    /// `run.json` has no checksum. Those of the other files are not asked for then, as in recordings
+    /// of the first versions of memtrace.
+    Unsealed,
     /// It was changed after it was written. What it says is used.
     Changed,
     /// A newer memtrace wrote the recording. Tables and columns that this version does not know are
@@ -115,7 +123,15 @@ impl fmt::Display for ProblemKind {
             Self::PutAside => f.write_str(
                 "could not be read in full and was put aside; the rest of it is in the recording",
             ),
-            Self::NoFile => f.write_str("no file of this table is here"),
+            Self::Missing { rows: Some(rows) } => write!(f, "is missing, with {rows} rows"),
+            Self::Missing { rows: None } => f.write_str("is missing"),
+            Self::Unlisted => {
+                f.write_str("is no file that the recording had (manifest.jsonl), and is left out")
+            }
+            Self::Unsealed => f.write_str(
+                "has no checksum, as in the first versions of memtrace: what was changed in the \
+                 recording, or is missing, is not noticed",
+            ),
             Self::Changed => f.write_str(
                 "does not match its checksum: it was changed after it was written, and is used \
                  as it is",

@@ -3,11 +3,13 @@
 
 use super::bounds::Bounds;
 use super::checksum::Checked;
-use super::dir::Dir;
+use super::disk::Disk;
+use super::layout::{part_path, table_and_seq};
+use super::manifest::{Manifest, PartFacts};
 use super::origin::Origin;
 use super::problem::{Problem, ProblemKind, Problems};
 use super::run_file::RunFile;
-use crate::model::SCHEMA_VERSION;
+use crate::model::{SCHEMA_VERSION, TABLES, Table};
 use arrow_array::RecordBatch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,13 +26,20 @@ pub(super) struct Reading {
     /// What its rows can be, for those who ask what they say. `None` takes them as they are,
     /// for those who keep them.
     pub(super) bounds: Option<Bounds>,
+    /// Its id, where it has one.
+    pub(super) id: Option<String>,
+    /// Which files it has, where that is known.
+    pub(super) manifest: Option<Arc<Manifest>>,
     problems: Problems,
 }
 
 impl Reading {
     /// The recording that this process writes.
-    pub(super) fn of_own(dir: Arc<Dir>) -> Self {
-        Self::from(Origin::Dir(dir))
+    pub(super) fn of_own(disk: &Disk) -> Self {
+        Self {
+            id: disk.id().map(str::to_owned),
+            ..Self::from(Origin::Dir(Arc::clone(disk.dir())))
+        }
     }
 
     fn from(origin: Origin) -> Self {
@@ -39,6 +48,8 @@ impl Reading {
             has_checksums: true,
             is_of_this_version: true,
             bounds: None,
+            id: None,
+            manifest: None,
             problems: Problems::default(),
         }
     }
@@ -48,6 +59,7 @@ impl Reading {
         Self {
             has_checksums: run.checked != Checked::Absent,
             is_of_this_version: run.info.schema_version == SCHEMA_VERSION,
+            id: run.info.id.clone(),
             ..Self::from(origin)
         }
     }
@@ -58,6 +70,53 @@ impl Reading {
             bounds: None,
             problems: Problems::default(),
             ..self.clone()
+        }
+    }
+
+    /// Whether a part that is there can be the recording's.
+    pub(super) fn can_have(&self, table: &Table, seq: u32) -> bool {
+        // What a report found, and has saved there, is no part of what was recorded.
+        let is_recorded = TABLES.iter().any(|one| one.name == table.name);
+        let manifest = self.manifest.as_ref().filter(|_| is_recorded);
+        let can_have = manifest.is_none_or(|manifest| manifest.can_have(table.name, seq));
+        if !can_have {
+            self.note(&part_path(table.name, seq), ProblemKind::Unlisted);
+        }
+        can_have
+    }
+
+    /// That a file of rows is what its name says, by what stands in it: the id of its recording, its
+    /// table and its number; and that a part is the one that was written.
+    pub(super) fn check_file(
+        &self,
+        path: &Path,
+        stated: [Option<&str>; 3],
+        facts: Option<&PartFacts>,
+    ) -> Result<(), String> {
+        let (Some(id), Some((table, seq))) = (&self.id, table_and_seq(path)) else {
+            return Ok(());
+        };
+        let [of, of_table, of_seq] = stated;
+        if of != Some(id) {
+            return Err(match of {
+                Some(other) => format!("it is of another recording, {other}"),
+                None => "it does not tell of which recording it is".to_owned(),
+            });
+        }
+        if of_table != Some(table) || of_seq.and_then(|of| of.parse().ok()) != Some(seq) {
+            let (of_table, of_seq) = (of_table.unwrap_or("?"), of_seq.unwrap_or("?"));
+            return Err(format!(
+                "it was file {of_seq} of {of_table} when it was written: files were copied, or have \
+                 changed their names"
+            ));
+        }
+        let is_listed = |facts| {
+            let manifest = self.manifest.as_ref();
+            manifest.is_none_or(|manifest| manifest.has(table, seq, facts))
+        };
+        match facts.is_none_or(is_listed) {
+            true => Ok(()),
+            false => Err("it is not the file that manifest.jsonl tells of".to_owned()),
         }
     }
 

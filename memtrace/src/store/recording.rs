@@ -7,7 +7,8 @@ use super::checksum::Checked;
 use super::dir::Dir;
 use super::error::StoreError;
 use super::files::Files;
-use super::layout::{SPOOL, list_damaged, names_in};
+use super::layout::{SPOOL, list, list_damaged, names_in};
+use super::manifest::{MANIFEST, Manifest};
 use super::origin::Origin;
 use super::problem::{Problem, ProblemKind, Problems};
 use super::reading::Reading;
@@ -22,6 +23,9 @@ use std::thread::Builder;
 /// At an address `run.json` can be replaced between its listing, which says how long it is, and
 /// its reading.
 const REMOTE_ATTEMPTS: usize = 3;
+
+/// So often is looked for files that go while a recording is looked at.
+const CHECK_ATTEMPTS: usize = 5;
 
 /// An opened recording.
 ///
@@ -87,12 +91,15 @@ impl Recording {
         for path in list_damaged(&origin)? {
             reading.note(&path, ProblemKind::PutAside);
         }
-        let recording = Self {
+        if run.checked == Checked::Absent {
+            reading.note(Path::new(RUN_FILE), ProblemKind::Unsealed);
+        }
+        let mut recording = Self {
             info: run.info,
             is_live,
             reading,
         };
-        recording.note_missing();
+        recording.check_files()?;
         Ok(recording)
     }
 
@@ -142,21 +149,40 @@ impl Recording {
         }
     }
 
-    /// A closed recording has a file of each table, also of an empty one. One of an older schema can
-    /// be without the tables that came later.
-    fn note_missing(&self) {
-        if self.is_closed() && self.info.schema_version == SCHEMA_VERSION {
-            for table in TABLES.iter().filter(|table| self.lacks(table)) {
-                self.reading
-                    .note(Path::new(table.name), ProblemKind::NoFile);
+    /// Learns which files it has, and notes which of them are missing.
+    fn check_files(&mut self) -> Result<(), StoreError> {
+        let Some(id) = self.reading.id.clone() else {
+            return Ok(());
+        };
+        let mut attempts = 1..=CHECK_ATTEMPTS;
+        loop {
+            attempts.next();
+            let mut found = Vec::new();
+            let manifest = Manifest::read(&self.reading.origin, &id, &mut found);
+            let has_spool = !self.is_closed() && !self.is_open();
+            for table in TABLES {
+                let files = list(&self.reading.origin, table.name)?;
+                let missing = manifest
+                    .as_ref()
+                    .map(|one| one.missing(table, &files, has_spool));
+                found.extend(missing.unwrap_or_default());
             }
+            // What a recorder makes a part of goes between two looks.
+            if !found.is_empty() && !self.is_closed() && !attempts.is_empty() {
+                self.reading.origin.look_again()?;
+                continue;
+            }
+            if self.is_closed() && manifest.as_ref().is_some_and(|one| !one.is_closed()) {
+                let reason =
+                    "it ends before the recording does: what is missing is not known".to_owned();
+                found.push((MANIFEST.into(), ProblemKind::Unreadable { reason }));
+            }
+            for (path, kind) in found {
+                self.reading.note(&path, kind);
+            }
+            self.reading.manifest = manifest.map(Arc::new);
+            return Ok(());
         }
-    }
-
-    /// Whether there is no file of a table. What can't be listed is told when it is read.
-    fn lacks(&self, table: &Table) -> bool {
-        let names = names_in(&self.reading.origin, Path::new(table.name));
-        names.is_ok_and(|names| names.is_empty())
     }
 
     /// What list that is put on.

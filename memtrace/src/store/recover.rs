@@ -1,6 +1,7 @@
 //! Closes a recording whose recorder was killed.
 
 use super::append::RowBuffer;
+use super::close::close_manifest;
 use super::compact::{Through, compact};
 use super::disk::Disk;
 use super::error::StoreError;
@@ -54,7 +55,7 @@ pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
             problems: recording.problems(),
         });
     }
-    let disk = Disk::new(opened);
+    let disk = Disk::of_recording(opened, info.id.as_deref())?;
     note_recovery(&disk, &recording, last_boot_ns)?;
     // What is left out of a report, for its time say, is still in the recording.
     let reading = recording.reading().to_keep();
@@ -62,6 +63,7 @@ pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
         compact(&disk, &reading, table, Through::End)?;
     }
     disk.remove_dir_if_empty(Path::new(SPOOL))?;
+    close_manifest(&disk, &reading)?;
     let info = with_state(info.clone(), RunState::Recovered);
     // Its checksum says that all files have one, which the older ones of an old recording don't.
     let closed = match reading.has_checksums {
@@ -121,11 +123,11 @@ fn note_recovery(
     let mut buffer = RowBuffer::new(table);
     buffer.push(&row.into());
     disk.create_dir(Path::new(SPOOL))?;
-    let path = segment_path(table.name, seq);
-    let mut segment = SegmentWriter::create(disk, &path, buffer.schema())?;
+    let mut segment = SegmentWriter::create(disk, table, seq)?;
+    let path = disk.full_path(&segment_path(table.name, seq));
     let batch = buffer
         .take()
-        .map_err(|error| StoreError::encode(&disk.full_path(&path), &error))?;
+        .map_err(|error| StoreError::encode(&path, &error))?;
     segment.write(disk, &batch)?;
     segment.close(disk)
 }

@@ -9,6 +9,10 @@ use std::sync::Arc;
 pub(super) const VERSION_KEY: &str = "memtrace.schema_version";
 /// Key of the table's name.
 pub(super) const TABLE_KEY: &str = "memtrace.table";
+/// Key of the id of the recording that it is of, as in `run.json`.
+pub(super) const RECORDING_KEY: &str = "memtrace.recording";
+/// Key of its number among those of its table.
+pub(super) const SEQ_KEY: &str = "memtrace.seq";
 /// The column by which rows of a recording are in order.
 pub(super) const TIME_COLUMN: &str = "boot_ns";
 /// The column that orders rows of the same time, where the table has it: it puts equal

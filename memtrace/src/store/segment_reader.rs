@@ -5,7 +5,7 @@ use super::contain::contain;
 use super::framing::{Frame, Message, ReadAt, frame_at, next_sealed};
 use super::problem::ProblemKind;
 use super::reading::Reading;
-use super::schema::table_schema;
+use super::schema::{RECORDING_KEY, SEQ_KEY, TABLE_KEY, table_schema};
 use crate::model::Bytes;
 use arrow_array::RecordBatch;
 use arrow_ipc::convert::try_fb_to_schema;
@@ -179,6 +179,9 @@ impl<F: ReadAt> Frames<F> {
             schema.transpose().map_err(|error| error.to_string())
         })?;
         if let Some(schema) = schema {
+            let text = |key| schema.metadata.get(key).map(String::as_str);
+            let stated = [RECORDING_KEY, TABLE_KEY, SEQ_KEY].map(text);
+            self.reading.check_file(&self.name, stated, None)?;
             return Ok(Some(Arc::new(schema)));
         }
         if message.start == 0 || !self.reading.is_of_this_version {

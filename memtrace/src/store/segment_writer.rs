@@ -3,13 +3,17 @@
 use super::disk::Disk;
 use super::error::StoreError;
 use super::framing::seal;
+use super::layout::segment_path;
+use super::manifest::Line;
+use super::schema::{RECORDING_KEY, SEQ_KEY, table_schema};
+use crate::model::Table;
 use arrow_array::RecordBatch;
 use arrow_ipc::MetadataVersion;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
 use arrow_schema::{ArrowError, Schema};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Buffers start on multiples of this many bytes. Arrow's default of 64 pads the batches
 /// of a few rows that most flushes are to a multiple of their size.
@@ -31,15 +35,27 @@ pub(super) struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Makes the file. It holds nothing before the first batch.
-    pub(super) fn create(disk: &Disk, path: &Path, schema: &Schema) -> Result<Self, StoreError> {
-        let full_path = disk.full_path(path);
+    /// Makes the file, and names it in the manifest. It holds nothing before the first batch.
+    pub(super) fn create(disk: &Disk, table: &Table, seq: u32) -> Result<Self, StoreError> {
+        let path = segment_path(table.name, seq);
+        let full_path = disk.full_path(&path);
+        let schema = schema(disk, table, seq);
         let mut stream = IpcWriteOptions::try_new(ALIGNMENT, false, MetadataVersion::V5)
-            .and_then(|options| StreamWriter::try_new_with_options(Vec::new(), schema, options))
+            .and_then(|options| StreamWriter::try_new_with_options(Vec::new(), &schema, options))
             .map_err(|error| StoreError::encode(&full_path, &error))?;
         seal(stream.get_mut(), 0).map_err(|error| StoreError::encode(&full_path, &error))?;
+        let file = disk.create_file(&path)?;
+        let listed = disk.list(&Line::Segment {
+            table: table.name.to_owned(),
+            seq,
+        });
+        if let Err(error) = listed {
+            // The next attempt makes it again.
+            let _ = disk.remove_file_if_there(&path);
+            return Err(error);
+        }
         Ok(Self {
-            file: disk.create_file(path)?,
+            file,
             path: full_path,
             stream,
             written_bytes: 0,
@@ -125,4 +141,15 @@ impl SegmentWriter {
             }
         })
     }
+}
+
+/// The schema of a table with what tells which segment this is.
+fn schema(disk: &Disk, table: &Table, seq: u32) -> Schema {
+    let schema = (*table_schema(table)).clone();
+    let mut metadata = schema.metadata.clone();
+    metadata.insert(SEQ_KEY.to_owned(), seq.to_string());
+    if let Some(id) = disk.id() {
+        metadata.insert(RECORDING_KEY.to_owned(), id.to_owned());
+    }
+    schema.with_metadata(metadata)
 }

@@ -93,7 +93,9 @@ impl Sources {
                 kept_bytes,
                 is_last_attempt: attempts.is_empty(),
             };
-            if let Ok(sources) = opening.open(&list(&reading.origin, table.name)?) {
+            let mut files = list(&reading.origin, table.name)?;
+            files.parts.retain(|&seq| reading.can_have(table, seq));
+            if let Ok(sources) = opening.open(&files) {
                 return Ok(sources);
             }
             reading.origin.look_again()?;

@@ -2,16 +2,17 @@
 
 use super::append::RowBuffer;
 use super::batch::times;
+use super::close::close_manifest;
 use super::compact::{Through, compact};
 use super::compactor::Compactor;
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{SPOOL, names_in, segment_path};
+use super::manifest::{MANIFEST, id_of};
 use super::part_writer::ROW_GROUP_ROWS;
 use super::reading::Reading;
 use super::resequence::WINDOW_NS;
 use super::run_file::{LockedRunFile, RUN_FILE};
-use super::schema::table_schema;
 use super::segment_writer::SegmentWriter;
 use crate::model::{
     BootNs, Bytes, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table,
@@ -107,8 +108,10 @@ impl Writer {
         owner: Option<(u32, u32)>,
         limits: Limits,
     ) -> Result<Self, StoreError> {
-        let disk = Arc::new(Disk::create(dir, owner)?);
-        let run_file = LockedRunFile::write(&disk, &with_state(info.clone(), RunState::Recording))?;
+        let mut disk = Disk::create(dir, owner)?;
+        disk.begin_manifest(id_of(info))?;
+        let disk = Arc::new(disk);
+        let run_file = write_run_file(&disk, info.clone(), RunState::Recording)?;
         disk.create_dir(Path::new(SPOOL))?;
         let compactor = Compactor::start(Arc::clone(&disk))
             .map_err(|error| StoreError::io("start a thread for", dir, error))?;
@@ -206,7 +209,7 @@ impl Writer {
                 }
                 table.has_rest = table.newest_ns > now.0.saturating_sub(WINDOW_NS);
             } else if table.has_rest && table.segment.is_none() {
-                table.segment = Some(new_segment(&self.disk, table.table, table.seq)?);
+                table.segment = Some(SegmentWriter::create(&self.disk, table.table, table.seq)?);
             }
         }
         Ok(())
@@ -217,8 +220,7 @@ impl Writer {
     /// # Errors
     /// When it can't be written; what was there stays.
     pub fn update(&mut self, info: RunInfo) -> Result<(), StoreError> {
-        let info = with_state(info, RunState::Recording);
-        self.run_file = LockedRunFile::write(&self.disk, &info)?;
+        self.run_file = write_run_file(&self.disk, info, RunState::Recording)?;
         Ok(())
     }
 
@@ -266,13 +268,14 @@ impl Writer {
         self.compactor.stop();
         // What failed there is tried again here, so it does not count.
         let _ = self.compactor.take_failure();
-        let reading = Reading::of_own(Arc::clone(self.disk.dir()));
+        let reading = Reading::of_own(&self.disk);
         for table in TABLES {
             outcome = outcome.and(compact(&self.disk, &reading, table, Through::End));
         }
         outcome?;
         self.disk.remove_dir_if_empty(Path::new(SPOOL))?;
-        self.run_file = LockedRunFile::write(&self.disk, &with_state(info, RunState::Closed))?;
+        close_manifest(&self.disk, &reading)?;
+        self.run_file = write_run_file(&self.disk, info, RunState::Closed)?;
         Ok(self.stats())
     }
 }
@@ -289,7 +292,9 @@ impl Writer {
             }
             let _ = self.disk.remove_dir_if_empty(folder);
         }
-        let _ = self.disk.remove_file_if_there(Path::new(RUN_FILE));
+        for file in [MANIFEST, RUN_FILE].map(Path::new) {
+            let _ = self.disk.remove_file_if_there(file);
+        }
         // It takes away nothing but an empty directory, whatever has the name by now.
         let _ = std::fs::remove_dir(self.dir());
     }
@@ -310,6 +315,18 @@ impl Drop for Writer {
         // down, and what it has is better on disk; there is no one to tell if it can't be.
         let _ = self.flush();
     }
+}
+
+fn write_run_file(
+    disk: &Disk,
+    info: RunInfo,
+    state: RunState,
+) -> Result<LockedRunFile, StoreError> {
+    let info = RunInfo {
+        id: disk.id().map(str::to_owned),
+        ..with_state(info, state)
+    };
+    LockedRunFile::write(disk, &info)
 }
 
 /// `info` in a state, with the version of the tables that this build writes.
@@ -375,7 +392,7 @@ impl TableWriter {
         }
         let segment = match &mut self.segment {
             Some(segment) => segment,
-            none => none.insert(new_segment(disk, self.table, self.seq)?),
+            none => none.insert(SegmentWriter::create(disk, self.table, self.seq)?),
         };
         let batch = self.buffer.take().map_err(|error| {
             let path = segment_path(self.table.name, self.seq);
@@ -415,8 +432,4 @@ impl TableWriter {
         segment.close(disk)?;
         Ok(Some(seq))
     }
-}
-
-fn new_segment(disk: &Disk, table: &Table, seq: u32) -> Result<SegmentWriter, StoreError> {
-    SegmentWriter::create(disk, &segment_path(table.name, seq), &table_schema(table))
 }

@@ -54,6 +54,7 @@ impl Script {
             info: RunInfo {
                 schema_version: SCHEMA_VERSION,
                 memtrace_version: "0.1.0".to_owned(),
+                id: None,
                 state: RunState::Closed,
                 hostname: "gpu-node-7".to_owned(),
                 kernel: "6.8.0".to_owned(),

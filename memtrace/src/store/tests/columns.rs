@@ -99,7 +99,7 @@ fn values_of_every_type_come_back_with_their_nulls_from_several_row_groups() {
     }
     part.publish(&disk, None).unwrap();
 
-    let reading = Reading::of_own(Arc::clone(&dir));
+    let reading = Reading::of_own(&disk);
     let projection = Projection::all(&TABLE);
     let file = PartFile::open(&dir, path);
     let reader = PartReader::open(file, path.to_path_buf(), &projection, &reading).unwrap();

@@ -3,12 +3,14 @@
 use super::*;
 use crate::model::Row;
 use crate::model::tables::{DiagKind, DiagRow};
+use crate::store::append::RowBuffer;
 use crate::store::compact::{Through, compact};
 use crate::store::dir::Dir;
 use crate::store::disk::Disk;
 use crate::store::framing::{Frame, frame_at};
 use crate::store::layout::segment_path;
 use crate::store::reading::Reading;
+use crate::store::segment_writer::SegmentWriter;
 use crate::store::{ProblemKind, Recording, StoreError, recover};
 use std::sync::Arc;
 
@@ -122,12 +124,13 @@ fn recovery_is_refused_while_the_recorder_lives() {
 }
 
 /// Makes a segment out of rows.
-fn segment_of(rows: &[MemRow]) -> Vec<u8> {
-    let (_parent, dir) = new_dir();
-    let mut writer = Writer::create(&dir, &info()).unwrap();
-    append_all(&mut writer, rows);
-    kill(writer);
-    std::fs::read(dir.join(segment_path("mem", 1))).unwrap()
+fn write_segment(disk: &Disk, seq: u32, rows: &[MemRow]) {
+    let mut buffer = RowBuffer::new(MemRow::TABLE);
+    for row in rows {
+        buffer.push(&(*row).into());
+    }
+    let mut segment = SegmentWriter::create(disk, MemRow::TABLE, seq).unwrap();
+    segment.write(disk, &buffer.take().unwrap()).unwrap();
 }
 
 #[test]
@@ -142,10 +145,13 @@ fn a_crash_before_the_segments_of_a_new_part_are_removed_doubles_and_loses_no_ro
     in_order.sort_by_key(|row| (row.boot_ns, row.upid));
     let (_parent, dir) = new_dir();
     kill(Writer::create(&dir, &info()).unwrap());
+    let opened = Arc::new(Dir::open(&dir).unwrap());
+    let id = Recording::open(&dir).unwrap().info().id.clone();
+    let disk = Disk::of_recording(opened, id.as_deref()).unwrap();
     let mut rest = &late[..];
     for (seq, count) in [(1, 150), (2, 110), (3, 20), (4, 20), (5, 100)] {
         let (rows, others) = rest.split_at(count);
-        std::fs::write(dir.join(segment_path("mem", seq)), segment_of(rows)).unwrap();
+        write_segment(&disk, seq, rows);
         rest = others;
     }
 
@@ -155,10 +161,8 @@ fn a_crash_before_the_segments_of_a_new_part_are_removed_doubles_and_loses_no_ro
         assert_eq!(recording.problems(), [], "{when}");
     };
     check("before any conversion");
-    let opened = Arc::new(Dir::open(&dir).unwrap());
-    let disk = Disk::new(Arc::clone(&opened));
     let compact = |through| {
-        let reading = Reading::of_own(Arc::clone(&opened));
+        let reading = Reading::of_own(&disk);
         compact(&disk, &reading, MemRow::TABLE, through).unwrap();
     };
     let spool = dir.join("spool");

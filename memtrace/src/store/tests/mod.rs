@@ -10,6 +10,7 @@ mod full_disk;
 mod hostile;
 mod kept;
 mod kills;
+mod manifest;
 mod rotation;
 mod round_trip;
 mod size;
@@ -39,6 +40,7 @@ fn info() -> RunInfo {
     RunInfo {
         schema_version: SCHEMA_VERSION,
         memtrace_version: "0.0.0".to_owned(),
+        id: None,
         state: RunState::Recording,
         hostname: "host".to_owned(),
         kernel: "6.1".to_owned(),

@@ -39,7 +39,7 @@ fn a_finished_recording_has_one_part_of_every_table_and_no_spool() {
         .iter()
         .map(|table| format!("{}/part-00001.parquet", table.name))
         .collect();
-    expected.push("run.json".to_owned());
+    expected.extend(["run.json", "manifest.jsonl"].map(str::to_owned));
     expected.sort();
     assert_eq!(files_below(&dir), expected);
     assert!(!dir.join("spool").exists());

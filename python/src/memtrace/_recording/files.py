@@ -18,6 +18,7 @@ from .places import Folder
 from .table import Table, arrow
 
 if TYPE_CHECKING:
+    from .manifest import Manifest
     from .places import Place
 
 _PART = re.compile(r"part-(\d{5,})\.parquet\Z")
@@ -80,9 +81,10 @@ def read(
     problems: list[str],
     columns: Sequence[str] | None = None,
     stretch: Stretch = ALWAYS,
+    manifest: Manifest | None = None,
 ) -> Table:
     """Reads a table, or these columns of it that it has, or its rows of a stretch. What can't be
-    read becomes a sentence in `problems`."""
+    read, or is not the recording's by its manifest, becomes a sentence in `problems`."""
     pa = arrow()
     key = _KEYS.get(name)
     wanted = None if columns is None else {*columns, key or TIME}
@@ -92,7 +94,7 @@ def read(
 
     for attempt in range(_ATTEMPTS):
         found: list[str] = []
-        files = list(_frames(place, name, found, read_part, stretch))
+        files = list(_frames(place, name, found, read_part, stretch, manifest))
         if not any(one.is_gone for one in files) or attempt == _ATTEMPTS - 1:
             break
         place.look_again()
@@ -112,9 +114,9 @@ def read(
     return Table(name, frame)
 
 
-def check(place: Place, name: str, problems: list[str]) -> None:
+def check(place: Place, name: str, problems: list[str], manifest: Manifest | None) -> None:
     """Reads all of a table for the problems that `read` would find, and keeps none of it."""
-    for _ in _frames(place, name, problems, Part.read_through, ALWAYS):
+    for _ in _frames(place, name, problems, Part.read_through, ALWAYS, manifest):
         pass
 
 
@@ -134,13 +136,20 @@ def _frames(
     problems: list[str],
     read_part: Callable[[Part], Any],
     stretch: Stretch,
+    manifest: Manifest | None,
 ) -> Iterator[_File]:
     """Each file of a table that counts; `read_part` gives the rows of a part."""
 
-    def read_file(file: str) -> _File:
+    def read_file(numbered: tuple[int, str]) -> _File:
+        number, file = numbered
         try:
             with place.open(file) as raw:
-                part = Part(raw, place.size(file))
+                size = place.size(file)
+                part = Part(raw, size)
+                if manifest and (
+                    why := manifest.refusal_of_part(name, number, part.texts, part.rows, size)
+                ):
+                    return _File(problems=(f"{file} is left out: {why}",))
                 frame = read_part(part)
         except Exception as error:
             # That a place can't be reached is no damage.
@@ -153,7 +162,7 @@ def _frames(
 
     newest, cut_ns = -1, None
     numbered = _numbered(place, name, _PART, 1)
-    files = place.each(read_file, (file for _, file in numbered))
+    files = place.each(read_file, numbered)
     for (number, _), one in zip(numbered, files):
         problems.extend(one.problems)
         if one.is_read:
@@ -162,7 +171,7 @@ def _frames(
     for number, file in _numbered(place, _SPOOL, _SEGMENT, 2, name):
         if number <= newest and cut_ns is None:
             continue
-        frame = _segment(place, file, problems)
+        frame = _segment(place, name, number, file, problems, manifest)
         if frame is None:
             continue
         if number <= newest and cut_ns is not None:
@@ -181,7 +190,14 @@ def _numbered(
     return sorted(found)
 
 
-def _segment(place: Place, file: str, problems: list[str]) -> Any:
+def _segment(
+    place: Place,
+    name: str,
+    number: int,
+    file: str,
+    problems: list[str],
+    manifest: Manifest | None,
+) -> Any:
     """The complete batches of a segment; a recorder that was killed left its end open."""
     pa = arrow()
     batches, schema = [], None
@@ -191,6 +207,9 @@ def _segment(place: Place, file: str, problems: list[str]) -> Any:
             read = pa.py_buffer(raw.read())
         with pa.ipc.open_stream(read) as stream:
             schema = stream.schema
+            if manifest and (why := manifest.refusal(name, number, schema.metadata)):
+                problems.append(f"{file} is left out: {why}")
+                return None
             for batch in stream:
                 batch.validate(full=True)
                 batches.append(batch)

@@ -52,6 +52,16 @@ class Part:
         cut = self._texts.get(_CUT)
         return None if cut is None else int(cut)
 
+    @property
+    def texts(self) -> dict[bytes, bytes]:
+        """All texts that its metadata has."""
+        return self._texts
+
+    @property
+    def rows(self) -> int:
+        """How many it has."""
+        return int(self._metadata.num_rows)
+
     def text(self, key: bytes) -> str | None:
         """A text that its metadata has."""
         value = self._texts.get(key)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._errors import FindingsError
-from . import files, findings, gpus, page, pictures, processes, steps
+from . import checksums, files, findings, gpus, page, pictures, processes, steps
 from .clock import Clock, Moment, length_ns
+from .manifest import Manifest
 from .part import ALWAYS, Stretch
 from .places import Folder, place_of
 from .processes import Process
@@ -81,6 +82,17 @@ class Recording:
         self.run: dict[str, Any] = json.loads(text)
         """What was recorded, where and how: run.json."""
         self._problems: list[str] = []
+        is_whole = checksums.is_json_whole(text)
+        if is_whole is None:
+            self._problems.append(
+                "run.json has no checksum, as in the first versions of memtrace: what was changed "
+                "in the recording, or is missing, is not noticed"
+            )
+        elif not is_whole:
+            self._problems.append(
+                "run.json does not match its checksum: it was changed after it was written, and is "
+                "used as it is"
+            )
         major = self.run.get("schema_version", {}).get("major")
         # In 2 `process.peak_rss_bytes` no longer has what a fork inherited and exec replaced.
         if major not in (1, 2):
@@ -108,12 +120,25 @@ class Recording:
         are read to their end, a part at a time, and not kept; parts are held against their
         checksums. At an address it is only what was met in what was fetched.
         """
+        manifest = self._manifest
         if not self._is_checked and not self._place.is_remote:
             self._is_checked = True
             for name in self.tables:
                 if name not in self._tables:
-                    files.check(self._place, name, self._problems)
+                    is_recorded = name not in findings.NAMES
+                    of = manifest if is_recorded else None
+                    files.check(self._place, name, self._problems, of)
         return self._problems
+
+    @cached_property
+    def _manifest(self) -> Manifest | None:
+        """Which files it has, where it tells that; those that are missing are problems."""
+        if not self.run.get("id"):
+            return None
+        manifest = Manifest(self._place, self.run)
+        for problem in manifest.problems:
+            self._note(problem)
+        return manifest
 
     @property
     def tables(self) -> list[str]:
@@ -191,7 +216,7 @@ class Recording:
         if name not in files.tables_in(self._place):
             raise KeyError(f"no table {name!r}; there are: {', '.join(self.tables)}")
         told: list[str] = []
-        table = files.read(self._place, name, told, columns, stretch)
+        table = files.read(self._place, name, told, columns, stretch, self._manifest)
         # What was found by the check is not told twice.
         for problem in told if not self._is_checked else ():
             self._note(problem)

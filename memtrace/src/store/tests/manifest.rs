@@ -1,0 +1,200 @@
+//! Recordings of which files are missing, doubled, exchanged or of another recording: it is told.
+
+use super::*;
+use crate::model::TABLES;
+use crate::store::{ProblemKind, Recording, recover};
+use std::fs;
+
+/// A recording of some parts and segments of `mem`, which began at a time.
+fn record(dir: &Path, began_ms: i64) -> Writer {
+    let mut info = info();
+    info.clocks[0].boot_ns = BootNs(began_ms * 1_000_000);
+    info.clocks[0].wall_ns = WallNs(EPOCH_NS + began_ms * 1_000_000);
+    let mut writer = Writer::create_with(dir, &info, None, SMALL).unwrap();
+    let rows: Vec<MemRow> = (0..240).map(|i| mem(began_ms + i * 100, 1)).collect();
+    append_all(&mut writer, &rows);
+    append_all(&mut writer, &[process(1, "p")]);
+    writer
+}
+
+fn close(writer: Writer, began_ms: i64) {
+    let mut info = info();
+    info.clocks[0].boot_ns = BootNs(began_ms * 1_000_000);
+    let end = ClockReading {
+        boot_ns: BootNs(60_000_000_000),
+        ..info.clocks[0]
+    };
+    info.clocks.push(end);
+    writer.finish(info).unwrap();
+}
+
+/// What is wrong with files, by all that a recording has.
+fn problems(dir: &Path) -> Vec<(String, ProblemKind)> {
+    let recording = Recording::open(dir).unwrap();
+    recording.rows::<MemRow>().unwrap();
+    recording.rows::<ProcessRow>().unwrap();
+    let told = recording.problems().into_iter();
+    told.map(|one| (one.file.display().to_string(), one.kind))
+        .collect()
+}
+
+fn files(dir: &Path) -> Vec<String> {
+    let files = files_below(dir).into_iter();
+    files.filter(|file| file.contains('/')).collect()
+}
+
+#[test]
+fn every_file_that_is_taken_out_of_a_recording_is_told() {
+    let (_parent, dir) = new_dir();
+    close(record(&dir, 0), 0);
+    assert_eq!(problems(&dir), []);
+    assert!(files(&dir).len() > TABLES.len(), "{:?}", files(&dir));
+    for file in files(&dir) {
+        let bytes = fs::read(dir.join(&file)).unwrap();
+        fs::remove_file(dir.join(&file)).unwrap();
+        let told = problems(&dir);
+        assert_eq!(told.len(), 1, "{file}: {told:?}");
+        assert_eq!(told[0].0, file);
+        assert!(matches!(told[0].1, ProblemKind::Missing { rows: Some(_) }));
+        fs::write(dir.join(&file), bytes).unwrap();
+    }
+    assert_eq!(problems(&dir), []);
+}
+
+#[test]
+fn a_file_that_is_taken_out_of_the_spool_is_told_now_and_once_the_recording_is_closed() {
+    let (_parent, dir) = new_dir();
+    kill(record(&dir, 0));
+    assert_eq!(problems(&dir), []);
+    let names = files(&dir);
+    assert!(names.iter().any(|name| name.starts_with("spool/mem")));
+    assert!(names.iter().any(|name| name.starts_with("spool/process")));
+    for file in names {
+        let bytes = fs::read(dir.join(&file)).unwrap();
+        fs::remove_file(dir.join(&file)).unwrap();
+        let told = problems(&dir);
+        assert_eq!(told.len(), 1, "{file}: {told:?}");
+        assert_eq!(told[0].0, file);
+        fs::write(dir.join(&file), bytes).unwrap();
+    }
+    fs::remove_file(dir.join("spool/process-00001.arrows")).unwrap();
+    recover(&dir).unwrap();
+    let told = problems(&dir);
+    let missing = ProblemKind::Missing { rows: None };
+    assert_eq!(told, [("spool/process-00001.arrows".to_owned(), missing)]);
+}
+
+#[test]
+fn a_file_that_is_doubled_exchanged_or_of_another_recording_is_told_and_left_out() {
+    let (_parent, dir) = new_dir();
+    let (_other_parent, other) = new_dir();
+    close(record(&dir, 0), 0);
+    close(record(&other, 1), 1);
+    let part = |seq: u32| format!("mem/part-{seq:05}.parquet");
+    let parts: Vec<String> = files(&dir);
+    let parts: Vec<&String> = parts
+        .iter()
+        .filter(|file| file.starts_with("mem/"))
+        .collect();
+    let [first, second, ..] = parts[..] else {
+        panic!("{parts:?}")
+    };
+    let rows = || Recording::open(&dir).unwrap().rows::<MemRow>().unwrap();
+    let whole = rows();
+
+    fs::copy(dir.join(second), dir.join(part(99))).unwrap();
+    assert_eq!(problems(&dir), [(part(99), ProblemKind::Unlisted)]);
+    assert_eq!(rows(), whole);
+    fs::remove_file(dir.join(part(99))).unwrap();
+
+    let named = |told: &[(String, ProblemKind)]| -> Vec<String> {
+        told.iter().map(|(file, _)| file.clone()).collect()
+    };
+    let (one, two) = (
+        fs::read(dir.join(first)).unwrap(),
+        fs::read(dir.join(second)).unwrap(),
+    );
+    fs::write(dir.join(first), &two).unwrap();
+    fs::write(dir.join(second), &one).unwrap();
+    assert_eq!(named(&problems(&dir)), [first.clone(), second.clone()]);
+    fs::write(dir.join(second), &two).unwrap();
+    assert_eq!(named(&problems(&dir)), [first.as_str()]);
+
+    fs::copy(other.join(first), dir.join(first)).unwrap();
+    let told = problems(&dir);
+    assert_eq!(named(&told), [first.as_str()]);
+    assert!(
+        format!("{:?}", told[0].1).contains("another recording"),
+        "{told:?}"
+    );
+    fs::write(dir.join(first), &one).unwrap();
+    assert_eq!(problems(&dir), []);
+}
+
+#[test]
+fn a_segment_of_another_number_or_another_recording_is_told_and_left_out() {
+    let (_parent, dir) = new_dir();
+    let (_other_parent, other) = new_dir();
+    kill(record(&dir, 0));
+    kill(record(&other, 1));
+    let spool = files(&dir)
+        .into_iter()
+        .rfind(|file| file.starts_with("spool/mem"));
+    let segment = dir.join(spool.unwrap());
+    let bytes = fs::read(&segment).unwrap();
+    let of_other = files(&other)
+        .into_iter()
+        .rfind(|file| file.starts_with("spool/mem"));
+    fs::copy(other.join(of_other.unwrap()), &segment).unwrap();
+    let told = problems(&dir);
+    assert_eq!(told.len(), 1);
+    assert!(
+        format!("{told:?}").contains("another recording"),
+        "{told:?}"
+    );
+    fs::write(&segment, &bytes).unwrap();
+    fs::write(dir.join("spool/mem-00099.arrows"), &bytes).unwrap();
+    let told = problems(&dir);
+    assert_eq!(told.len(), 1);
+    assert!(
+        format!("{told:?}").contains("changed their names"),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_manifest_that_is_gone_cut_off_changed_or_of_another_recording_is_told_and_no_row_is_lost() {
+    let (_parent, dir) = new_dir();
+    let (_other_parent, other) = new_dir();
+    close(record(&dir, 0), 0);
+    close(record(&other, 1), 1);
+    let path = dir.join("manifest.jsonl");
+    let whole = fs::read(&path).unwrap();
+    let rows = || Recording::open(&dir).unwrap().rows::<MemRow>().unwrap();
+    let all = rows();
+    let told = |name: &str| {
+        let told = problems(&dir);
+        assert!(
+            !told.is_empty() && told.iter().all(|(file, _)| file == "manifest.jsonl"),
+            "{name}: {told:?}"
+        );
+        assert_eq!(rows(), all, "{name}");
+    };
+    fs::remove_file(&path).unwrap();
+    told("gone");
+    fs::copy(other.join("manifest.jsonl"), &path).unwrap();
+    told("of another");
+    let lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
+    for line in 0..lines.len() {
+        let mut changed = lines.concat();
+        let at: usize = lines[..line].iter().map(|line| line.len()).sum();
+        changed[at + 12] ^= 1;
+        fs::write(&path, changed).unwrap();
+        told(&format!("line {line} changed"));
+    }
+    // Half of the last line.
+    fs::write(&path, &whole[..whole.len() - 10]).unwrap();
+    told("cut off");
+    fs::write(&path, whole).unwrap();
+    assert_eq!(problems(&dir), []);
+}
