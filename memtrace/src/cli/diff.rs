@@ -25,8 +25,8 @@ Examples:
   memtrace diff root --run 4711 --run 4712
 
 Exit status: 0; 3 when --fail-above is given and something rose by more than that, or the command
-of B failed and that of A did not; 1 after an error, 2 after a wrong use; 4 with --strict where
-something of either could not be read or is missing.
+of B failed and that of A did not; 1 after an error, 2 after a wrong use; 4 with --strict or
+--fail-above where something of either could not be read or is missing.
 
 Compared are the peak and the mean of the RSS of all processes together, and of every role that
 holds at least 5 % of the whole in either recording; what they hold on GPUs; and, of numbered
@@ -60,6 +60,13 @@ pub(super) struct Args {
     /// End with status 3 when a peak, a mean or a slope per step rose by more than this (5%), or B newly failed
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     fail_above: Option<f64>,
+}
+
+impl Args {
+    /// Whether nothing less than all of both will do: what is missing can be what rose.
+    pub(super) fn is_strict(&self) -> bool {
+        self.strictness.strict || self.fail_above.is_some()
+    }
 }
 
 /// Compares.

@@ -80,7 +80,7 @@ enum Command {
 
 /// Parses the command line, runs it, and gives the exit code: the command's own for
 /// `record`, 1 after an error, 2 for a usage error, 3 for `diff` where memory rose too much, 4 with
-/// `--strict` where a recording is not whole.
+/// `--strict` or a limit for `diff` where a recording is not whole.
 pub fn main() -> ExitCode {
     log_to_stderr();
     let cli = Cli::try_parse().unwrap_or_else(|error| record::advise(error).exit());
@@ -135,7 +135,7 @@ impl Command {
         match self {
             Self::Report(args) => args.strictness.strict,
             Self::Top(args) => args.strictness.strict,
-            Self::Diff(args) => args.strictness.strict,
+            Self::Diff(args) => args.is_strict(),
             Self::Export(args) => args.strictness.strict,
             _ => false,
         }

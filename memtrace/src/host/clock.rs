@@ -1,6 +1,7 @@
 //! Reading the clocks.
 
 use crate::model::{BootNs, ClockReading, DurationNs, WallNs};
+use std::sync::OnceLock;
 
 /// The clocks now, read close together.
 pub fn read() -> ClockReading {
@@ -58,14 +59,40 @@ pub fn discipline() -> Option<Discipline> {
     None
 }
 
-/// Now, on the clock of the recording.
+/// Now, on the clock of the recording: the machine's own, as the kernel's events have it, also where
+/// this process lives in a time namespace, whose clock is another.
 pub fn boot() -> BootNs {
     // macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC goes on during sleep, as that does.
     #[cfg(target_os = "linux")]
     const BOOT: libc::clockid_t = libc::CLOCK_BOOTTIME;
     #[cfg(not(target_os = "linux"))]
     const BOOT: libc::clockid_t = libc::CLOCK_MONOTONIC;
-    BootNs(nanoseconds(BOOT))
+    BootNs(nanoseconds(BOOT).saturating_sub(boot_offset().0))
+}
+
+/// By how much this process's CLOCK_BOOTTIME, and what /proc shows it of that, is ahead of the machine's
+/// (time_namespaces(7)). Nothing but for programs that were put into a time namespace.
+pub fn boot_offset() -> DurationNs {
+    static OFFSET: OnceLock<DurationNs> = OnceLock::new();
+    *OFFSET.get_or_init(|| {
+        let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        boot_offset_in(&text).unwrap_or_default()
+    })
+}
+
+/// Its line: `boottime`, seconds, and nanoseconds, which are added to them.
+fn boot_offset_in(text: &str) -> Option<DurationNs> {
+    let mut words = text
+        .lines()
+        .find_map(|line| line.strip_prefix("boottime"))?
+        .split_ascii_whitespace();
+    let mut number = || words.next()?.parse::<i64>().ok();
+    let (seconds, nanoseconds) = (number()?, number()?);
+    Some(DurationNs(
+        seconds
+            .checked_mul(1_000_000_000)?
+            .checked_add(nanoseconds)?,
+    ))
 }
 
 /// CPU time of this thread so far.
@@ -96,4 +123,17 @@ fn nanoseconds(clock: libc::clockid_t) -> i64 {
     now.tv_sec
         .saturating_mul(1_000_000_000)
         .saturating_add(now.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_offset_of_a_time_namespace_is_in_its_line() {
+        let text = "monotonic          17         0\nboottime      -100000 500000000\n";
+        assert_eq!(boot_offset_in(text), Some(DurationNs(-99_999_500_000_000)));
+        assert_eq!(boot_offset_in("monotonic 1 0\n"), None);
+        assert_eq!(boot_offset_in("boottime 99999999999999 0\n"), None);
+    }
 }

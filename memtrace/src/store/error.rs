@@ -107,7 +107,7 @@ pub enum StoreError {
     },
     /// No room is left: the disk, a quota, or the limit on the size of a file. What was
     /// written before stays readable.
-    #[error("write {}: no space is left for it", path.display())]
+    #[error("write {}: {}", path.display(), no_room(source))]
     DiskFull {
         /// The file that could not grow.
         path: PathBuf,
@@ -159,6 +159,17 @@ pub enum StoreError {
         /// What arrow or parquet says.
         reason: String,
     },
+}
+
+fn no_room(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::FileTooLarge => {
+            "no file may be larger here: raise the limit on their size (`ulimit -f`), or write to \
+             a file system that takes larger ones"
+        }
+        io::ErrorKind::QuotaExceeded => "the quota is used up",
+        _ => "no space is left for it",
+    }
 }
 
 impl StoreError {
@@ -219,7 +230,10 @@ mod tests {
             io::ErrorKind::QuotaExceeded,
             io::ErrorKind::FileTooLarge,
         ] {
-            assert!(StoreError::io("write", Path::new("x"), kind.into()).is_disk_full());
+            let full = StoreError::io("write", Path::new("x"), kind.into());
+            assert!(full.is_disk_full());
+            let is_limit = kind == io::ErrorKind::FileTooLarge;
+            assert_eq!(full.to_string().contains("ulimit -f"), is_limit, "{full}");
         }
         let refused = io::ErrorKind::PermissionDenied.into();
         assert!(!StoreError::io("write", Path::new("x"), refused).is_disk_full());

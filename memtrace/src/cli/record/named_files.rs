@@ -3,6 +3,7 @@
 use crate::host::{Person, as_person};
 use crate::model::{self, MarkRule, Rules};
 use anyhow::{Context, bail};
+use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -27,13 +28,26 @@ pub(super) fn mark_rules(
 /// Reads a file that the person named, with that person's rights.
 fn read_rules(path: &Path, person: Option<&Person>) -> anyhow::Result<String> {
     let mut text = String::new();
-    let opened = as_person(person, || std::fs::File::open(path));
+    let opened = as_person(person, || opened(path));
     let read = opened.and_then(|file| file.take(RULES_BYTES_MAX + 1).read_to_string(&mut text));
     read.map_err(|error| refused(error, person))?;
     if text.len() as u64 > RULES_BYTES_MAX {
         bail!("it has more than {RULES_BYTES_MAX} bytes");
     }
     Ok(text)
+}
+
+/// Opens a file without waiting: a FIFO would wait for its writer.
+fn opened(path: &Path) -> std::io::Result<File> {
+    let mut options = File::options();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("it is no file")),
+    }
 }
 
 /// Says as whom a file was opened, where that is why it was refused.
@@ -46,24 +60,14 @@ fn refused(error: std::io::Error, person: Option<&Person>) -> anyhow::Error {
     }
 }
 
-/// A log file may appear later; what is there has to be one. It is opened without waiting: a
-/// FIFO would wait for its writer.
+/// A log file may appear later; what is there has to be one.
 pub(super) fn check_log(path: &Path, person: Option<&Person>) -> anyhow::Result<()> {
-    let metadata = as_person(person, || {
-        let mut options = std::fs::File::options();
-        let file = options.read(true).custom_flags(libc::O_NONBLOCK);
-        file.open(path)?.metadata()
-    });
-    match metadata {
-        Ok(metadata) if !metadata.is_file() => bail!("{}: it is no file", no_log(path)),
+    match as_person(person, || opened(path)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(refused(error, person)).with_context(|| no_log(path)),
+        Err(error) => Err(refused(error, person))
+            .with_context(|| format!("failed to take marks from {}", path.display())),
     }
-}
-
-fn no_log(path: &Path) -> String {
-    format!("failed to take marks from {}", path.display())
 }
 
 /// The rules for roles, with those of a file first.

@@ -6,6 +6,8 @@ use crate::model::{DiagKind, Record, Severity};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use std::ffi::OsString;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Names another library than the one that the dynamic loader finds.
 pub const LIBRARY_VARIABLE: &str = "MEMTRACE_NVML_LIBRARY";
@@ -33,6 +35,16 @@ pub enum LibraryError {
     /// It is there, and its driver is not heard of.
     #[error("the driver did not answer {0}")]
     NoAnswer(String),
+    /// It is somebody else's than root's, and this program is root.
+    #[error(
+        "{library} is not loaded: {reason}; a memtrace that runs as root loads no library that others can change"
+    )]
+    NotTrusted {
+        /// The library.
+        library: String,
+        /// Whose it is.
+        reason: String,
+    },
     /// It knows of no device.
     #[error("{0} knows of no device")]
     NoDevice(String),
@@ -57,7 +69,10 @@ impl LibraryError {
     pub fn is_always_news(&self) -> bool {
         matches!(
             self,
-            Self::IsStatic(_) | Self::NotStarted { .. } | Self::NoAnswer(_)
+            Self::IsStatic(_)
+                | Self::NotStarted { .. }
+                | Self::NotTrusted { .. }
+                | Self::NoAnswer(_)
         )
     }
 
@@ -83,12 +98,39 @@ fn named_by_variable() -> Option<OsString> {
     (!is_secure && !named.is_empty()).then_some(named)
 }
 
+/// Why a file that a root's memtrace is to load could be changed by others. What is named without a
+/// folder the loader finds in those of the system.
+fn why_not_roots(library: &Path) -> Option<String> {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || library.components().count() == 1 {
+        return None;
+    }
+    // What is not there the loader says.
+    let path = library.canonicalize().ok()?;
+    path.ancestors().find_map(|each| {
+        let metadata = each.metadata().ok()?;
+        let (mode, uid) = (metadata.mode(), metadata.uid());
+        // In a folder with this bit nobody can put another file in the place of root's.
+        let is_sticky = metadata.is_dir() && mode & 0o1000 != 0;
+        let shown = each.display();
+        match uid {
+            0 if mode & 0o022 == 0 || is_sticky => None,
+            0 => Some(format!("others can write to {shown}")),
+            _ => Some(format!("{shown} belongs to uid {uid}")),
+        }
+    })
+}
+
 /// Loads the library and starts it. No GPU is touched by that.
 pub(super) fn open() -> Result<Nvml, LibraryError> {
     let name = name();
     if !LOADS_LIBRARIES {
         let name = name.to_string_lossy();
         return Err(LibraryError::IsStatic(name.into_owned()));
+    }
+    if let Some(reason) = named_by_variable().and_then(|named| why_not_roots(Path::new(&named))) {
+        let library = name.to_string_lossy().into_owned();
+        return Err(LibraryError::NotTrusted { library, reason });
     }
     let started = Nvml::builder().lib_path(&name).init();
     started.map_err(|error| match error {
@@ -98,4 +140,34 @@ pub(super) fn open() -> Result<Nvml, LibraryError> {
             reason: error.to_string(),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    #[test]
+    fn root_loads_no_library_that_others_can_change() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("libnvidia-ml.so.1");
+        std::fs::write(&library, "").unwrap();
+        assert_eq!(why_not_roots(&library), None);
+        let set_mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set_mode(dir.path(), 0o777);
+        assert!(
+            why_not_roots(&library)
+                .unwrap()
+                .contains("others can write")
+        );
+        set_mode(dir.path(), 0o700);
+        chown(&library, Some(1_000), None).unwrap();
+        assert!(why_not_roots(&library).unwrap().contains("uid 1000"));
+        assert_eq!(why_not_roots(Path::new("libnvidia-ml.so.1")), None);
+    }
 }

@@ -1,6 +1,7 @@
 //! /proc/PID/stat: who a process is, whether it lives, and how it ended.
 
 use crate::collect::fields::number;
+use crate::host::clock;
 use crate::model::{BootNs, Tgid};
 
 /// In task->flags (include/linux/sched.h).
@@ -97,13 +98,14 @@ impl Stat {
     }
 }
 
-/// A start in clock ticks on the clock of the recording. /proc counts it on
-/// CLOCK_BOOTTIME (task->start_boottime in do_task_stat(); real_start_time before 5.5) and
+/// A start in clock ticks on the clock of the recording. /proc counts it on CLOCK_BOOTTIME of the
+/// reader's time namespace (task->start_boottime in do_task_stat(); real_start_time before 5.5) and
 /// rounds down to the tick, which is 10 ms on every architecture that is in use.
 fn start_of(ticks: i64) -> BootNs {
     let per_second = i64::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100);
     let tick_ns = 1_000_000_000 / per_second.max(1);
-    BootNs(ticks.saturating_mul(tick_ns))
+    let shown = ticks.saturating_mul(tick_ns);
+    BootNs(shown.saturating_sub(clock::boot_offset().0))
 }
 
 #[cfg(test)]
