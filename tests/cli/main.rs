@@ -2,6 +2,7 @@
 //! backend is named, each test runs with the best one of the machine.
 
 mod addresses;
+mod clocks;
 mod damaged;
 mod diff;
 mod ends;

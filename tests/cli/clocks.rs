@@ -1,0 +1,35 @@
+//! Clocks that are not the machine's.
+
+use super::*;
+
+mod needs_root {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn in_a_time_namespace_rows_have_the_clock_of_the_machine() -> Result<()> {
+        let boot = || memtrace::host::clock::boot().0 / 1_000_000_000;
+        for offset in ["100000", "-1000"] {
+            let folder = tempfile::tempdir()?;
+            let recording = folder.path().join("recording");
+            let begin = boot();
+            let recorded = Command::new("unshare")
+                .args(["--time", "--boottime", offset])
+                .arg(program::memtrace()?)
+                .args(["record", "-o"])
+                .arg(&recording)
+                .args(["--", "sleep", "0.3"])
+                .output()?;
+            assert!(recorded.status.success(), "{recorded:?}");
+            let path = recording.display().to_string();
+            let told = memtrace(["report", &path, "-f", "json"])?;
+            let report: Value = serde_json::from_slice(&told.stdout)?;
+            assert_eq!(report["problems"], Value::Null, "{offset}");
+            assert!(report["held_peak"]["bytes"].as_i64() > Some(0), "{offset}");
+            let run: Value = serde_json::from_slice(&std::fs::read(recording.join("run.json"))?)?;
+            let started = run["clocks"][0]["boot_ns"].as_i64().context("a clock")? / 1_000_000_000;
+            assert!((begin..=boot()).contains(&started), "{offset}: {started}");
+        }
+        Ok(())
+    }
+}
