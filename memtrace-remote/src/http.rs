@@ -6,6 +6,7 @@ mod client;
 mod events;
 mod exchange;
 mod failure;
+mod gathered;
 mod target;
 #[cfg(test)]
 mod tests;

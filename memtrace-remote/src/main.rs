@@ -6,6 +6,7 @@
 
 mod engine;
 mod http;
+mod limits;
 mod load;
 mod objects;
 mod push;
@@ -16,6 +17,7 @@ mod stop;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use memtrace::cli::{build_version, say, write_manual};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};
@@ -49,7 +51,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    limits::hold_memory(0);
+    call(Cli::parse()).unwrap_or_else(|error| {
+        say(&format!("{error:#}"));
+        ExitCode::FAILURE
+    })
+}
+
+fn call(asked: Cli) -> anyhow::Result<ExitCode> {
+    match asked.command {
         Command::Load(args) => load::run(args),
         Command::Engine(args) => engine::run(args),
         Command::Push(args) => push::run(&args),
@@ -57,14 +67,28 @@ fn main() -> ExitCode {
         Command::Man { dir } => {
             write_manual(Cli::command().name("memtrace"), &dir).map(|()| ExitCode::SUCCESS)
         }
-    };
-    outcome.unwrap_or_else(|error| {
-        say(&format!("{error:#}"));
-        ExitCode::FAILURE
-    })
+    }
+}
+
+/// Does what these words ask for, as if a person had written them behind `memtrace`.
+fn call_words(words: Vec<OsString>) -> anyhow::Result<ExitCode> {
+    let program = [OsString::from("memtrace")];
+    call(Cli::try_parse_from(program.into_iter().chain(words))?)
 }
 
 /// One thread: what a request costs the sender must not be spread over cores that the server needs.
 fn runtime() -> std::io::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build()
+    let mut runtime = Builder::new_current_thread();
+    runtime.max_blocking_threads(limits::WAITING_THREADS);
+    runtime.thread_stack_size(limits::STACK_BYTES);
+    runtime.enable_all().build()
+}
+
+/// Does it, and waits for nothing that is still under way then, as the name of a host is whose server
+/// does not answer, or a file system that hangs.
+fn block_on<T>(doing: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(doing);
+    runtime.shutdown_background();
+    done
 }

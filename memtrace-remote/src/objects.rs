@@ -5,9 +5,12 @@
 
 mod address;
 mod connector;
+mod contact;
+mod listing;
 mod pool;
 mod trouble;
 mod way_there;
 
 pub(crate) use address::{Objects, is_address};
+pub(crate) use listing::Listing;
 pub(crate) use trouble::{Trouble, Way};

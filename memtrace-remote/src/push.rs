@@ -8,8 +8,10 @@ mod place;
 mod progress;
 mod upload;
 
+use crate::block_on;
+use crate::limits::PATIENCE_SECONDS;
 use crate::objects::Objects;
-use crate::runtime;
+use crate::seconds::parse_seconds;
 use crate::stop::{INTERRUPTED, Stop};
 use anyhow::Context;
 use memtrace::cli::{parse_size, say};
@@ -18,6 +20,7 @@ use pace::Outcome;
 use place::Given;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Carry recordings to a bucket or a directory where those of many hosts are
 ///
@@ -58,6 +61,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     limit: Option<Bytes>,
 
+    /// Give up when nothing has arrived for so long, in seconds; with --watch it is tried again
+    #[arg(long, value_name = "SECONDS", env = "MEMTRACE_REMOTE_TIMEOUT",
+          default_value = PATIENCE_SECONDS, value_parser = parse_seconds)]
+    timeout: Duration,
+
     #[command(flatten)]
     given: Given,
 
@@ -80,8 +88,7 @@ fn parse_rate(text: &str) -> Result<Bytes, String> {
 /// # Errors
 /// When there is nothing to carry, or no such root.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let runtime = runtime()?;
-    let outcome = runtime.block_on(async {
+    let outcome = block_on(async {
         let stop = Stop::by_signals().context("failed to wait for signals")?;
         let umask = rustix::process::umask(place::PRIVATE);
         place::check_apart(&args.source, &args.root)?;
@@ -90,10 +97,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             place::take_rights_of(root, umask);
         }
         pace::carry_all(args, &objects, stop).await
-    });
-    // A file system that hangs must not keep this program.
-    runtime.shutdown_background();
-    Ok(match outcome? {
+    })?;
+    Ok(match outcome {
         Outcome::Complete => ExitCode::SUCCESS,
         Outcome::Unclosed => ExitCode::from(3),
         Outcome::Failed => ExitCode::FAILURE,

@@ -2,22 +2,23 @@
 //! no connection. The questions come on stdin and the answers go to stdout, as `store::remote` of
 //! memtrace has them.
 
+use crate::limits::PATIENCE_SECONDS;
 use crate::objects::{Objects, Trouble, Way};
 use crate::runtime;
+use crate::seconds::parse_seconds;
 use anyhow::Context;
 use bytes::Bytes;
-use futures_util::TryStreamExt;
-use memtrace::store::{Answer, Ask, FileThere};
-use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt, coalesce_ranges};
+use memtrace::store::{Answer, Ask, FileThere, NEAR_BYTES, QUESTION_BYTES, asked_bytes};
+use object_store::{ObjectStoreExt, coalesce_ranges};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, Write};
 use std::ops::Range;
 use std::process::ExitCode;
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
 
-/// A question has no more bytes in its answer.
-const MAX_ANSWER_BYTES: u64 = 1 << 29;
-
-/// A gap of so much is read along: that takes no longer than a request more.
-const NEAR_BYTES: u64 = 64 << 10;
+/// So often it is looked whether whoever asked is still there.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Answer what memtrace asks about what is at an address
 #[derive(Debug, clap::Args)]
@@ -25,6 +26,11 @@ const NEAR_BYTES: u64 = 64 << 10;
 pub(crate) struct Args {
     /// The address
     address: String,
+
+    /// How long a question may take, in seconds
+    #[arg(long, value_name = "SECONDS", env = "MEMTRACE_REMOTE_TIMEOUT",
+          default_value = PATIENCE_SECONDS, value_parser = parse_seconds)]
+    timeout: Duration,
 }
 
 /// Answers until there are no more questions.
@@ -39,7 +45,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let question = question.context("failed to read a question")?;
         let ask = serde_json::from_str(&question).context("failed to understand a question")?;
         let answered = match &opened {
-            Ok(objects) => runtime.block_on(answer(objects, ask)),
+            Ok(objects) => runtime.block_on(async {
+                tokio::select! {
+                    answered = within(args.timeout, objects, ask) => answered,
+                    () = gone() => Err(Trouble::blocked("nobody waits for it".to_owned())),
+                }
+            }),
             Err(error) => Err(Trouble::blocked(format!("{error:#}"))),
         };
         let (answer, bytes) = answered.unwrap_or_else(|trouble| {
@@ -58,6 +69,32 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+async fn within(
+    patience: Duration,
+    objects: &Objects,
+    ask: Ask,
+) -> Result<(Answer, Vec<Bytes>), Trouble> {
+    let about = match &ask {
+        Ask::Files { below: about } | Ask::Folders { of: about } => about.clone(),
+        Ask::Bytes { file, .. } => file.clone(),
+    };
+    let answered = timeout(patience, answer(objects, ask)).await;
+    answered.unwrap_or_else(|_| Err(objects.silent(&about, patience)))
+}
+
+/// Waits until nobody can ask any more: then nobody waits for an answer.
+async fn gone() {
+    loop {
+        sleep(LOOK).await;
+        let stdin = rustix::stdio::stdin();
+        let mut questions = [PollFd::new(&stdin, PollFlags::empty())];
+        let found = poll(&mut questions, Some(&Timespec::default()));
+        if found.is_ok() && questions[0].revents().contains(PollFlags::HUP) {
+            return;
+        }
+    }
+}
+
 async fn answer(objects: &Objects, ask: Ask) -> Result<(Answer, Vec<Bytes>), Trouble> {
     match ask {
         Ask::Files { below } => Ok((Answer::Files(files(objects, &below).await?), Vec::new())),
@@ -72,10 +109,8 @@ async fn answer(objects: &Objects, ask: Ask) -> Result<(Answer, Vec<Bytes>), Tro
 
 async fn files(objects: &Objects, below: &str) -> Result<Vec<FileThere>, Trouble> {
     let prefix = objects.path(below);
-    let listed = objects.store.list(Some(&prefix));
-    let listed: Result<Vec<ObjectMeta>, _> = listed.try_collect().await;
-    let listed = listed.map_err(|error| objects.trouble(below, &error))?;
-    let files = listed.into_iter().filter_map(|meta| {
+    let listed = objects.files(below).await?;
+    let files = listed.files.into_iter().filter_map(|meta| {
         let names: Vec<_> = meta.location.prefix_match(&prefix)?.collect();
         let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
         Some(FileThere {
@@ -88,24 +123,14 @@ async fn files(objects: &Objects, below: &str) -> Result<Vec<FileThere>, Trouble
 }
 
 async fn folders(objects: &Objects, of: &str) -> Result<Vec<String>, Trouble> {
-    let listed = objects
-        .store
-        .list_with_delimiter(Some(&objects.path(of)))
-        .await;
-    let listed = listed.map_err(|error| objects.trouble(of, &error))?;
-    let names = listed
-        .common_prefixes
-        .iter()
-        .filter_map(|path| path.filename());
+    let listed = objects.folder(of).await?;
+    let names = listed.folders.iter().filter_map(|path| path.filename());
     Ok(names.map(str::to_owned).collect())
 }
 
 /// What is near to each other comes in one request, and some requests are under way at once.
 async fn read(objects: &Objects, file: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, Trouble> {
-    let sum = ranges
-        .iter()
-        .map(|range| range.end.saturating_sub(range.start));
-    if sum.fold(0, u64::saturating_add) > MAX_ANSWER_BYTES {
+    if asked_bytes(ranges) > QUESTION_BYTES {
         let words = format!(
             "{}: more was asked for than is answered",
             objects.shown(file)

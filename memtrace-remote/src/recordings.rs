@@ -7,10 +7,10 @@ use memtrace::cli::say;
 use memtrace::host::clock;
 use memtrace::model::{MarkKind, MarkMessage, RequestMessage, RequestRow};
 use serde_json::{Map, Value};
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::process::Command;
 
 /// Which recordings are told.
 #[derive(Debug, clap::Args)]
@@ -36,14 +36,16 @@ impl Told {
         }
     }
 
-    /// Gives the same choice to another command of this program.
-    pub(crate) fn pass_on(&self, command: &mut Command) {
-        if self.no_recording {
-            command.arg("--no-recording");
-        }
-        for recording in &self.recordings {
-            command.arg("--recording").arg(recording);
-        }
+    /// The same choice in words.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let none = self.no_recording.then(|| OsString::from("--no-recording"));
+        let named = self.recordings.iter();
+        let named = named.map(|recording| {
+            let mut word = OsString::from("--recording=");
+            word.push(recording);
+            word
+        });
+        named.chain(none).collect()
     }
 }
 

@@ -36,6 +36,8 @@ pub(super) struct Engines {
     pub(super) all: Vec<Engine>,
     /// Where traces are looked for.
     pub(super) dirs: Vec<PathBuf>,
+    /// How long each may take to do something, where a person says so.
+    pub(super) timeout: Option<Duration>,
 }
 
 impl Engine {
@@ -94,6 +96,7 @@ impl Engines {
         Ok(Self {
             all,
             dirs: dirs.into_iter().collect(),
+            timeout: None,
         })
     }
 
@@ -117,8 +120,9 @@ impl Engines {
         let mut asked = JoinSet::new();
         for (at, engine) in self.all.iter().enumerate() {
             let client = engine.worker.client.clone();
+            let patience = self.timeout.unwrap_or(action.patience());
             asked.spawn(async move {
-                let answer = client.post(&action.path(), action.patience()).await;
+                let answer = client.post(&action.path(), patience).await;
                 let words = match &answer {
                     Ok(()) => action.done().to_owned(),
                     Err(failure) => trouble::in_words(action, &client, failure).await,

@@ -2,11 +2,13 @@
 //! the last ones count.
 
 use crate::http::{Target, parse_url};
+use crate::limits::{LOG_BYTES, SERVERS};
 use anyhow::{Context, bail};
+use indicatif::BinaryBytes;
 use regex::Regex;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 /// What a log tells.
@@ -17,7 +19,7 @@ pub(super) enum Address {
 }
 
 /// Longer lines tell no address.
-const LINE_MAX: usize = 64 << 10;
+const LINE_MAX: u64 = 64 << 10;
 
 /// Reads it.
 ///
@@ -26,7 +28,7 @@ const LINE_MAX: usize = 64 << 10;
 pub(super) fn read(path: &Path) -> anyhow::Result<Address> {
     let doing = || format!("failed to read {}", path.display());
     let file = File::open(path).with_context(doing)?;
-    let found = Found::of(BufReader::new(file)).with_context(doing)?;
+    let found = Found::of(BufReader::new(file), LOG_BYTES).with_context(doing)?;
     match found.address() {
         Some(address) => Ok(address),
         None => bail!(
@@ -47,15 +49,16 @@ struct Found {
 }
 
 impl Found {
-    fn of(mut log: impl BufRead) -> anyhow::Result<Self> {
+    fn of(log: impl BufRead, most_bytes: u64) -> anyhow::Result<Self> {
+        let mut log = log.take(most_bytes);
         let router = Regex::new(r"(?i)\brouter launched at\s+([^\s,]+)")?;
         let engine = Regex::new(r"(?i)\bports for engine\s+(\d+):\s*(\{.*\})")?;
         let server =
             Regex::new(r"(?i)\bstarting vllm (?:api )?server(?:\s+\d+)? on\s+(https?://[^\s,]+)")?;
         let mut found = Self::default();
         let mut line = Vec::new();
-        while log.read_until(b'\n', &mut line)? > 0 {
-            let text = String::from_utf8_lossy(&line[..line.len().min(LINE_MAX)]);
+        while next_line(&mut log, &mut line)? {
+            let text = String::from_utf8_lossy(&line);
             let text = bare(&text);
             if let Some(told) = router.captures(&text).and_then(|told| address(&told[1])) {
                 // A new router has new workers.
@@ -72,7 +75,17 @@ impl Found {
             {
                 found.servers.push(told);
             }
-            line.clear();
+            if found.engines.len() + found.servers.len() > SERVERS {
+                bail!(
+                    "it tells of more than {SERVERS} servers: name those that are meant with --url"
+                );
+            }
+        }
+        if log.limit() == 0 {
+            let most = BinaryBytes(most_bytes);
+            bail!(
+                "it is longer than {most}: give the end of it, as in --from-log <(tail -c 1G LOG)"
+            );
         }
         Ok(found)
     }
@@ -86,6 +99,16 @@ impl Found {
             (None, true, true) => None,
         }
     }
+}
+
+/// The next line, of a long one the begin; false at the end.
+fn next_line(log: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let begin = log.take(LINE_MAX).read_until(b'\n', line)?;
+    if begin as u64 == LINE_MAX && line.last() != Some(&b'\n') {
+        log.skip_until(b'\n')?;
+    }
+    Ok(begin > 0)
 }
 
 /// Without the colours that Ray gives to the begin of a line.
@@ -129,7 +152,7 @@ mod tests {
     use super::*;
 
     fn told(log: &str) -> Option<String> {
-        let found = Found::of(log.as_bytes()).unwrap();
+        let found = Found::of(log.as_bytes(), LOG_BYTES).unwrap();
         Some(match found.address()? {
             Address::Router(router) => format!("router {router}"),
             Address::Servers(servers) => {
@@ -170,7 +193,26 @@ mod tests {
     fn a_log_of_something_else_tells_nothing() {
         let log =
             b"Router launched at \nPorts for engine 0: {'host': 1}\nPorts for engine x: {}\n\xff\n";
-        let found = Found::of(&log[..]).unwrap();
+        let found = Found::of(&log[..], LOG_BYTES).unwrap();
         assert_eq!(found.address(), None);
+    }
+
+    #[test]
+    fn a_log_without_end_is_refused_and_a_long_line_is_cut() {
+        let long = "x".repeat(200_000);
+        let log = format!("{long}\nRouter launched at 127.0.0.1:3521\n{long}");
+        let found = Found::of(log.as_bytes(), LOG_BYTES).unwrap();
+        assert!(found.router.is_some());
+        let refused = Found::of(BufReader::new(io::repeat(0)), 1 << 20);
+        let refused = refused.err().unwrap().to_string();
+        assert!(refused.contains("longer than 1.00 MiB"), "{refused}");
+        let servers: String = (0..2_000)
+            .map(|port| format!("Starting vLLM server on http://127.0.0.1:{}\n", port + 1))
+            .collect();
+        let refused = Found::of(servers.as_bytes(), LOG_BYTES).err().unwrap();
+        assert!(
+            refused.to_string().contains("more than 1024 servers"),
+            "{refused}"
+        );
     }
 }

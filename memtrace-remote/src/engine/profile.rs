@@ -42,11 +42,10 @@ enum Task {
 /// # Errors
 /// When the servers can't be found, or a recording that is named can't be told.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let runtime = crate::runtime()?;
     match args.task {
-        Task::Start(args) => runtime.block_on(start::run(&args)),
-        Task::Stop(args) => runtime.block_on(stop::run(&args)),
-        Task::Status(args) => runtime.block_on(status::run(&args)),
-        Task::Run(args) => runtime.block_on(window::run(&args)),
+        Task::Start(args) => crate::block_on(start::run(&args)),
+        Task::Stop(args) => crate::block_on(stop::run(&args)),
+        Task::Status(args) => crate::block_on(status::run(&args)),
+        Task::Run(args) => crate::block_on(window::run(&args)),
     }
 }

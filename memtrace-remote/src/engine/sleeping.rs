@@ -4,9 +4,11 @@
 use super::action::Action;
 use super::engines::Engines;
 use super::trouble;
-use super::workers::Servers;
+use super::workers::{Servers, Worker, looked_at};
 use crate::http::{Client, Failure};
+use crate::limits::{LOOK_TIME, PATIENCE_SECONDS};
 use crate::recordings::Told;
+use crate::seconds::parse_seconds;
 use crate::stop::{INTERRUPTED, Stop};
 use memtrace::cli::say;
 use memtrace::model::MarkKind;
@@ -14,9 +16,6 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// A server that is well tells of itself within this.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// Put each server to sleep: its GPU memory is given back (vLLM's sleep mode)
 #[derive(Debug, clap::Args)]
@@ -65,6 +64,10 @@ struct Asked {
     #[command(flatten)]
     servers: Servers,
 
+    /// How long a server may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = PATIENCE_SECONDS, value_parser = parse_seconds)]
+    timeout: Duration,
+
     #[command(flatten)]
     told: Told,
 }
@@ -105,10 +108,11 @@ impl Asked {
         phase: &str,
         attributes: Map<String, Value>,
     ) -> anyhow::Result<ExitCode> {
-        crate::runtime()?.block_on(async {
+        crate::block_on(async {
             let mut stop = Stop::by_signals()?;
             let mut recordings = self.told.recordings()?;
-            let engines = Engines::find(&self.servers, None).await?;
+            let mut engines = Engines::find(&self.servers, None).await?;
+            engines.timeout = Some(self.timeout);
             for shown in recordings.names() {
                 say(&format!("it is the phase {phase} of {shown}"));
             }
@@ -131,17 +135,19 @@ impl Asked {
 /// # Errors
 /// When the servers can't be found.
 pub(super) fn status(args: &Status) -> anyhow::Result<ExitCode> {
-    crate::runtime()?.block_on(async {
+    crate::block_on(async {
         let mut is_well = true;
-        for worker in args.servers.workers().await? {
+        let workers = args.servers.workers().await?;
+        let look = async |worker: &Worker| of(&worker.client).await;
+        looked_at(&workers, look, |worker, (words, is_up)| {
             let router = match worker.is_healthy {
                 Some(false) => "; its router holds it unhealthy",
                 _ => "",
             };
-            let (words, is_up) = of(&worker.client).await;
             say(&format!("{}: {words}{router}", worker.shown()));
             is_well &= is_up;
-        }
+        })
+        .await;
         Ok(if is_well {
             ExitCode::SUCCESS
         } else {
@@ -157,7 +163,7 @@ struct State {
 
 /// One of them, and whether it is well.
 async fn of(client: &Client) -> (String, bool) {
-    let health = match client.status("/health", LOOK).await {
+    let health = match client.status("/health", LOOK_TIME).await {
         // Not every engine has that path.
         Ok(200 | 404) => "up",
         Ok(503) => {
@@ -169,7 +175,7 @@ async fn of(client: &Client) -> (String, bool) {
         Ok(status) => return (format!("not well, with status {status}"), false),
         Err(failure) => return (failure.to_string(), false),
     };
-    let state: Result<State, Failure> = client.json("/is_sleeping", LOOK).await;
+    let state: Result<State, Failure> = client.json("/is_sleeping", LOOK_TIME).await;
     let state = match state {
         Ok(State { is_sleeping: true }) => "sleeps".to_owned(),
         Ok(State { is_sleeping: false }) => "is awake".to_owned(),

@@ -3,13 +3,16 @@
 
 use super::from_log::{self, Address};
 use crate::http::{Client, Failure, Target, parse_url};
+use crate::limits::{LOOK_TIME, SERVERS};
 use anyhow::{Context, bail};
+use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use std::path::PathBuf;
-use std::time::Duration;
 
-/// A router knows its workers.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Of an address that is none no more is told.
+const URL_CHARS: usize = 200;
+/// So many servers are looked at at a time.
+const AT_ONCE: usize = 64;
 
 /// The servers.
 #[derive(Clone, Debug, clap::Args)]
@@ -106,8 +109,18 @@ impl Servers {
                 "the router at {router} has no worker: its engines have not started yet, or are another job's"
             );
         }
+        let count = listed.workers.len();
+        if count > SERVERS {
+            bail!(
+                "the router at {router} names {count} workers, and no more than {SERVERS} are asked: name those \
+                 that are meant with --url"
+            );
+        }
         let workers = listed.workers.into_iter().map(|entry| {
-            let doing = || format!("the router at {router} names a worker {:?}", entry.url);
+            let doing = || {
+                let url: String = entry.url.chars().take(URL_CHARS).collect();
+                format!("the router at {router} names a worker {url:?}")
+            };
             let target = parse_url(&entry.url).map_err(anyhow::Error::msg);
             self.worker(target.with_context(doing)?, entry.is_healthy)
         });
@@ -116,7 +129,21 @@ impl Servers {
 }
 
 async fn list(client: &Client) -> Result<Listed, Failure> {
-    client.json("/workers", PATIENCE).await
+    client.json("/workers", LOOK_TIME).await
+}
+
+/// Looks at all of them, some at once, and hands out in their order what was seen.
+pub(super) async fn looked_at<T, S>(
+    all: &[T],
+    look: impl AsyncFn(&T) -> S,
+    mut each: impl FnMut(&T, S),
+) {
+    let look = &look;
+    let looks = stream::iter(all).map(|one| async move { (one, look(one).await) });
+    let mut looks = std::pin::pin!(looks.buffered(AT_ONCE));
+    while let Some((one, seen)) = looks.next().await {
+        each(one, seen);
+    }
 }
 
 /// Whether it is a router: a server has no workers to tell of.

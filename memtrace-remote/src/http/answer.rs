@@ -4,20 +4,18 @@
 use super::client::{Client, Exchange};
 use super::events::Events;
 use super::failure::Failure;
+use crate::limits::{ANSWER_BYTES, REFUSAL_BYTES};
 use bytes::Bytes;
 use memtrace::host::clock;
 use memtrace::model::BootNs;
 use serde::Deserialize;
-use serde::de::{self, Deserializer, Visitor};
+use serde::de::{self, Deserializer, IgnoredAny, Visitor};
 use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
 
-/// The longest answer that is no stream.
-const ANSWER_MAX: usize = 64 << 20;
-/// So much of an error is read, and so many characters of it are told.
-const ERROR_BYTES: usize = 64 << 10;
-const ERROR_CHARS: usize = 300;
+/// So many characters of an error are told.
+pub(super) const ERROR_CHARS: usize = 300;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -89,14 +87,14 @@ async fn exchange(client: &Client, ask: &Ask, answer: &mut Answer) -> Result<(),
     answer.status = Some(status);
     let content_type = exchange.content_type();
     if status != 200 {
-        let message = message_of(&exchange.beginning(ERROR_BYTES).await);
+        let message = exchange.refusal().await;
         return Err(Failure::Status { status, message });
     }
     match content_type.as_str() {
         "text/event-stream" => stream(&mut exchange, answer).await,
         "application/json" => {
-            let whole = exchange.whole(ANSWER_MAX).await?;
-            take(&whole, answer, &mut Seen::default())?;
+            let whole = exchange.whole(ANSWER_BYTES).await?;
+            take(whole.bytes(), answer, &mut Seen::default())?;
             Ok(())
         }
         "" => Err(Failure::Other("of no stated type".to_owned())),
@@ -149,8 +147,10 @@ fn take(text: &[u8], answer: &mut Answer, seen: &mut Seen) -> Result<bool, Failu
             return Err(Failure::Malformed(format!("{error}: {begin}")));
         }
     };
-    if let Some(error) = piece.error {
-        return Err(Failure::Told(words_of(&error)));
+    if piece.error.is_some() {
+        // Understood as JSON it takes many times its length, and of one so long nobody reads all.
+        let begin = text.get(..REFUSAL_BYTES).unwrap_or(text);
+        return Err(Failure::Told(message_of(begin)));
     }
     if piece.choices.is_none() && piece.usage.is_none() {
         let begin = cut(&String::from_utf8_lossy(text));
@@ -185,7 +185,7 @@ fn take(text: &[u8], answer: &mut Answer, seen: &mut Seen) -> Result<bool, Failu
 struct Piece {
     choices: Option<Vec<Choice>>,
     usage: Option<Usage>,
-    error: Option<Value>,
+    error: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -251,7 +251,7 @@ impl<'de> Deserialize<'de> for Text {
 }
 
 /// What an answer that is an error says, however the server writes it.
-pub(crate) fn message_of(body: &[u8]) -> String {
+pub(super) fn message_of(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = text.trim();
     match serde_json::from_str::<Value>(text) {

@@ -1,13 +1,16 @@
 //! Connects, sends a request, and hands out the answer as it comes.
 
+use super::answer::{ERROR_CHARS, message_of};
 use super::failure::Failure;
+use super::gathered::Gathered;
 use super::target::Target;
+use crate::limits::{HEAD_BYTES, REFUSAL_BYTES};
 use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, USER_AGENT};
 use hyper::rt::{Read, Write};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
@@ -132,7 +135,8 @@ impl Connection {
     where
         S: Read + Write + Unpin + Send + 'static,
     {
-        let shaken = handshake(stream).await;
+        let shaken = Builder::new().max_buf_size(HEAD_BYTES).handshake(stream);
+        let shaken = shaken.await;
         let (sender, connection) = shaken.map_err(|error| Failure::Connect(in_words(&error)))?;
         // What breaks it, its request is told.
         let task = tokio::spawn(async move { drop(connection.await) });
@@ -186,30 +190,29 @@ impl Exchange {
     ///
     /// # Errors
     /// When the connection breaks, or it is longer.
-    pub(crate) async fn whole(&mut self, most: usize) -> Result<Vec<u8>, Failure> {
-        let mut whole = Vec::new();
+    pub(super) async fn whole(&mut self, most: usize) -> Result<Gathered, Failure> {
+        let mut whole = Gathered::default();
         while let Some(data) = self.next().await? {
-            if whole.len() + data.len() > most {
-                return Err(Failure::Malformed(format!(
-                    "it is longer than {most} bytes"
-                )));
-            }
-            whole.extend_from_slice(&data);
+            whole.add(&data, most)?;
         }
         Ok(whole)
     }
 
-    /// The begin of it: of an error nobody reads more.
-    pub(crate) async fn beginning(&mut self, most: usize) -> Vec<u8> {
-        let mut begin = Vec::new();
-        while let Ok(Some(data)) = self.next().await {
-            begin.extend_from_slice(&data);
-            if begin.len() >= most {
-                begin.truncate(most);
-                break;
-            }
+    /// What a server says that refuses: as much of it as matters.
+    pub(super) async fn refusal(&mut self) -> String {
+        let mut begin = Gathered::default();
+        while let Ok(Some(data)) = self.next().await
+            && begin.add(&data, REFUSAL_BYTES).is_ok()
+        {}
+        let mut words = message_of(begin.bytes());
+        if (300..400).contains(&self.status())
+            && let Some(place) = self.response.headers().get(LOCATION)
+        {
+            let place = String::from_utf8_lossy(place.as_bytes());
+            let place: String = place.chars().take(ERROR_CHARS).collect();
+            words = format!("it redirects to {place}, and redirects are not followed");
         }
-        begin
+        words
     }
 }
 

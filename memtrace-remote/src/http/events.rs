@@ -1,14 +1,13 @@
 //! A stream of server-sent events, line by line as it comes.
 
 use super::failure::Failure;
-
-/// A line of a token is some hundred bytes.
-const LINE_MAX: usize = 4 << 20;
+use super::gathered::Gathered;
+use crate::limits::EVENT_BYTES;
 
 /// What has come of a line that is not whole yet.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    half: Vec<u8>,
+    half: Gathered,
 }
 
 impl Events {
@@ -27,23 +26,17 @@ impl Events {
             if self.half.is_empty() {
                 data_of(line).map_or(Ok(()), &mut each)?;
             } else {
-                self.half.extend_from_slice(line);
-                data_of(&self.half).map_or(Ok(()), &mut each)?;
+                self.half.add(line, EVENT_BYTES)?;
+                data_of(self.half.bytes()).map_or(Ok(()), &mut each)?;
                 self.half.clear();
             }
         }
-        self.half.extend_from_slice(chunk);
-        match self.half.len() > LINE_MAX {
-            true => Err(Failure::Malformed(format!(
-                "a line is longer than {LINE_MAX} bytes"
-            ))),
-            false => Ok(()),
-        }
+        self.half.add(chunk, EVENT_BYTES)
     }
 
     /// Whether it ended in the midst of a line.
     pub(crate) fn is_cut(&self) -> bool {
-        !self.half.trim_ascii().is_empty()
+        !self.half.bytes().trim_ascii().is_empty()
     }
 }
 
@@ -87,7 +80,7 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_given_up() {
         let mut events = Events::default();
-        let long = vec![b'x'; LINE_MAX];
+        let long = vec![b'x'; EVENT_BYTES];
         events.take(&long, |_| Ok(())).unwrap();
         assert!(events.take(b"x", |_| Ok(())).is_err());
     }

@@ -1,15 +1,13 @@
 //! The two exchanges of a few words: JSON that is asked for, and something that is to be done.
 
-use super::answer::message_of;
 use super::client::Client;
 use super::failure::Failure;
+use super::gathered::Gathered;
+use crate::limits::ANSWER_BYTES;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 use tokio::time::timeout;
-
-/// The longest answer.
-const ANSWER_MAX: usize = 4 << 20;
 
 impl Client {
     /// What the server has at a path.
@@ -21,8 +19,22 @@ impl Client {
         path: &str,
         patience: Duration,
     ) -> Result<T, Failure> {
-        let answer = self.short(path, None, patience).await?;
-        serde_json::from_slice(&answer).map_err(|error| Failure::Malformed(error.to_string()))
+        let answer = self.short(path, None, (patience, ANSWER_BYTES)).await?;
+        understood(&answer)
+    }
+
+    /// What the server says to something, in no more than so many bytes.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) async fn json_to<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: Bytes,
+        within: (Duration, usize),
+    ) -> Result<T, Failure> {
+        let answer = self.short(path, Some(body), within).await?;
+        understood(&answer)
     }
 
     /// Asks the server to do something, with nothing more to say about it.
@@ -32,7 +44,8 @@ impl Client {
     pub(crate) async fn post(&self, path: &str, patience: Duration) -> Result<(), Failure> {
         // Some servers read JSON before they look whether they need any.
         let nothing = Bytes::from_static(b"{}");
-        self.short(path, Some(nothing), patience).await.map(drop)
+        let within = (patience, ANSWER_BYTES);
+        self.short(path, Some(nothing), within).await.map(drop)
     }
 
     /// The status that a path answers with, whatever else it says.
@@ -52,19 +65,17 @@ impl Client {
         &self,
         path: &str,
         body: Option<Bytes>,
-        patience: Duration,
-    ) -> Result<Vec<u8>, Failure> {
+        (patience, most): (Duration, usize),
+    ) -> Result<Gathered, Failure> {
         let mut has_begun = false;
         let asked = async {
             let mut exchange = self.send(path, body).await?;
             has_begun = true;
-            let status = exchange.status();
-            let answer = exchange.whole(ANSWER_MAX).await?;
-            match status {
-                200 => Ok(answer),
-                _ => Err(Failure::Status {
+            match exchange.status() {
+                200 => exchange.whole(most).await,
+                status => Err(Failure::Status {
                     status,
-                    message: message_of(&answer),
+                    message: exchange.refusal().await,
                 }),
             }
         };
@@ -74,4 +85,9 @@ impl Client {
             has_begun,
         }))
     }
+}
+
+fn understood<T: DeserializeOwned>(answer: &Gathered) -> Result<T, Failure> {
+    let understood = serde_json::from_slice(answer.bytes());
+    understood.map_err(|error| Failure::Malformed(error.to_string()))
 }

@@ -40,6 +40,9 @@ pub(crate) enum Failure {
     /// A line of the stream, or the answer, can't be read.
     #[error("the answer can't be read: {0}")]
     Malformed(String),
+    /// There is more of the answer than anybody needs.
+    #[error("the answer, or a line of it, is longer than {0}, and is read no further")]
+    TooLong(String),
     /// The stream ended too early.
     #[error("the stream ended {0}")]
     Cut(&'static str),
@@ -56,7 +59,7 @@ impl Failure {
             Self::BrokenBefore(_) | Self::BrokenWithin(_) => RequestOutcome::Broken,
             Self::TimedOut { .. } => RequestOutcome::TimedOut,
             Self::Status { .. } | Self::Told(_) => RequestOutcome::Refused,
-            Self::Other(_) | Self::Malformed(_) => RequestOutcome::Malformed,
+            Self::Other(_) | Self::Malformed(_) | Self::TooLong(_) => RequestOutcome::Malformed,
             Self::Cut(_) => RequestOutcome::Cut,
             Self::Interrupted => RequestOutcome::Interrupted,
         }

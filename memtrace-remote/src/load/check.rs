@@ -1,9 +1,9 @@
 //! `memtrace load check`: whether a plan can be run on a server, without sending load.
 
-use super::endpoint::{Endpoint, Model};
+use super::endpoint::{Endpoint, Model, PATIENCE};
 use super::plan::{self, Condition};
 use super::tokenizer::Tokenizer;
-use crate::runtime;
+use crate::block_on;
 use anyhow::bail;
 use memtrace::cli::say;
 use std::path::PathBuf;
@@ -38,9 +38,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.plan.display(),
         conditions.len()
     ));
-    runtime()?.block_on(async {
+    block_on(async {
         let client = args.endpoint.client()?;
-        let model = args.endpoint.meant_model(&client).await?;
+        let model = args.endpoint.meant_model(&client, PATIENCE).await?;
         let most = match model.max_model_len {
             Some(most) => format!(", which takes {most} tokens"),
             None => String::new(),

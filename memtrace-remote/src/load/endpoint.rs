@@ -5,8 +5,11 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use std::time::Duration;
 
-/// A list of models is there within this time.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// A list of models is there within this time, and where `--timeout` is no shorter.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// So many models are named.
+const NAMED: usize = 20;
 
 /// The server.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,13 +63,19 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the server does not answer, has no such model, or has several and none was named.
-    pub(crate) async fn meant_model(&self, client: &Client) -> anyhow::Result<Model> {
-        let models = models(client).await;
+    pub(crate) async fn meant_model(
+        &self,
+        client: &Client,
+        timeout: Duration,
+    ) -> anyhow::Result<Model> {
+        let models = models(client, timeout.min(PATIENCE)).await;
         let models =
             models.with_context(|| format!("failed to ask {} for its models", self.url))?;
         let names = || {
-            let names: Vec<&str> = models.iter().map(|model| model.id.as_str()).collect();
-            names.join(", ")
+            let names = models.iter().map(|model| model.id.as_str());
+            let named: Vec<&str> = names.take(NAMED).collect();
+            let rest = if models.len() > NAMED { ", …" } else { "" };
+            format!("{}{rest}", named.join(", "))
         };
         match (&self.model, models.as_slice()) {
             (_, []) => bail!("{} has no model", self.url),
@@ -84,7 +93,7 @@ impl Endpoint {
     }
 }
 
-async fn models(client: &Client) -> Result<Vec<Model>, Failure> {
-    let models: Models = client.json("/v1/models", PATIENCE).await?;
+async fn models(client: &Client, patience: Duration) -> Result<Vec<Model>, Failure> {
+    let models: Models = client.json("/v1/models", patience).await?;
     Ok(models.data)
 }

@@ -15,17 +15,19 @@ pub(crate) use results::{Results, run_id};
 use super::check::fits;
 use super::endpoint::Endpoint;
 use super::plan::{self, Condition};
+use crate::limits::hold_memory;
 use crate::recordings::{Recordings, Told};
-use crate::runtime;
 use crate::seconds::{parse_pause, parse_seconds};
 use crate::stop::{INTERRUPTED, Stop};
+use crate::{block_on, call_words};
 use anyhow::Context;
 use jiff::Timestamp;
 use memtrace::cli::say;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use server_process::ServerProcess;
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Send the conditions of a plan, one after the other, and write what became of each request
@@ -61,7 +63,8 @@ pub(crate) struct Args {
     #[arg(long)]
     no_ignore_eos: bool,
 
-    /// How long a request may take, in seconds
+    /// How long a request may take, all of it, in seconds; to count the prompts of a condition may take no
+    /// longer
     #[arg(long, value_name = "SECONDS", env = "REQUEST_TIMEOUT", default_value = "600",
           value_parser = parse_seconds)]
     timeout: Duration,
@@ -130,6 +133,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     raise_descriptors();
     let mut server = args.then_stop.map(ServerProcess::of).transpose()?;
     let conditions = plan::read(&args.plan)?;
+    hold_memory(
+        conditions
+            .iter()
+            .map(Condition::memory_bytes)
+            .max()
+            .unwrap_or(0),
+    );
     let code = send(args, conditions, &mut server)?;
     match args.profile.filter(|_| code == ExitCode::SUCCESS) {
         Some(requests) => profile(args, requests),
@@ -143,14 +153,17 @@ fn send(
     conditions: Vec<Condition>,
     server: &mut Option<ServerProcess>,
 ) -> anyhow::Result<ExitCode> {
-    runtime()?.block_on(async {
+    block_on(async {
         let client = args.endpoint.client()?;
         let mut stop = Stop::by_signals()?;
         if let Some(patience) = args.wait {
             health::awaited(&client, patience, server.as_ref(), &mut stop).await?;
         }
         let recordings = args.recordings()?;
-        let model = args.endpoint.meant_model(&client).await?;
+        let model = tokio::select! {
+            model = args.endpoint.meant_model(&client, args.timeout) => model?,
+            () = stop.wished() => return Ok(ExitCode::from(INTERRUPTED)),
+        };
         fits(&conditions, &model)?;
         let run_id = run_id(&args.tag, Timestamp::now())?;
         let dir = args.output.join(&run_id);
@@ -185,24 +198,17 @@ fn send(
     })
 }
 
-/// A window of the profiler, by the command that a person would use.
+/// A window of the profiler, by the words that a person would use.
 fn profile(args: &Args, requests: usize) -> anyhow::Result<ExitCode> {
-    let program = std::env::current_exe().context("failed to find this program")?;
-    let mut command = Command::new(program);
-    command.args(["engine", "profile", "run"]);
-    command.arg(format!("--url={}", args.endpoint.url));
-    command.arg(format!("--requests={requests}"));
-    if let Some(model) = &args.endpoint.model {
-        command.arg(format!("--model={model}"));
-    }
-    args.told.pass_on(&mut command);
-    if let Some(key) = &args.endpoint.api_key {
-        command.env("OPENAI_API_KEY", key);
-    }
-    let ended = command.stdin(Stdio::null()).status();
-    let ended = ended.context("failed to execute `memtrace engine profile run`")?;
-    let code = ended.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    let mut words = ["engine", "profile", "run"].map(OsString::from).to_vec();
+    words.push(format!("--url={}", args.endpoint.url).into());
+    words.push(format!("--requests={requests}").into());
+    let model = args.endpoint.model.iter();
+    words.extend(model.map(|model| format!("--model={model}").into()));
+    let key = args.endpoint.api_key.iter();
+    words.extend(key.map(|key| format!("--api-key={key}").into()));
+    words.extend(args.told.words());
+    call_words(words)
 }
 
 /// Each request under way has a connection, and shells allow a thousand files by default.

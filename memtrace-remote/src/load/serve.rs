@@ -1,7 +1,7 @@
 //! `memtrace load serve`: the small server of [`super::server`], for as long as it runs.
 
 use super::server::{MODEL, Server};
-use crate::runtime;
+use crate::block_on;
 use anyhow::Context;
 use memtrace::cli::say;
 use serde::Deserialize;
@@ -37,7 +37,7 @@ struct ProfilerDir {
 /// # Errors
 /// When the port is taken.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    runtime()?.block_on(async {
+    block_on(async {
         let server = Server::bind(args.port, args.rate).await;
         let server = server.with_context(|| format!("failed to listen on port {}", args.port))?;
         let server = match &args.profiler_config {

@@ -4,9 +4,9 @@
 use super::plan::Grid;
 use super::run::{Ended, Experiment, Results, run_id};
 use super::server::{MODEL, Server};
+use crate::block_on;
 use crate::http::{Client, parse_url};
 use crate::recordings::Recordings;
-use crate::runtime;
 use crate::stop::Stop;
 use anyhow::{Context, bail};
 use jiff::Timestamp;
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let recordings = Recordings::named(&args.recordings)?;
     let temporary = tempfile::tempdir().context("failed to make a temporary folder")?;
     let above = args.output.as_deref().unwrap_or(temporary.path());
-    runtime()?.block_on(async {
+    block_on(async {
         let server = Server::bind(0, RATE)
             .await
             .context("failed to start the server")?;

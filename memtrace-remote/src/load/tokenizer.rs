@@ -3,25 +3,19 @@
 
 use super::prompt::Prompts;
 use crate::http::{Client, Failure};
+use crate::limits::{COUNT_TIME, COUNTED_BYTES};
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 /// The path that vLLM and SGLang have it at.
 const PATH: &str = "/tokenize";
-
-/// A list of all tokens can come with the count.
-const ANSWER_MAX: usize = 256 << 20;
 
 /// Lengths that are tried for one prompt.
 const TRIES: usize = 6;
 
 /// Tokens that a word can have on average: of a vocabulary of bytes it has some six.
 const PER_WORD: std::ops::Range<f64> = 0.5..20.0;
-
-/// A prompt is counted within this time.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What prompts are measured with.
 #[derive(Clone, Debug)]
@@ -170,22 +164,9 @@ impl Tokenizer {
             false => json!({"model": self.model, "prompt": text}),
         };
         let body = Bytes::from(body.to_string());
-        let counted = async {
-            let mut exchange = client.send(PATH, Some(body)).await?;
-            let answer = exchange.whole(ANSWER_MAX).await?;
-            let status = exchange.status();
-            let counted: Result<Counted, _> = serde_json::from_slice(&answer);
-            match counted {
-                Ok(counted) if status == 200 => Ok(counted.count),
-                _ => Err(Failure::Other(format!("of status {status}"))),
-            }
-        };
-        let timed_out = Failure::TimedOut {
-            after: PATIENCE,
-            has_begun: false,
-        };
-        let counted = tokio::time::timeout(PATIENCE, counted).await;
-        counted.unwrap_or(Err(timed_out))
+        let counted = client.json_to(PATH, body, (COUNT_TIME, COUNTED_BYTES));
+        let Counted { count } = counted.await?;
+        Ok(count)
     }
 }
 

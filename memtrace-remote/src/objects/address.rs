@@ -2,12 +2,14 @@
 //! directory's path.
 
 use super::connector::Connector;
-use super::trouble::{Kind, Trouble};
+use super::contact::Contact;
+use super::trouble::{Kind, Trouble, Way};
 use super::way_there;
 use anyhow::{Context, bail};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::list::PaginatedListStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
 use object_store::{BackoffConfig, Error, ObjectStore, RetryConfig};
@@ -15,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
 
 /// A request is tried again so often, within so long: what takes longer, the next look at all of
 /// it tries again.
@@ -22,9 +25,12 @@ const RETRIES: usize = 6;
 const RETRY_PATIENCE: Duration = Duration::from_secs(40);
 
 /// What is kept below an address.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Objects {
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The same, which lists page by page; a directory has no pages.
+    pub(super) pages: Option<Arc<dyn PaginatedListStore>>,
+    contact: Arc<Contact>,
     prefix: ObjectPath,
     /// The address as it was given, without a slash at its end.
     shown: String,
@@ -59,13 +65,16 @@ impl Objects {
         let parts = Parts::of(address)?;
         let doing = || format!("failed to open {address}");
         let dir = (parts.kind == Kind::Directory).then(|| PathBuf::from(parts.path));
-        let store = parts.store().with_context(doing)?;
+        let contact = Arc::new(Contact::new());
+        let (store, pages) = parts.store(&contact).with_context(doing)?;
         let prefix = match &dir {
             Some(_) => ObjectPath::default(),
             None => ObjectPath::parse(parts.path.trim_matches('/')).with_context(doing)?,
         };
         Ok(Self {
             store,
+            pages,
+            contact,
             prefix,
             shown: address.trim_end_matches('/').to_owned(),
             kind: parts.kind,
@@ -117,7 +126,54 @@ impl Objects {
 
     /// What an error about something below it means.
     pub(crate) fn trouble(&self, relative: &str, error: &Error) -> Trouble {
-        Trouble::of(error, self.kind, &self.shown(relative))
+        let mut trouble = Trouble::of(error, self.kind, &self.shown(relative));
+        if trouble.way == Way::Again
+            && self
+                .contact
+                .server()
+                .is_some_and(|server| !trouble.words.contains(&server))
+        {
+            trouble.words.push_str(&self.of_server());
+        }
+        trouble
+    }
+
+    /// Who was asked, for the end of a sentence; nothing where that is no server.
+    pub(super) fn of_server(&self) -> String {
+        let server = self.contact.server();
+        server.map_or_else(String::new, |server| format!(" (asked: {server})"))
+    }
+
+    /// Something has arrived there, or it is not its server that is waited for.
+    pub(crate) fn note_heard(&self) {
+        self.contact.heard();
+    }
+
+    /// When it is given up of which something was begun then: so long after anything arrived.
+    pub(crate) fn given_up(&self, begun: Instant, patience: Duration) -> Instant {
+        self.contact.last_heard().max(begun) + patience
+    }
+
+    /// Waits until then.
+    pub(crate) async fn silence(&self, begun: Instant, patience: Duration) {
+        while Instant::now() < self.given_up(begun, patience) {
+            sleep_until(self.given_up(begun, patience)).await;
+        }
+    }
+
+    /// That its server did not answer for so long.
+    pub(crate) fn silent(&self, relative: &str, patience: Duration) -> Trouble {
+        let words = format!(
+            "{}: nothing arrived within {} s{}; --timeout (or MEMTRACE_REMOTE_TIMEOUT) waits longer",
+            self.shown(relative),
+            patience.as_secs_f64(),
+            match self.contact.wrong() {
+                Some(wrong) => format!(" (at last {wrong})"),
+                None => self.of_server(),
+            }
+        );
+        let way = Way::Again;
+        Trouble { words, way }
     }
 }
 
@@ -155,7 +211,8 @@ impl<'a> Parts<'a> {
         Ok(Self { kind, bucket, path })
     }
 
-    fn store(&self) -> anyhow::Result<Arc<dyn ObjectStore>> {
+    fn store(&self, contact: &Arc<Contact>) -> anyhow::Result<Stores> {
+        let connector = Connector(Arc::clone(contact));
         let retry = RetryConfig {
             backoff: BackoffConfig {
                 init_backoff: Duration::from_millis(200),
@@ -166,37 +223,46 @@ impl<'a> Parts<'a> {
             retry_timeout: RETRY_PATIENCE,
         };
         Ok(match self.kind {
-            Kind::S3 => Arc::new(
+            Kind::S3 => paged(
                 AmazonS3Builder::from_env()
                     .with_bucket_name(self.bucket)
                     // Every server that speaks S3 removes one object; not every one many at once.
                     .with_config(AmazonS3ConfigKey::DisableBulkDelete, "true")
                     .with_retry(retry)
-                    .with_http_connector(Connector)
+                    .with_http_connector(connector)
                     .build()?,
             ),
-            Kind::Gcs => Arc::new(
+            Kind::Gcs => paged(
                 GoogleCloudStorageBuilder::from_env()
                     .with_bucket_name(self.bucket)
                     .with_retry(retry)
-                    .with_http_connector(Connector)
+                    .with_http_connector(connector)
                     .build()?,
             ),
-            Kind::Azure => Arc::new(
+            Kind::Azure => paged(
                 MicrosoftAzureBuilder::from_env()
                     .with_container_name(self.bucket)
                     .with_retry(retry)
-                    .with_http_connector(Connector)
+                    .with_http_connector(connector)
                     .build()?,
             ),
             Kind::Directory if !Path::new(self.path).is_dir() => {
                 bail!("there is no such directory")
             }
             Kind::Directory => {
-                Arc::new(LocalFileSystem::new_with_prefix(self.path)?.with_fsync(true))
+                let store = LocalFileSystem::new_with_prefix(self.path)?;
+                (Arc::new(store.with_fsync(true)), None)
             }
         })
     }
+}
+
+/// A store, and the same where it lists page by page.
+type Stores = (Arc<dyn ObjectStore>, Option<Arc<dyn PaginatedListStore>>);
+
+fn paged(store: impl ObjectStore + PaginatedListStore) -> Stores {
+    let store = Arc::new(store);
+    (Arc::clone(&store) as _, Some(store))
 }
 
 #[cfg(test)]

@@ -1,18 +1,27 @@
-//! Sends the requests of `object_store` by hyper and the TLS that this program has.
+//! Sends the requests of `object_store` by hyper and the TLS that this program has, and bounds their
+//! answers.
 
+use super::contact::Contact;
 use super::pool::{Pool, Pooled, Server};
 use crate::http::{connector, in_words};
+use crate::limits::{
+    CONNECT_TIME, HEAD_BYTES, METADATA_TIME, PAGE_BYTES, REFUSAL_BYTES, SILENCE_TIME,
+    SLOW_LINE_BYTES_PER_S,
+};
 use async_trait::async_trait;
-use hyper::client::conn::http1::{SendRequest, handshake};
-use hyper::header::{HOST, HeaderValue, USER_AGENT};
+use hyper::body::Body;
+use hyper::client::conn::http1::{Builder, SendRequest};
+use hyper::header::{HOST, HeaderMap, HeaderValue, LOCATION, RANGE, USER_AGENT};
 use hyper::http::uri::Scheme;
 use hyper::rt::{Read, Write};
-use hyper::{Response, Uri};
+use hyper::{Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use indicatif::BinaryBytes;
 use object_store::client::{
     ClientConfigKey, ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind,
     HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody, HttpService,
 };
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -21,19 +30,17 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// What answers at all does so within this.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
-/// Where a machine of a cloud finds its own credentials. Elsewhere nobody answers there.
-const METADATA_PATIENCE: Duration = Duration::from_secs(1);
 /// For a connection to have done with its last answer, of which all was read.
 const READY_PATIENCE: Duration = Duration::from_millis(100);
-/// For an answer to begin, beside what the request itself takes on a slow line.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
-const SLOW_LINE_BYTES_PER_S: u64 = 32 << 10;
 
-/// Makes a client of hyper.
+/// Makes a client of hyper, which notes what it hears.
 #[derive(Debug)]
-pub(super) struct Connector;
+pub(super) struct Connector(pub(super) Arc<Contact>);
+
+/// An answer that is longer than any can be, or a redirect: to ask again does not help.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Unsound(String);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -42,6 +49,7 @@ impl HttpConnector for Connector {
             is_plain_allowed: allowed.as_deref() == Some("true"),
             tls: OnceLock::new(),
             pool: Arc::default(),
+            contact: Arc::clone(&self.0),
         }))
     }
 }
@@ -51,6 +59,7 @@ struct Service {
     is_plain_allowed: bool,
     tls: OnceLock<TlsConnector>,
     pool: Arc<Pool>,
+    contact: Arc<Contact>,
 }
 
 impl std::fmt::Debug for Service {
@@ -61,8 +70,20 @@ impl std::fmt::Debug for Service {
 
 #[async_trait]
 impl HttpService for Service {
-    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let answer = self.answer(request).await;
+        answer.inspect_err(|error| {
+            let cause = error.source();
+            self.contact
+                .failed(cause.map_or_else(String::new, in_words));
+        })
+    }
+}
+
+impl Service {
+    async fn answer(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let server = self.server(request.uri())?;
+        self.contact.asks(server.to_string());
         let mut sender = match self.pooled(&server).await {
             Some(sender) => sender,
             None => self.connect(&server).await?,
@@ -76,20 +97,43 @@ impl HttpService for Service {
         let path = request.uri().path_and_query().cloned();
         *request.uri_mut() = path.map(Uri::from).unwrap_or_default();
         let body_bytes = request.body().content_length() as u64;
-        let patience = ANSWER_PATIENCE + Duration::from_secs(body_bytes / SLOW_LINE_BYTES_PER_S);
+        let patience = SILENCE_TIME + Duration::from_secs(body_bytes / SLOW_LINE_BYTES_PER_S);
+        let asked = asked_bytes(request.headers());
         let sent = timeout(patience, sender.send_request(request)).await;
+        let no_answer = |_| {
+            let words = format!("no answer of {server} within {} s", patience.as_secs());
+            failure(HttpErrorKind::Timeout, &words)
+        };
         let response = sent
-            .map_err(|_| failure(HttpErrorKind::Timeout, "no answer within its time"))?
-            .map_err(|error| broken(&error))?;
+            .map_err(no_answer)?
+            .map_err(|error| broken(&server, &error))?;
         let (head, body) = response.into_parts();
-        let body = Pooled::new(body, sender, server, Arc::clone(&self.pool));
+        if head.status.is_redirection() && head.status != StatusCode::NOT_MODIFIED {
+            return Err(redirects(&server, &head.headers));
+        }
+        let most = match head.status.is_success() {
+            true => asked.unwrap_or(PAGE_BYTES as u64),
+            false => REFUSAL_BYTES as u64,
+        };
+        if head.status.is_success() && body.size_hint().lower() > most {
+            return Err(too_long(&server, most));
+        }
+        let contact = head.status.is_success().then(|| Arc::clone(&self.contact));
+        if let Some(contact) = contact.as_ref().filter(|_| body.is_end_stream()) {
+            contact.heard();
+        }
+        let body = Pooled::new(
+            body,
+            (sender, server),
+            Arc::clone(&self.pool),
+            most,
+            contact,
+        );
         Ok(Response::from_parts(head, HttpResponseBody::new(body)))
     }
-}
 
-impl Service {
     fn server(&self, uri: &Uri) -> Result<Server, HttpError> {
-        let refused = |words: &str| Err(failure(HttpErrorKind::Unknown, words));
+        let refused = |words: &str| Err(unsound(words.to_owned()));
         let Some(authority) = uri.authority() else {
             return refused("an address without a host");
         };
@@ -120,17 +164,17 @@ impl Service {
 
     async fn connect(&self, server: &Server) -> Result<SendRequest<HttpRequestBody>, HttpError> {
         let patience = match is_of_metadata(&server.host) {
-            true => METADATA_PATIENCE,
-            false => CONNECT_PATIENCE,
+            true => METADATA_TIME,
+            false => CONNECT_TIME,
         };
         let connected = timeout(patience, self.connect_now(server)).await;
         let named = |words: &str| {
-            let words = format!("no connection to {}: {words}", server.authority);
+            let words = format!("no connection to {server}: {words}");
             failure(HttpErrorKind::Connect, &words)
         };
         match connected {
             Ok(connected) => connected.map_err(|words| named(&words)),
-            Err(_) => Err(named("no answer")),
+            Err(_) => Err(named(&format!("no answer within {} s", patience.as_secs()))),
         }
     }
 
@@ -159,7 +203,8 @@ async fn over<S>(stream: S) -> Result<SendRequest<HttpRequestBody>, String>
 where
     S: Read + Write + Unpin + Send + 'static,
 {
-    let (sender, connection) = handshake(stream).await.map_err(|error| in_words(&error))?;
+    let shaken = Builder::new().max_buf_size(HEAD_BYTES).handshake(stream);
+    let (sender, connection) = shaken.await.map_err(|error| in_words(&error))?;
     // It ends when the sender is dropped; what breaks it, its request is told.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
@@ -175,13 +220,47 @@ fn is_of_metadata(host: &str) -> bool {
 }
 
 /// A request that the server did not take, or whose answer did not come.
-fn broken(error: &hyper::Error) -> HttpError {
+fn broken(server: &Server, error: &hyper::Error) -> HttpError {
     let kind = match error.is_canceled() || error.is_closed() {
         // Nothing of it was sent.
         true => HttpErrorKind::Request,
         false => HttpErrorKind::Interrupted,
     };
-    failure(kind, &in_words(error))
+    failure(kind, &format!("{server}: {}", in_words(error)))
+}
+
+/// How many bytes a request asks for, where it asks for some of an object.
+fn asked_bytes(headers: &HeaderMap) -> Option<u64> {
+    let range = headers.get(RANGE)?.to_str().ok()?;
+    let (from, to) = range.strip_prefix("bytes=")?.split_once('-')?;
+    let (from, to): (u64, u64) = (from.parse().ok()?, to.parse().ok()?);
+    Some(to.saturating_sub(from).saturating_add(1))
+}
+
+pub(super) fn too_long(server: &Server, most: u64) -> HttpError {
+    unsound(format!(
+        "{server} answers with more than {}, and no answer to that is longer: it is no server of a bucket, \
+         or something on the way to it is none",
+        BinaryBytes(most)
+    ))
+}
+
+fn redirects(server: &Server, headers: &HeaderMap) -> HttpError {
+    let place = headers.get(LOCATION).map(HeaderValue::as_bytes);
+    let place = place.map_or("another server".into(), String::from_utf8_lossy);
+    let place: String = place
+        .chars()
+        .filter(|letter| !letter.is_control())
+        .take(200)
+        .collect();
+    unsound(format!(
+        "{server} redirects to {place}, and redirects are not followed: name that server \
+         (AWS_ENDPOINT_URL), or the region of the bucket (AWS_REGION)"
+    ))
+}
+
+fn unsound(words: String) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, Unsound(words))
 }
 
 pub(super) fn failure(kind: HttpErrorKind, words: &str) -> HttpError {

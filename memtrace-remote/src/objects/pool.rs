@@ -1,23 +1,24 @@
 //! Connections that wait for their next request.
 
-use super::connector::failure;
+use super::connector::{failure, too_long};
+use super::contact::Contact;
 use crate::http::in_words;
+use crate::limits::{SILENCE_TIME, SLOW_LINE_BYTES_PER_S};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::SendRequest;
+use indicatif::BinaryBytes;
 use object_store::client::{HttpError, HttpErrorKind, HttpRequestBody};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::time::Sleep;
+use tokio::time::{Instant as Then, Sleep};
 
 /// A server may close a connection that is idle for longer.
 const IDLE: Duration = Duration::from_secs(4);
 /// More are not under way at once.
 const KEPT: usize = 8;
-/// An answer that stops for so long does not go on.
-const BODY_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Who is connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,13 @@ pub(super) struct Server {
     pub(super) port: u16,
     /// As the header `Host` has it.
     pub(super) authority: String,
+}
+
+impl std::fmt::Display for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.is_tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
+    }
 }
 
 /// The connections.
@@ -61,26 +69,70 @@ impl Pool {
     }
 }
 
-/// An answer; when all of it is read, its connection waits for the next request.
+/// An answer, which has its bounds; when all of it is read, its connection waits for the next request.
 pub(super) struct Pooled {
     body: Incoming,
-    connection: Option<(Server, SendRequest<HttpRequestBody>)>,
+    server: Server,
+    sender: Option<SendRequest<HttpRequestBody>>,
     pool: Arc<Pool>,
+    /// Who is told when all of it has come, where it is no refusal.
+    contact: Option<Arc<Contact>>,
+    left: u64,
+    most: u64,
+    begun: Then,
+    heard: Then,
     patience: Option<Pin<Box<Sleep>>>,
 }
 
 impl Pooled {
     pub(super) fn new(
         body: Incoming,
-        sender: SendRequest<HttpRequestBody>,
-        server: Server,
+        (sender, server): (SendRequest<HttpRequestBody>, Server),
         pool: Arc<Pool>,
+        most: u64,
+        contact: Option<Arc<Contact>>,
     ) -> Self {
+        let now = Then::now();
         Self {
             body,
-            connection: Some((server, sender)),
+            server,
+            sender: Some(sender),
             pool,
+            contact,
+            left: most,
+            most,
+            begun: now,
+            heard: now,
             patience: None,
+        }
+    }
+
+    /// When it is waited for no longer: it stopped, or came more slowly than over a slow line.
+    fn deadline(&self) -> Then {
+        let came = (self.most - self.left) / SLOW_LINE_BYTES_PER_S;
+        let slowly = self.begun + Duration::from_secs(came);
+        self.heard.min(slowly) + SILENCE_TIME
+    }
+
+    fn late(&self) -> HttpError {
+        let words = format!(
+            "the answer of {} stopped, or comes more slowly than {} a second",
+            self.server,
+            BinaryBytes(SLOW_LINE_BYTES_PER_S)
+        );
+        failure(HttpErrorKind::Timeout, &words)
+    }
+
+    /// What is given of what has come; nothing of a refusal that is long enough.
+    fn take(&mut self, frame: Frame<Bytes>) -> Option<Result<Frame<Bytes>, HttpError>> {
+        let length = frame.data_ref().map_or(0, Bytes::len) as u64;
+        match self.left.checked_sub(length) {
+            Some(left) => {
+                self.left = left;
+                Some(Ok(frame))
+            }
+            None if self.contact.is_none() => None,
+            None => Some(Err(too_long(&self.server, self.most))),
         }
     }
 }
@@ -95,24 +147,32 @@ impl Body for Pooled {
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         let this = self.get_mut();
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(context) else {
-            let new = || Box::pin(tokio::time::sleep(BODY_PATIENCE));
+            let deadline = this.deadline();
+            let new = || Box::pin(tokio::time::sleep_until(deadline));
             let patience = this.patience.get_or_insert_with(new);
             return match patience.as_mut().poll(context) {
-                Poll::Ready(()) => {
-                    let words = "the answer stopped within";
-                    Poll::Ready(Some(Err(failure(HttpErrorKind::Timeout, words))))
-                }
+                Poll::Ready(()) => Poll::Ready(Some(Err(this.late()))),
                 Poll::Pending => Poll::Pending,
             };
         };
         this.patience = None;
-        if frame.is_none()
-            && let Some((server, sender)) = this.connection.take()
-        {
-            this.pool.put(server, sender);
-        }
-        let broken = |error: hyper::Error| failure(HttpErrorKind::Interrupted, &in_words(&error));
-        Poll::Ready(frame.map(|frame| frame.map_err(broken)))
+        this.heard = Then::now();
+        Poll::Ready(match frame {
+            Some(Ok(frame)) => this.take(frame),
+            Some(Err(error)) => {
+                let words = format!("{}: {}", this.server, in_words(&error));
+                Some(Err(failure(HttpErrorKind::Interrupted, &words)))
+            }
+            None => {
+                if let Some(sender) = this.sender.take() {
+                    this.pool.put(this.server.clone(), sender);
+                }
+                if let Some(contact) = &this.contact {
+                    contact.heard();
+                }
+                None
+            }
+        })
     }
 
     fn is_end_stream(&self) -> bool {
@@ -121,6 +181,10 @@ impl Body for Pooled {
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        // Room is made for as much as a server says.
+        match self.body.size_hint().lower() <= self.left {
+            true => self.body.size_hint(),
+            false => SizeHint::default(),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a bucket or a directory refused, in words that name the way out.
 
+use super::connector::Unsound;
 use crate::http::in_words;
 use object_store::Error;
 use std::error::Error as _;
@@ -146,11 +147,23 @@ impl Trouble {
                 format!("{shown} asks for credentials: {}", kind.credentials()),
             ),
             _ if kind == Kind::Directory => of_file(error, &said, shown),
-            _ if has(&["use https://"]) => (Way::Blocked, format!("{shown}: {said}")),
+            _ if is_unsound(error) => (Way::Blocked, format!("{shown}: {said}")),
             _ => (Way::Again, format!("{shown}: {said}")),
         };
         Self { words, way }
     }
+}
+
+/// Whether another try would end as this one did.
+fn is_unsound(error: &Error) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if error.is::<Unsound>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn is_denied(error: &Error, said: &str) -> bool {

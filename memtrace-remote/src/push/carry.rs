@@ -7,25 +7,27 @@
 use super::place::{Given, is_there_itself, path_below};
 use super::progress::{Progress, Sent};
 use super::upload::{NotPut, Put, Uploads};
-use crate::objects::{Objects, Trouble, Way};
-use futures_util::stream::{self, StreamExt, TryStreamExt};
-use memtrace::model::{RunInfo, RunState, WallNs};
+use crate::limits::RUN_FILE_BYTES;
+use crate::objects::{Listing, Objects, Trouble, Way};
+use futures_util::stream::{self, StreamExt};
+use memtrace::model::{ClockReading, RunInfo, RunState, WallNs};
 use memtrace::store::{Lasting, Looked, Outgoing, OutgoingPart, as_open};
 use object_store::ObjectStoreExt;
+use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// Of a name that somebody else wrote no more is told.
+const HOSTNAME_CHARS: usize = 255;
 const RUN_FILE: &str = "run.json";
 const MANIFEST: &str = "manifest.jsonl";
 /// While a recording goes on, what it says of itself is put there no more often.
 const PACE: Duration = Duration::from_secs(10);
 /// So many files are sent at once. Each takes the memory of one piece.
 const AT_ONCE: usize = 4;
-/// No `run.json` is larger.
-const RUN_FILE_BYTES_MAX: u64 = 8 << 20;
 
 /// How far a recording is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +104,11 @@ impl Carry {
     /// Where it goes, as a person names it.
     pub(super) fn destination(&self, objects: &Objects) -> String {
         objects.shown(&self.below)
+    }
+
+    /// The same below the root.
+    pub(super) fn below(&self) -> &str {
+        &self.below
     }
 
     /// What was sent of it so far.
@@ -238,27 +245,23 @@ impl Carry {
 
     /// That what has its place is the same recording.
     fn check_same(&self, objects: &Objects, json: &[u8], info: &RunInfo) -> Result<(), Trouble> {
-        let there: Option<RunInfo> = serde_json::from_slice(json).ok();
-        let key = |info: &RunInfo| (info.hostname.clone(), info.clocks.first().copied());
-        if there.as_ref().map(key) == Some(key(info)) {
+        let there: Option<Key> = serde_json::from_slice(json).ok();
+        let here = Key {
+            hostname: info.hostname.clone(),
+            clocks: info.clocks.clone(),
+        };
+        if there.as_ref().is_some_and(|there| there.is(&here)) {
             return Ok(());
         }
-        let of = |info: &RunInfo| {
-            let started = info.clocks.first();
-            let started = started.map_or_else(String::new, |clock| {
-                format!(", started at {}", time(clock.wall_ns))
-            });
-            format!("of host {}{started}", info.hostname)
-        };
         let other = there
             .as_ref()
-            .map_or_else(|| "of no known form".to_owned(), of);
+            .map_or_else(|| "of no known form".to_owned(), Key::in_words);
         Err(Trouble::blocked(format!(
             "two recordings have one key: {} is there already, {other}, and is another than {}, {}; \
              carry one of them with another --run or --host, or remove the one that is there",
             self.destination(objects),
             self.source.display(),
-            of(info)
+            here.in_words()
         )))
     }
 
@@ -427,13 +430,13 @@ impl Carry {
     async fn list(&self, objects: &Objects) -> Result<HashMap<String, u64>, Trouble> {
         objects.check_way(&self.below).await?;
         let prefix = objects.path(&self.below);
-        let listed = objects.store.list(Some(&prefix));
-        let listed: Result<Vec<_>, _> = listed.try_collect().await;
-        let listed = match listed {
-            Err(object_store::Error::NotFound { .. }) if objects.dir().is_some() => Vec::new(),
-            listed => listed.map_err(|error| objects.trouble(&self.below, &error))?,
+        let listed = match objects.files(&self.below).await {
+            Err(trouble) if trouble.way == Way::Absent && objects.dir().is_some() => {
+                Listing::default()
+            }
+            listed => listed?,
         };
-        let there = listed.into_iter().filter_map(|meta| {
+        let there = listed.files.into_iter().filter_map(|meta| {
             let path: Vec<_> = meta.location.prefix_match(&prefix)?.collect();
             let names: Vec<&str> = path.iter().map(AsRef::as_ref).collect();
             Some((names.join("/"), meta.size))
@@ -445,7 +448,7 @@ impl Carry {
         let at = self.at(RUN_FILE);
         objects.check_way(&at).await?;
         let path = objects.path(&at);
-        let range = 0..RUN_FILE_BYTES_MAX;
+        let range = 0..RUN_FILE_BYTES;
         let read = objects.store.get_range(&path, range).await;
         let read = read.map_err(|error| objects.trouble(&at, &error))?;
         Ok(read.to_vec())
@@ -459,6 +462,29 @@ impl Carry {
         let shown = self.source.display();
         let words = crate::http::in_words(error);
         Trouble::blocked(format!("failed to read the recording {shown}: {words}"))
+    }
+}
+
+/// What tells a recording from another. Of what somebody else put at a root no more is kept: all of it,
+/// understood, would take twenty times its length.
+#[derive(Deserialize)]
+struct Key {
+    hostname: String,
+    clocks: Vec<ClockReading>,
+}
+
+impl Key {
+    fn is(&self, other: &Self) -> bool {
+        self.hostname == other.hostname && self.clocks.first() == other.clocks.first()
+    }
+
+    fn in_words(&self) -> String {
+        let started = self.clocks.first();
+        let started = started.map_or_else(String::new, |clock| {
+            format!(", started at {}", time(clock.wall_ns))
+        });
+        let hostname: String = self.hostname.chars().take(HOSTNAME_CHARS).collect();
+        format!("of host {hostname}{started}")
     }
 }
 

@@ -4,6 +4,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
+/// While it waits it tells so often.
+const TELLING: Duration = Duration::from_millis(500);
+
 /// What all uploads of one push share.
 #[derive(Debug)]
 pub(super) struct Limit {
@@ -20,8 +23,8 @@ impl Limit {
         }
     }
 
-    /// Waits until so many bytes may be sent.
-    pub(super) async fn take(&self, bytes: u64) {
+    /// Waits until so many bytes may be sent, and now and then tells that it still does.
+    pub(super) async fn take(&self, bytes: u64, waits: impl Fn()) {
         let Some(rate) = self.bytes_per_s else {
             return;
         };
@@ -31,7 +34,10 @@ impl Limit {
             *paid = begin + Duration::from_secs_f64(bytes as f64 / rate as f64);
             begin
         };
-        sleep_until(begin).await;
+        while Instant::now() < begin {
+            sleep_until(begin.min(Instant::now() + TELLING)).await;
+            waits();
+        }
     }
 }
 
@@ -47,13 +53,13 @@ mod tests {
         sleep(Duration::from_millis(200)).await;
         let begin = Instant::now();
         for _ in 0..5 {
-            limit.take(500).await;
+            limit.take(500, || {}).await;
         }
         // The last one begins when the four before it are paid for.
         assert!(begin.elapsed() >= Duration::from_millis(200));
         let without = Limit::new(None);
         let begin = Instant::now();
-        without.take(u64::MAX).await;
+        without.take(u64::MAX, || {}).await;
         assert!(begin.elapsed() < Duration::from_millis(200));
     }
 }

@@ -41,6 +41,7 @@ pub(super) enum Outcome {
 struct Course {
     source: PathBuf,
     carry: Option<Carry>,
+    begun: Instant,
     not_before: Instant,
     failures: u32,
     /// What was sent in all when it failed last.
@@ -124,6 +125,7 @@ impl Course {
         Self {
             source,
             carry: None,
+            begun: Instant::now(),
             not_before: Instant::now(),
             failures: 0,
             sent_then: 0,
@@ -186,7 +188,19 @@ impl Pusher<'_> {
             return;
         };
         let destination = carry.destination(objects);
-        match carry.look(self.uploads, self.progress).await {
+        let patience = self.args.timeout;
+        // One that goes on to the end of the recording has all of that time at each look.
+        let begun = match self.args.watch {
+            true => Instant::now(),
+            false => course.begun,
+        };
+        let looked = tokio::select! {
+            looked = carry.look(self.uploads, self.progress) => looked,
+            () = objects.silence(begun, patience) => {
+                Err(Hindrance::Trouble(objects.silent(carry.below(), patience)))
+            }
+        };
+        match looked {
             Ok(State::Complete) => self.complete(course, &destination).await,
             Ok(State::Growing) if self.args.watch => course.failures = 0,
             Ok(State::Growing) => {
@@ -277,12 +291,13 @@ impl Pusher<'_> {
         let is_live = carry.is_some_and(Carry::is_live);
         let has_reason = self.args.watch && (is_live || self.goes_on());
         let may_help = is_mendable || self.args.watch;
-        if !has_reason && (!may_help || course.failures >= TRIES) {
-            course.ended = Some(Outcome::Failed);
-            return;
-        }
         let doubled = FIRST_WAIT.saturating_mul(1 << (course.failures - 1).min(10));
         course.not_before = Instant::now() + doubled.min(LONGEST_WAIT).mul_f64(jitter());
+        let objects = self.uploads.objects;
+        let is_late = course.not_before >= objects.given_up(course.begun, self.args.timeout);
+        if !has_reason && (!may_help || course.failures >= TRIES || is_late) {
+            course.ended = Some(Outcome::Failed);
+        }
     }
 }
 

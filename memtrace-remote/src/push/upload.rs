@@ -128,12 +128,12 @@ impl Uploads<'_> {
         let put = store
             .put_opts(&self.objects.path(at), payload, options)
             .await;
-        put.map(|_| ())
+        put.map(|_| self.objects.note_heard())
             .map_err(|error| self.objects.trouble(at, &error))
     }
 
     async fn whole(&self, file: &File, size: u64) -> Result<PutPayload, NotPut> {
-        self.limit.take(size).await;
+        self.limit.take(size, || self.objects.note_heard()).await;
         piece(file, 0, size)
             .map(PutPayload::from)
             .map_err(NotPut::Source)
@@ -167,12 +167,18 @@ impl Uploads<'_> {
         let mut begin = 0;
         while begin < size {
             let length = PIECE_BYTES.min(size - begin);
-            self.limit.take(length).await;
-            if self.stop.is_wished() {
-                return Err(NotPut::Stopped);
+            let mut stop = self.stop.clone();
+            let put = async {
+                self.limit.take(length, || self.objects.note_heard()).await;
+                let bytes = piece(file, begin, length).map_err(NotPut::Source)?;
+                upload.put_part(bytes.into()).await.map_err(trouble)?;
+                self.objects.note_heard();
+                Ok::<(), NotPut>(())
+            };
+            tokio::select! {
+                put = put => put?,
+                () = stop.wished() => return Err(NotPut::Stopped),
             }
-            let bytes = piece(file, begin, length).map_err(NotPut::Source)?;
-            upload.put_part(bytes.into()).await.map_err(trouble)?;
             begin += length;
         }
         if is_new && let Some(there) = self.size(at).await? {

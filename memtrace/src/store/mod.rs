@@ -90,7 +90,7 @@ pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;
 pub use recordings::Recordings;
 pub use recover::{RecoverReport, recover};
-pub use remote::{Answer, Ask, FileThere, RemoteReader};
+pub use remote::{Answer, Ask, FileThere, NEAR_BYTES, QUESTION_BYTES, RemoteReader, asked_bytes};
 pub use room::{make_room, remove_empty_folders};
 pub use root::{Placed, Root};
 pub use run_file::read_run_info;

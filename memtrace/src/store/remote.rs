@@ -20,10 +20,51 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const TAIL_BYTES: u64 = 64 << 10;
 /// Ends of parts are kept, because a table is read more than once, up to so much.
 const KEPT_TAILS_BYTES: usize = 16 << 20;
-/// An answer has no more bytes.
-const MAX_ANSWER_BYTES: u64 = 1 << 29;
+/// What is asked for at a time, in questions of [`QUESTION_BYTES`].
+const MAX_BYTES: u64 = 1 << 29;
 /// The line of an answer is a listing at the longest.
-const MAX_LINE_BYTES: u64 = 1 << 28;
+const MAX_LINE_BYTES: u64 = 128 << 20;
+
+/// A question asks for no more bytes, so that whoever answers holds no more. Each range counts with
+/// [`NEAR_BYTES`] more.
+pub const QUESTION_BYTES: u64 = 16 << 20;
+/// A gap of so much between two ranges is read along: that takes no longer than a request more.
+pub const NEAR_BYTES: u64 = 64 << 10;
+
+/// What ranges count as in a question.
+pub fn asked_bytes(ranges: &[Range<u64>]) -> u64 {
+    let lengths = ranges
+        .iter()
+        .map(|range| range.end.saturating_sub(range.start));
+    let each = lengths.map(|length| length.saturating_add(NEAR_BYTES));
+    each.fold(0, u64::saturating_add)
+}
+
+/// The same ranges, a question for each, none of which asks for too much: a long range is cut.
+fn questions(ranges: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
+    let longest = QUESTION_BYTES - NEAR_BYTES;
+    let mut questions: Vec<Vec<Range<u64>>> = Vec::new();
+    let mut left = 0_u64;
+    for range in ranges {
+        let mut start = range.start;
+        while start < range.end {
+            let piece = start..range.end.min(start.saturating_add(longest));
+            start = piece.end;
+            let cost_bytes = asked_bytes(slice::from_ref(&piece));
+            match (left.checked_sub(cost_bytes), questions.last_mut()) {
+                (Some(less), Some(question)) => {
+                    left = less;
+                    question.push(piece);
+                }
+                _ => {
+                    left = QUESTION_BYTES - cost_bytes;
+                    questions.push(vec![piece]);
+                }
+            }
+        }
+    }
+    questions
+}
 
 /// A question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -136,18 +177,25 @@ impl RemoteReader {
         }
     }
 
-    /// The bytes of ranges, in one question.
-    fn bytes(&self, file: String, ranges: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
-        let wanted: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        let ranges_asked = ranges.to_vec();
-        let asked = Ask::Bytes {
-            file,
-            ranges: ranges_asked,
-        };
-        let mut bytes = match self.ask(&asked)? {
-            (Answer::Bytes(_), bytes) if bytes.len() as u64 == wanted => bytes,
-            _ => return Err(io::ErrorKind::InvalidData.into()),
-        };
+    /// The bytes of ranges.
+    fn bytes(&self, file: &str, ranges: &[Range<u64>]) -> io::Result<Vec<Bytes>> {
+        let lengths = ranges
+            .iter()
+            .map(|range| range.end.checked_sub(range.start));
+        let wanted = lengths.sum::<Option<u64>>().filter(|sum| *sum <= MAX_BYTES);
+        let wanted = wanted.ok_or(io::ErrorKind::InvalidData)?;
+        let mut all = Vec::with_capacity(wanted as usize);
+        for ranges in questions(ranges) {
+            let file = file.to_owned();
+            match self.ask(&Ask::Bytes { file, ranges })? {
+                (Answer::Bytes(_), bytes) => all.extend_from_slice(&bytes),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        if all.len() as u64 != wanted {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let mut bytes = Bytes::from(all);
         let parts = ranges.iter().map(|range| {
             let length = (range.end - range.start) as usize;
             bytes.split_to(length)
@@ -189,7 +237,7 @@ impl Line {
         }
         let answer = serde_json::from_slice(&line)?;
         let length = match answer {
-            Answer::Bytes(length) if length <= MAX_ANSWER_BYTES => length,
+            Answer::Bytes(length) if length <= QUESTION_BYTES => length,
             Answer::Bytes(_) => return Err(io::ErrorKind::InvalidData.into()),
             _ => 0,
         };
@@ -329,7 +377,7 @@ impl Remote {
             true => path.to_string_lossy().into_owned(),
             false => format!("{}/{}", self.below, path.display()),
         };
-        self.reader.bytes(file, ranges).inspect_err(|error| {
+        self.reader.bytes(&file, ranges).inspect_err(|error| {
             let mut failure = lock(&self.failure);
             let again = io::Error::new(error.kind(), error.to_string());
             failure.get_or_insert((path.to_path_buf(), again));
@@ -353,4 +401,42 @@ impl Remote {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_question_asks_for_too_much_and_all_ranges_are_asked_for_in_order() {
+        let ranges = [
+            0..10,
+            10..(40 << 20),
+            u64::MAX - 5..u64::MAX,
+            7..7,
+            100..(17 << 20),
+        ];
+        let questions = questions(&ranges);
+        assert!(questions.len() >= 4, "{questions:?}");
+        assert!(
+            questions
+                .iter()
+                .all(|one| asked_bytes(one) <= QUESTION_BYTES)
+        );
+        let mut pieces = questions.into_iter().flatten();
+        for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+            let mut reached = range.start;
+            while reached < range.end {
+                let piece = pieces.next().unwrap();
+                assert_eq!(piece.start, reached);
+                reached = piece.end;
+            }
+            assert_eq!(reached, range.end);
+        }
+        assert_eq!(pieces.next(), None);
+        let many: Vec<_> = (0..1_000)
+            .map(|at| at * 1_000_000..at * 1_000_000 + 1)
+            .collect();
+        assert_eq!(super::questions(&many).len(), 4);
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::json;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// A few tokens come within this, also under a profiler.
+/// A few tokens come within this, also under a profiler, and where `--timeout` is no shorter.
 const PATIENCE: Duration = Duration::from_secs(300);
 const TOKENS: u32 = 32;
 
@@ -37,7 +37,7 @@ impl Sent {
 pub(super) async fn send(
     engines: &[Engine],
     count: usize,
-    model: Option<&str>,
+    (model, timeout): (Option<&str>, Duration),
     stop: &Stop,
 ) -> Sent {
     let mut requests = JoinSet::new();
@@ -46,7 +46,10 @@ pub(super) async fn send(
         let mut stop = stop.clone();
         requests.spawn(async move {
             let shown = engine.worker.shown();
-            (shown, one(&engine, model, &mut stop).await)
+            (
+                shown,
+                one(&engine, model, timeout.min(PATIENCE), &mut stop).await,
+            )
         });
     }
     let mut sent = Sent {
@@ -66,7 +69,12 @@ pub(super) async fn send(
     sent
 }
 
-async fn one(engine: &Engine, model: Option<String>, stop: &mut Stop) -> Result<(), String> {
+async fn one(
+    engine: &Engine,
+    model: Option<String>,
+    timeout: Duration,
+    stop: &mut Stop,
+) -> Result<(), String> {
     let client = &engine.worker.client;
     let endpoint = Endpoint {
         url: client.target().clone(),
@@ -75,7 +83,7 @@ async fn one(engine: &Engine, model: Option<String>, stop: &mut Stop) -> Result<
         // The client has it.
         api_key: None,
     };
-    let model = endpoint.meant_model(client).await;
+    let model = endpoint.meant_model(client, timeout).await;
     let model = model.map_err(|error| format!("{error:#}"))?;
     let body = json!({
         "model": model.id,
@@ -86,7 +94,7 @@ async fn one(engine: &Engine, model: Option<String>, stop: &mut Stop) -> Result<
     let request = Ask {
         path: "/v1/completions",
         body: Bytes::from(body.to_string()),
-        timeout: PATIENCE,
+        timeout,
     };
     let failure: Option<Failure> = ask(client, &request, stop.wished()).await.failure;
     failure.map_or(Ok(()), |failure| Err(failure.to_string()))

@@ -4,16 +4,13 @@ use super::window::{PHASE, all_or_none};
 use crate::engine::action::Action;
 use crate::engine::engines::Engines;
 use crate::engine::workers::Servers;
+use crate::limits::LOOK_TIME;
 use crate::recordings::{Recordings, Told};
 use crate::stop::Stop;
 use memtrace::cli::say;
 use memtrace::model::MarkKind;
 use serde_json::{Map, Value};
 use std::process::ExitCode;
-use std::time::Duration;
-
-/// A server that is well says so within this.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// Start the profiler of each server
 #[derive(Debug, clap::Args)]
@@ -50,6 +47,7 @@ pub(super) async fn open(
     let started = Engines {
         all: started,
         dirs: engines.dirs.clone(),
+        timeout: engines.timeout,
     };
     if started.all.is_empty() {
         return started;
@@ -62,7 +60,7 @@ pub(super) async fn open(
     }
     for engine in &started.all {
         // A worker that dies of its profiler takes the server along.
-        let health = engine.worker.client.status("/health", LOOK).await;
+        let health = engine.worker.client.status("/health", LOOK_TIME).await;
         if let Ok(status) = &health
             && [200, 404].contains(status)
         {

@@ -5,16 +5,13 @@ use crate::engine::engines::{Engine, Engines};
 use crate::engine::local::{Config, RpcTimeout};
 use crate::engine::traces::Listing;
 use crate::engine::trouble;
-use crate::engine::workers::Servers;
+use crate::engine::workers::{Servers, looked_at};
+use crate::limits::LOOK_TIME;
 use memtrace::cli::say;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
-
-/// A server that is well says so within this.
-const LOOK: Duration = Duration::from_secs(10);
 
 /// Say whether the profiler of each server can be used, without starting it
 ///
@@ -38,12 +35,11 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let engines = Engines::find(&args.servers, args.dir.as_deref()).await?;
     let mut is_well = true;
-    for engine in &engines.all {
-        let shown = engine.worker.shown();
-        let (line, is_usable) = of(engine).await;
-        say(&format!("{shown}: {line}"));
+    looked_at(&engines.all, of, |engine, (line, is_usable)| {
+        say(&format!("{}: {line}", engine.worker.shown()));
         is_well &= is_usable;
-    }
+    })
+    .await;
     engines.warn();
     for dir in &engines.dirs {
         let count = Listing::of(std::slice::from_ref(dir)).len();
@@ -59,7 +55,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// One of them: what is known, and whether it has a profiler, or may have.
 async fn of(engine: &Engine) -> (String, bool) {
     let client = &engine.worker.client;
-    let health = match client.status("/health", LOOK).await {
+    let health = match client.status("/health", LOOK_TIME).await {
         // Not every engine has that path.
         Ok(200 | 404) => "up".to_owned(),
         Ok(503) => "up, but its engine is not ready or has died (503)".to_owned(),
@@ -106,6 +102,6 @@ struct Api {
 
 /// Whether it has the path, by its own description. To ask at the path itself may start a profiler.
 async fn has_route(engine: &Engine) -> Option<bool> {
-    let api: Result<Api, _> = engine.worker.client.json("/openapi.json", LOOK).await;
+    let api: Result<Api, _> = engine.worker.client.json("/openapi.json", LOOK_TIME).await;
     Some(api.ok()?.paths.contains_key("/start_profile"))
 }

@@ -179,10 +179,12 @@ fn requests_go_to_each_server_in_turn_and_those_that_fail_are_counted() {
         _ => status(500, "EngineDeadError"),
     });
     let engines = found(&["--url", &well.url, "--url", &bad.url]).unwrap();
-    let sent =
-        crate::runtime()
-            .unwrap()
-            .block_on(requests::send(&engines.all, 5, None, &Stop::never()));
+    let sent = crate::runtime().unwrap().block_on(requests::send(
+        &engines.all,
+        5,
+        (None, Duration::from_secs(20)),
+        &Stop::never(),
+    ));
     assert_eq!(
         sent.in_words(),
         "3 requests were answered within the window, 2 failed"

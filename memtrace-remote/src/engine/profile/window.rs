@@ -26,7 +26,7 @@ pub(super) struct Traces {
     #[arg(long, value_name = "DIR")]
     pub(super) dir: Option<PathBuf>,
 
-    /// How long the servers may take to write their traces, in seconds
+    /// How long the servers may take to write their traces, and to answer before that, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = parse_seconds)]
     pub(super) timeout: Duration,
 
@@ -72,7 +72,8 @@ pub(super) struct Args {
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut wish = Stop::by_signals()?;
     let mut recordings = args.told.recordings()?;
-    let engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
+    let mut engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
+    engines.timeout = Some(args.traces.timeout);
     let before = Listing::of(&engines.dirs);
     let started = start::open(&engines, &mut recordings, &mut wish).await;
     // Of one that had not answered yet it is not known: it is stopped with the others.
@@ -81,7 +82,8 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let model = args.model.as_deref();
-    let sent = requests::send(&started.all, args.requests, model, &wish).await;
+    let asked = (model, args.traces.timeout);
+    let sent = requests::send(&started.all, args.requests, asked, &wish).await;
     say(&sent.in_words());
     tokio::select! {
         () = tokio::time::sleep(args.duration) => {}

@@ -12,6 +12,11 @@ pub(crate) const CONCURRENCY_MAX: usize = 4_096;
 /// The most requests of one condition.
 pub(crate) const REQUESTS_MAX: usize = 1_000_000;
 
+/// A prompt is there twice while it is written as JSON.
+const PROMPT_BYTES_PER_TOKEN: u64 = 16;
+/// What is kept of a request for the figures of its condition, in a list that doubles as it grows.
+const REQUEST_BYTES: u64 = 400;
+
 /// What is sent under one condition. There are no prompts in it: they are made from the seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +69,13 @@ impl Condition {
             .or_else(|| within("output_tokens", self.output_tokens, TOKENS_MAX))
             .or_else(|| within("concurrency", self.concurrency, CONCURRENCY_MAX))
             .or_else(|| within("requests", self.requests, REQUESTS_MAX))
+    }
+
+    /// What sending it takes of memory whatever the server does: the prompts that are under way, in words
+    /// of some seven letters and that as JSON, and a line for each request.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let prompts = (self.concurrency.min(self.requests) * self.input_tokens) as u64;
+        prompts.saturating_mul(PROMPT_BYTES_PER_TOKEN) + self.requests as u64 * REQUEST_BYTES
     }
 
     /// How much work it is, for an estimate of the time left: what its requests read and write.

@@ -15,9 +15,10 @@ use jiff::Timestamp;
 use memtrace::host::clock;
 use memtrace::model::{RequestOutcome, RequestRow, WallNs};
 use serde_json::json;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// So many prompts of a condition are counted by the server; the rest are as long as these were.
+/// So many prompts of a condition are counted by the server, and no longer than a request may take; the
+/// rest are as long as the last of these.
 const COUNTED: usize = 4_096;
 
 /// What is run, and how.
@@ -127,6 +128,7 @@ impl Experiment {
             let load = self.load(client, condition, &prepared);
             let (mut workers, mut attempts) = closed_loop::start(load, &stop);
             let mut tally = Tally::default();
+            let mut first_failure = None;
             let mut done = 0;
             while let Some(attempt) = attempts.recv().await {
                 let row = self.row(condition, &prepared, &attempt);
@@ -134,6 +136,7 @@ impl Experiment {
                 tally.take(&row, attempt.is_last);
                 results.request(&row)?;
                 if attempt.is_last {
+                    first_failure = first_failure.or(attempt.answer.failure);
                     done += 1;
                     progress.note(condition, done);
                     progress.advance(condition);
@@ -145,8 +148,11 @@ impl Experiment {
             failed += tally.failed();
             summary.conditions.push(tally.figures(condition));
             results.summary(&summary)?;
+            let first_failure = first_failure.map_or_else(String::new, |failure| {
+                format!("; the first: {}: {failure}", client.target())
+            });
             progress.say(&format!(
-                "{} ({} of {}): {} requests answered, {} failed",
+                "{} ({} of {}): {} requests answered, {} failed{first_failure}",
                 condition.name,
                 place + 1,
                 self.conditions.len(),
@@ -224,7 +230,11 @@ impl Experiment {
             words: Vec::new(),
             tokens: Vec::new(),
         };
+        let begun = Instant::now();
         for request in 0..condition.requests.min(COUNTED) {
+            if begun.elapsed() >= self.timeout {
+                break;
+            }
             let target = condition.input_tokens;
             let fitted = tokenizer.fit(client, prepared.prompts, request, target);
             let fitted = fitted.await;
