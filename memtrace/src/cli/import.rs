@@ -7,7 +7,9 @@ use super::output::say;
 use super::progress::Progress;
 use super::recorded::{open, recording_dir};
 use crate::host::{HostFacts, Person, as_person};
-use crate::import::{FORMATS, FormatError, Known, Placed, format_of, place, read as read_load};
+use crate::import::{
+    FILE_BYTES_MAX, FORMATS, FormatError, Known, Placed, format_of, place, read as read_load,
+};
 use crate::model::tables::{ClockRow, MarkRow, RequestRow};
 use crate::model::{BootNs, Bytes, ClockReading, Clocks, FINDINGS, Target, quoted};
 use crate::report::{visible, words};
@@ -67,8 +69,6 @@ fn known_formats() -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Longer files are refused: no report looks at as many requests as they would have.
-const FILE_BYTES_MAX: u64 = 8 << 30;
 /// What is read beside a file is a page or two of options and figures.
 const BESIDE_BYTES_MAX: u64 = 16 << 20;
 

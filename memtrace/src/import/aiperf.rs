@@ -3,12 +3,15 @@
 
 use super::clocks::Clock;
 use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, check_count, ns};
-use super::object::object;
+use super::object::{Words, object};
 use super::outcome::failure_with;
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
 use serde_json::Value;
 use std::collections::BTreeSet;
+
+/// A phase is a strategy that a person wrote down.
+const PHASES_MAX: usize = 1_000;
 
 /// The generator in messages.
 const TOOL: &str = "aiperf";
@@ -27,8 +30,8 @@ object! {
     Metadata {
         request_start_ns: i64,
         request_end_ns: i64,
-        benchmark_phase: String,
-        phase_name: String,
+        benchmark_phase: Words,
+        phase_name: Words,
         was_cancelled: bool,
     }
     unused [
@@ -60,7 +63,7 @@ object! {
 
 object! {
     /// Why it failed.
-    Failure { code: i32, kind = "type": String, message: String, }
+    Failure { code: i32, kind = "type": Words, message: Words, }
     unused ["cause", "cause_chain", "details"]
 }
 
@@ -95,8 +98,10 @@ pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile
         let Some((phase, sent)) = request(record?, place, &mut unknown_fields)? else {
             continue;
         };
+        let count = phases.len();
         match phases.iter_mut().find(|(name, _)| *name == phase) {
             Some((_, run)) => run.requests.push(sent),
+            None if count == PHASES_MAX => return Err(FormatError::TooMany),
             None => {
                 let run = Run {
                     asked: asked(config, phase.as_deref()),
@@ -147,7 +152,8 @@ fn request(
     let mut metadata = record.metadata.ok_or_else(|| missing("metadata"))?;
     unknown.append(&mut record.unknown);
     unknown.append(&mut metadata.unknown);
-    if metadata.benchmark_phase.as_deref() == Some("warmup") {
+    let name = |words: Option<Words>| words.map(|Words(name)| name);
+    if name(metadata.benchmark_phase).as_deref() == Some("warmup") {
         return Ok(None);
     }
     let metrics = record.metrics.unwrap_or_default();
@@ -171,8 +177,8 @@ fn request(
         (None, _) => None,
         (Some(error), _) => {
             unknown.append(&mut error.unknown);
-            let kind = error.kind.as_deref().unwrap_or_default();
-            let text = error.message.as_deref().unwrap_or_default();
+            let (kind, text) = (error.kind.take(), error.message.take());
+            let (Words(kind), Words(text)) = (kind.unwrap_or_default(), text.unwrap_or_default());
             Some(failure_with(status, &format!("{kind}: {text}")))
         }
     };
@@ -188,5 +194,5 @@ fn request(
         http_status: status,
         failure,
     };
-    Ok(Some((metadata.phase_name, sent)))
+    Ok(Some((name(metadata.phase_name), sent)))
 }

@@ -3,7 +3,7 @@
 
 use super::clocks::Clock;
 use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, check_count, ns};
-use super::object::{PerRequest, Sum, object};
+use super::object::{PerRequest, Sum, Words, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
@@ -25,7 +25,7 @@ object! {
         itls: PerRequest<Sum>,
         input_lens: PerRequest<i64>,
         output_lens: PerRequest<i64>,
-        errors: PerRequest<Option<String>>,
+        errors: PerRequest<Option<Words>>,
     }
     unused [
         "date", "endpoint_type", "backend", "label", "tokenizer_id", "num_prompts", "burstiness",
@@ -157,10 +157,10 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
         let (((start, ttft), Sum(rest)), (input, output)) = figures;
         let start_ns = ns(start, "the start", place)?;
         let first_ns = ns(start + ttft, "the time of the first token", place)?;
-        let error = error.filter(|error| !error.trim().is_empty());
+        let error = error.filter(|Words(error)| !error.is_empty());
         // Without a first token it was not answered, also where no words are left for it.
         let failure = match error {
-            Some(error) => Some(failure(&error)),
+            Some(Words(error)) => Some(failure(&error)),
             None if ttft <= 0.0 => Some((RequestOutcome::Failed, String::new())),
             None => None,
         };

@@ -1,7 +1,7 @@
 //! The load generators whose files are understood, and which one a file is of.
 
 use super::file::{Beside, FormatError, LoadFile, Source};
-use super::object::Shape;
+use super::object::{Shape, begin_file};
 use super::python_json::deserializer;
 use super::{aiperf, bench_serving, guidellm, inference_perf};
 use serde::Deserialize;
@@ -88,6 +88,7 @@ pub fn read(
 ) -> Result<(&'static Format, LoadFile), FormatError> {
     let format = format_of(file)?;
     file.seek(SeekFrom::Start(0))?;
+    begin_file();
     let read = (format.read)(file, beside)?;
     Ok((format, read.checked()?))
 }

@@ -3,7 +3,7 @@
 
 use super::clocks::Clock;
 use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, ns};
-use super::object::{PerRequest, object};
+use super::object::{PerRequest, Words, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
 use crate::model::{Order, RequestOutcome};
@@ -15,7 +15,7 @@ const TOOL: &str = "guidellm";
 
 object! {
     /// The file.
-    Report { benchmarks: Vec<Benchmark>, }
+    Report { benchmarks: PerRequest<Benchmark>, }
     unused ["metadata", "args", "config", "conclusions", "type_"]
 }
 
@@ -81,7 +81,7 @@ object! {
 
 object! {
     /// What its scheduler noted of it.
-    Info { timings: Timings, error: String, status: String, }
+    Info { timings: Timings, error: Words, status: Words, }
     unused [
         "request_id", "conversation_id", "history_len", "turn_index", "preceding_nodes", "node_id",
         "agent_id", "parent_node_ids", "scheduler_…", "settings", "traceback", "started_at",
@@ -105,7 +105,7 @@ pub(super) fn read(file: &mut dyn Source) -> Result<LoadFile, FormatError> {
     let report = Report::deserialize(&mut deserializer(file))?;
     let mut unknown_fields = report.unknown;
     let mut runs = Vec::new();
-    let benchmarks = report.benchmarks.ok_or_else(|| missing("benchmarks"))?;
+    let PerRequest(benchmarks) = report.benchmarks.ok_or_else(|| missing("benchmarks"))?;
     for mut benchmark in benchmarks {
         unknown_fields.append(&mut benchmark.unknown);
         runs.push(run(benchmark, &mut unknown_fields)?);
@@ -185,7 +185,7 @@ fn of_request(
         (_, None, _) => return Err(missing("request_end")),
     };
     let first = timings.first_token_iteration.or(timings.first_iteration);
-    let told = info.error.unwrap_or_default();
+    let Words(told) = info.error.unwrap_or_default();
     Ok(Some(Sent {
         start_ns: ns(start, "the start", place)?,
         first_token_ns: first

@@ -3,7 +3,7 @@
 
 use super::clocks::Clock;
 use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, ns};
-use super::object::{First, PerRequest, object};
+use super::object::{First, PerRequest, Words, object};
 use super::outcome::failure;
 use super::python_json::deserializer;
 use crate::model::Order;
@@ -65,7 +65,7 @@ object! {
 
 object! {
     /// Why it failed.
-    Failure { error_type: String, error_msg: String, }
+    Failure { error_type: Words, error_msg: Words, }
     unused []
 }
 
@@ -163,11 +163,8 @@ fn of_request(
         http_status: None,
         failure: request.error.map(|error| {
             let (kind, text) = (error.error_type, error.error_msg);
-            failure(&format!(
-                "{}: {}",
-                kind.unwrap_or_default(),
-                text.unwrap_or_default()
-            ))
+            let (Words(kind), Words(text)) = (kind.unwrap_or_default(), text.unwrap_or_default());
+            failure(&format!("{kind}: {text}"))
         }),
     })
 }

@@ -17,6 +17,10 @@ mod place;
 mod python_json;
 
 use crate::model::clocks;
+
+/// Longer files are refused: no report looks at as many requests as they would have.
+pub const FILE_BYTES_MAX: u64 = 8 << 30;
+
 pub use file::{Asked, Beside, FormatError, LoadFile, Run, Sent};
 pub use formats::{FORMATS, Format, format_of, read};
 pub use known::{Changed, Known};

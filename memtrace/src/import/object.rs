@@ -2,7 +2,9 @@
 //! used, and all others, which are noted by name.
 
 use super::file::{FormatError, REQUESTS_MAX};
+use super::outcome::kept;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,6 +12,21 @@ use std::marker::PhantomData;
 /// So many unknown fields are noted, each so many characters of it.
 const UNKNOWN_MAX: usize = 32;
 const NAME_CHARS_MAX: usize = 64;
+/// By more fields no file is told from others, nor by longer names.
+const SHAPE_NAMES_MAX: usize = 1_024;
+/// What all lists of a file may take in memory, with an element for each request: a million requests of
+/// the generator that tells most of each.
+const LISTS_BYTES_MAX: usize = 512 << 20;
+
+thread_local! {
+    /// What those of the file that is read may still take.
+    static LISTS_BYTES_LEFT: Cell<usize> = const { Cell::new(LISTS_BYTES_MAX) };
+}
+
+/// Another file is read from here on.
+pub(super) fn begin_file() {
+    LISTS_BYTES_LEFT.set(LISTS_BYTES_MAX);
+}
 
 /// Declares an object. Every field is optional, and null is as good as absent; whoever needs one
 /// says so. What is known and not used is a name, or `…` before or after a part of one: `…` alone
@@ -110,15 +127,38 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for PerRequest<T> {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
                 let mut elements = Vec::new();
                 while let Some(element) = list.next_element()? {
-                    if elements.len() == REQUESTS_MAX {
-                        return Err(A::Error::custom(FormatError::TooMany));
-                    }
+                    let left = LISTS_BYTES_LEFT.get().checked_sub(size_of::<T>());
+                    let left = left.filter(|_| elements.len() < REQUESTS_MAX);
+                    let left = left.ok_or_else(|| A::Error::custom(FormatError::TooMany))?;
+                    LISTS_BYTES_LEFT.set(left);
                     elements.push(element);
                 }
                 Ok(PerRequest(elements))
             }
         }
         from.deserialize_seq(Elements(PhantomData))
+    }
+}
+
+/// Words about a failure, of which no more is kept than is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Words(pub(super) String);
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Text;
+        impl Visitor<'_> for Text {
+            type Value = Words;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Words, E> {
+                Ok(Words(kept(text)))
+            }
+        }
+        from.deserialize_str(Text)
     }
 }
 
@@ -198,7 +238,9 @@ impl<'de> Deserialize<'de> for Shape {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
                 let mut names = BTreeSet::new();
                 while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
-                    names.insert(name);
+                    if names.len() < SHAPE_NAMES_MAX && name.len() <= NAME_CHARS_MAX {
+                        names.insert(name);
+                    }
                 }
                 Ok(Shape::Object(names))
             }
@@ -243,6 +285,17 @@ impl<'de> Deserialize<'de> for Shape {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_lists_of_a_file_together_have_a_bound_and_the_next_file_has_its_own() {
+        let read = || serde_json::from_str::<PerRequest<u64>>("[1,2,3]");
+        LISTS_BYTES_LEFT.set(5 * size_of::<u64>());
+        assert_eq!(read().unwrap().0, [1, 2, 3]);
+        let refused = read().unwrap_err().to_string();
+        assert!(refused.contains("more than 1000000"), "{refused}");
+        begin_file();
+        assert!(read().is_ok());
+    }
 
     #[test]
     fn a_list_of_too_many_requests_is_not_read_to_its_end() {

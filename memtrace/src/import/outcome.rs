@@ -1,7 +1,7 @@
 //! What became of a request, by the words that the HTTP clients of Python have for it. Generators
 //! tell these words and no more.
 
-use crate::model::{ERROR_BYTES_MAX, RequestOutcome, cut_at};
+use crate::model::{ERROR_BYTES_MAX, RequestOutcome};
 
 /// Names of exceptions, of aiohttp, httpx and Python itself; the first that is found counts.
 const EXCEPTIONS: &[(&str, RequestOutcome)] = &[
@@ -26,12 +26,21 @@ const EXCEPTIONS: &[(&str, RequestOutcome)] = &[
 /// What a text about a failure tells, with the part of it that is kept: of a traceback the last
 /// line, which names the exception.
 pub(super) fn failure(text: &str) -> (RequestOutcome, String) {
-    let last = text.lines().rev().find(|line| !line.trim().is_empty());
-    let mut kept = last.unwrap_or_default().trim().to_owned();
+    let kept = kept(text);
     let known = EXCEPTIONS.iter().find(|(name, _)| kept.contains(name));
     let outcome = known.map_or(RequestOutcome::Failed, |(_, outcome)| *outcome);
-    cut_at(&mut kept, ERROR_BYTES_MAX);
     (outcome, kept)
+}
+
+/// That part: the begin of the last line.
+pub(super) fn kept(text: &str) -> String {
+    let last = text.lines().rev().find(|line| !line.trim().is_empty());
+    let last = last.unwrap_or_default().trim();
+    let mut end = ERROR_BYTES_MAX.min(last.len());
+    while !last.is_char_boundary(end) {
+        end -= 1;
+    }
+    last[..end].to_owned()
 }
 
 /// The same of one with an HTTP status, which tells more.

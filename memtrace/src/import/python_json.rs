@@ -2,6 +2,7 @@
 //! as null, which stands for a number that is unknown.
 
 use super::file::Source;
+use crate::model::{BoundedJson, JsonBounds};
 use serde_json::Deserializer;
 use serde_json::de::IoRead;
 use std::io::{self, BufRead, BufReader, Read};
@@ -9,12 +10,23 @@ use std::io::{self, BufRead, BufReader, Read};
 /// What stands for such a number.
 const NULL: &[u8] = b"null";
 
+/// A prompt of some million tokens is a text of it.
+const BOUNDS: JsonBounds = JsonBounds {
+    length_bytes: super::FILE_BYTES_MAX,
+    text_bytes: 16 << 20,
+    depth: 128,
+};
+
+/// The bytes of a file, within these bounds.
+type Bounded<'a> = BufReader<BoundedJson<&'a mut dyn Source>>;
+
 /// Reads JSON of a file.
 pub(super) fn deserializer(
     file: &mut dyn Source,
-) -> Deserializer<IoRead<BufReader<Strict<&mut dyn Source>>>> {
+) -> Deserializer<IoRead<BufReader<Strict<Bounded<'_>>>>> {
+    let bounded = BoundedJson::new(file, BOUNDS);
     let strict = Strict {
-        inner: file,
+        inner: BufReader::with_capacity(1 << 16, bounded),
         place: Place::Outside,
         ready: b"",
     };

@@ -196,3 +196,21 @@ fn what_beside_says_of_another_run_is_not_believed() {
     let (_, file) = read(&mut Cursor::new(text), &other).unwrap();
     assert_eq!(runs(&file), [(None, None, 5)]);
 }
+
+#[test]
+fn a_file_that_is_deep_or_has_a_text_without_end_is_refused() {
+    let read = |text: String| {
+        let refused = read(&mut Cursor::new(text), &|_| None).err().unwrap();
+        refused.to_string()
+    };
+    let deep = read(format!(r#"{{"model_id":{}"#, "[".repeat(1 << 20)));
+    assert!(deep.contains("128 levels"), "{deep}");
+    for begin in [r#"{"model_id":""#, r#"{""#] {
+        let long = read(format!("{begin}{}", "x".repeat(17 << 20)));
+        assert!(long.contains("longer than 16 MiB"), "{long}");
+    }
+    // By fields without number no file is told from others, and they are not kept.
+    let fields: String = (0..10_000).map(|at| format!("\"k{at}\":1,")).collect();
+    let unknown = read(format!("{{{fields}\"z\":1}}"));
+    assert!(unknown.contains("which load generator"), "{unknown}");
+}

@@ -4,6 +4,7 @@
 //! declared once, there, and everything else (Arrow schema, Parquet, `memtrace schema`,
 //! docs/tables.md) is read from that declaration.
 
+mod bounded_json;
 mod cell;
 mod clock;
 pub(crate) mod clocks;
@@ -28,6 +29,7 @@ mod table;
 pub mod tables;
 mod units;
 
+pub(crate) use bounded_json::{BoundedJson, JsonBounds};
 pub use cell::{Cell, CellError, CellSink, CellSource, ColumnType};
 pub use clock::{ClockOffset, ClockReading};
 pub use clocks::{Clock, Clocks};

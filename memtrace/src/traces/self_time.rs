@@ -9,6 +9,8 @@ use std::collections::HashMap;
 const SPANS_MAX: usize = 4 << 20;
 /// The same of more threads.
 const THREADS_MAX: usize = 65_536;
+/// The same of operators within each other: no stack is that deep.
+const OPEN_MAX: usize = 65_536;
 
 /// An operator that ran.
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +73,9 @@ impl Spans {
             }
             let own = &mut own[span.name as usize];
             *own = own.saturating_add(span.ns);
+            if open.len() == OPEN_MAX {
+                return None;
+            }
             open.push((span.thread, end, span.name));
         }
         Some(own)
@@ -92,6 +97,15 @@ mod tests {
         spans.take((1, 2), mm, 20, 30);
         spans.take((1, 1), matmul, 100, 5);
         assert_eq!(spans.own(3), Some(vec![100 - 60 + 5, 60 - 10 + 30, 10]));
+    }
+
+    #[test]
+    fn a_stack_that_nobody_has_is_not_kept() {
+        let mut spans = Spans::default();
+        for _ in 0..=OPEN_MAX {
+            spans.take((1, 1), Some(0), 0, 50);
+        }
+        assert_eq!(spans.own(1), None);
     }
 
     #[test]

@@ -219,7 +219,7 @@ fn a_small_file_that_unpacks_to_a_large_one_takes_no_memory() {
     let text = format!("[{{\"name\": \"{}", "a".repeat(8 << 20));
     let text = summary("a.json.gz", &packed(text.as_bytes()));
     let problem = text.problem.unwrap_or_default();
-    assert!(problem.contains("longer than 1048576 bytes"), "{problem}");
+    assert!(problem.contains("longer than 1 MiB"), "{problem}");
 }
 
 #[test]
