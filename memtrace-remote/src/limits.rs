@@ -75,9 +75,9 @@ pub(crate) const COUNT_TIME: Duration = Duration::from_secs(2);
 /// What was asked to end by SIGTERM has so long to tidy up.
 pub(crate) const TERMINATION_TIME: Duration = Duration::from_millis(800);
 
-/// Threads that wait for names and file systems, each with a stack.
+/// Threads that wait for names and file systems, each with a stack on which a resolver has room.
 pub(crate) const WAITING_THREADS: usize = 8;
-pub(crate) const STACK_BYTES: usize = 512 << 10;
+pub(crate) const STACK_BYTES: usize = 1 << 20;
 
 /// What is in force, for the message of whoever finds that it is not enough.
 static MEMORY_IN_FORCE: AtomicU64 = AtomicU64::new(0);

@@ -2,11 +2,15 @@
 
 use super::server::{MODEL, Server};
 use crate::block_on;
+use crate::limits::hold_memory;
 use anyhow::Context;
 use memtrace::cli::say;
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+/// What thousands of long prompts take.
+const PROMPTS_BYTES: u64 = 2 << 30;
 
 /// Serve words instead of a model, on this machine only: for trying `memtrace load` without a GPU
 ///
@@ -37,6 +41,8 @@ struct ProfilerDir {
 /// # Errors
 /// When the port is taken.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // Whoever sends to it is this person.
+    hold_memory(PROMPTS_BYTES);
     block_on(async {
         let server = Server::bind(args.port, args.rate).await;
         let server = server.with_context(|| format!("failed to listen on port {}", args.port))?;

@@ -12,7 +12,9 @@ pub(crate) const CONCURRENCY_MAX: usize = 4_096;
 /// The most requests of one condition.
 pub(crate) const REQUESTS_MAX: usize = 1_000_000;
 
-/// A prompt is there twice while it is written as JSON.
+/// Of 4,096 connections each took 42 KiB, of which 16 KiB are the room for an answer.
+const CONNECTION_BYTES: u64 = 64 << 10;
+/// A word has some seven letters, and a prompt is there twice while it is written as JSON.
 const PROMPT_BYTES_PER_TOKEN: u64 = 16;
 /// What is kept of a request for the figures of its condition, in a list that doubles as it grows.
 const REQUEST_BYTES: u64 = 400;
@@ -71,11 +73,13 @@ impl Condition {
             .or_else(|| within("requests", self.requests, REQUESTS_MAX))
     }
 
-    /// What sending it takes of memory whatever the server does: the prompts that are under way, in words
-    /// of some seven letters and that as JSON, and a line for each request.
+    /// What sending it takes of memory whatever the server does: connections, the prompts that are under
+    /// way, and a line for each request.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let prompts = (self.concurrency.min(self.requests) * self.input_tokens) as u64;
-        prompts.saturating_mul(PROMPT_BYTES_PER_TOKEN) + self.requests as u64 * REQUEST_BYTES
+        let under_way = self.concurrency.min(self.requests) as u64;
+        let prompt = (self.input_tokens as u64).saturating_mul(PROMPT_BYTES_PER_TOKEN);
+        let connections = under_way.saturating_mul(CONNECTION_BYTES + prompt);
+        connections.saturating_add(self.requests as u64 * REQUEST_BYTES)
     }
 
     /// How much work it is, for an estimate of the time left: what its requests read and write.
