@@ -72,6 +72,12 @@ pub(crate) struct Args {
     /// Say nothing but what goes wrong
     #[arg(short, long)]
     quiet: bool,
+
+    /// So many seconds after a recording was complete, and each time again, look whether findings
+    /// were saved since or another has taken its place
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    #[arg(default_value = "20", value_parser = parse_seconds)]
+    look_again_after: Duration,
 }
 
 /// A size, with or without "/s".

@@ -473,7 +473,10 @@ fn findings_that_were_saved_again_take_the_place_of_the_old_ones() {
 fn what_comes_to_a_recording_that_was_complete_is_carried_while_its_root_is_watched() {
     let made = Made::closed(&PARTS[2..4]);
     let s3 = S3::start();
-    let child = push_to(&s3, made.root()).arg("--watch").spawn().unwrap();
+    let child = push_to(&s3, made.root())
+        .args(["--watch", "--look-again-after=1"])
+        .spawn()
+        .unwrap();
     let run_file = format!("prefix/{BELOW}/run.json");
     wait_until("all of it", || {
         let is_there = s3.keys().contains(&run_file);

@@ -17,8 +17,6 @@ use tokio::time::{Instant, sleep, timeout};
 const LOOK_PACE: Duration = Duration::from_secs(1);
 /// A recording whose recorder is gone changes only when somebody recovers it.
 const UNCLOSED_PACE: Duration = Duration::from_secs(60);
-/// Of one that is done, findings can still be saved, and another can take its place.
-const DONE_PACE: Duration = Duration::from_secs(20);
 /// The wait after the first failure; twice as long after each one more.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
@@ -136,8 +134,8 @@ impl Course {
     }
 
     /// Begins anew with what has changed since it ended.
-    fn look_again(&mut self) {
-        self.not_before = Instant::now() + DONE_PACE;
+    fn look_again(&mut self, pace: Duration) {
+        self.not_before = Instant::now() + pace;
         let held = held_by(&self.source);
         if held.is_some() && held != self.held {
             *self = Self::of(self.source.clone());
@@ -169,7 +167,7 @@ impl Pusher<'_> {
         }
         if course.ended.is_some() {
             if self.goes_on() {
-                course.look_again();
+                course.look_again(self.args.look_again_after);
             }
             return;
         }
@@ -230,7 +228,7 @@ impl Pusher<'_> {
             self.progress.say(&format!("{source}: {problem}"));
         }
         course.held = carry.take_arrived();
-        course.not_before = Instant::now() + DONE_PACE;
+        course.not_before = Instant::now() + self.args.look_again_after;
         let complete = format!("{destination} is closed and complete ({})", carry.sent());
         if !self.args.delete {
             return self.progress.tell(&complete);
