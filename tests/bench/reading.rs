@@ -178,7 +178,7 @@ fn hostile(effort: Effort) -> Result<Vec<Measured>> {
     let mut most = Excess::default();
     let mut times = Vec::new();
     for kind in Hostile::ALL {
-        let excess = scenario::hostile(kind, rows).with_context(|| format!("{kind:?}"))?;
+        let excess = scenario::hostile(kind, rows, 1).with_context(|| format!("{kind:?}"))?;
         let (seconds, slowest) = (excess.time.as_secs_f64(), excess.slowest);
         times.push(format!("{kind:?} {seconds:.1} s ({slowest})"));
         most = most.max(excess);

@@ -1,6 +1,7 @@
 //! A recording that is not whole: whatever is asked of it, what is missing is said.
 
 use super::*;
+use memtrace_tests::beside::beside;
 use memtrace_tests::program::workload;
 use std::path::{Path, PathBuf};
 
@@ -104,13 +105,7 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
         .map(|view| (*view).to_owned())
         .chain(of_sections)
         .collect();
-    let asked = |options: &[&str]| -> Result<Vec<Answer>> {
-        views
-            .iter()
-            .map(|view| ask(view, &recording, options))
-            .collect()
-    };
-    let whole = asked(&["--strict"])?;
+    let whole = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
     for (view, answer) in views.iter().zip(&whole) {
         assert_eq!(answer.status, Some(0), "{view}: {}", answer.said);
         assert!(!answer.said.contains(".parquet"), "{view}: {}", answer.said);
@@ -131,11 +126,11 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
             damaged[bytes.len() / 4] ^= 0x10;
             std::fs::write(&part, damaged)?;
         }
-        for (view, before) in views.iter().zip(&whole) {
-            let (told, strict) = (
-                ask(view, &recording, &[])?,
-                ask(view, &recording, &["--strict"])?,
-            );
+        let answers = beside(&views, |view| {
+            let told = ask(view, &recording, &[])?;
+            Ok((told, ask(view, &recording, &["--strict"])?))
+        })?;
+        for ((view, before), (told, strict)) in views.iter().zip(&whole).zip(answers) {
             let case = format!("{view}, {table} deleted {is_deleted}: {}", told.said);
             let is_said = told.said.lines().any(|line| {
                 line.starts_with(&format!("memtrace: {table}"))

@@ -1,6 +1,7 @@
 //! Recordings that someone made to do harm: whatever stands in place of a file or a folder, and
 //! whatever the rows say, each command ends soon, with the rest or with an error.
 
+use crate::beside::at_once;
 use crate::own_peak;
 use crate::program;
 use crate::recorder::{Recorded, Recorder, record};
@@ -87,21 +88,26 @@ impl Hostile {
 }
 
 /// Runs every command on recordings that are hostile in one way, those of rows with so many of
-/// them.
+/// them; so many commands at a time, one where their time counts.
 ///
 /// # Errors
 /// When a run fails, hangs, or ends in another way than with the rest or an error.
-pub fn hostile(kind: Hostile, rows: i64) -> Result<Excess> {
+pub fn hostile(kind: Hostile, rows: i64, commands: usize) -> Result<Excess> {
+    let link = |place: &Path| Ok(symlink("/dev/zero", place)?);
+    let good = || Good::new(true, commands);
     match kind {
-        Hostile::Fifo => in_every_place("a FIFO", fifo),
-        Hostile::Link => in_every_place("a link", |place| Ok(symlink("/dev/zero", place)?)),
-        Hostile::AbsurdRows => absurd(),
-        Hostile::Processes => processes(rows),
-        Hostile::ProcessesWithoutRow => of_rows("too many processes without a row", |info, row| {
-            (row < rows).then(|| mem(info, row).into())
-        }),
-        Hostile::Titles => titles(rows),
-        Hostile::Marks => marks(rows),
+        Hostile::Fifo => in_every_place(commands, "a FIFO", fifo),
+        Hostile::Link => in_every_place(commands, "a link", link),
+        Hostile::AbsurdRows => absurd(&good()?),
+        Hostile::Processes => processes(&good()?, rows),
+        Hostile::ProcessesWithoutRow => {
+            let what = "too many processes without a row";
+            of_rows(&good()?, what, |info, row| {
+                (row < rows).then(|| mem(info, row).into())
+            })
+        }
+        Hostile::Titles => titles(&good()?, rows),
+        Hostile::Marks => marks(&good()?, rows),
     }
 }
 
@@ -161,8 +167,36 @@ fn run(command: &str, dir: &Path) -> Result<Ran> {
     })
 }
 
+/// A recording that is as it should be, and what each command takes of it.
+struct Good {
+    recorded: Recorded,
+    ran: Vec<Ran>,
+    /// So many commands run at a time.
+    at_once: usize,
+}
+
+impl Good {
+    fn new(is_closed: bool, commands: usize) -> Result<Self> {
+        let recorded = real(is_closed)?;
+        let ran = ran(commands, &recorded.path())?;
+        Ok(Self {
+            recorded,
+            ran,
+            at_once: commands,
+        })
+    }
+}
+
+/// Runs every command, each on a copy of a recording.
+fn ran(commands: usize, recording: &Path) -> Result<Vec<Ran>> {
+    at_once(commands, &COMMANDS, |command| {
+        let (_parent, dir) = copy(recording)?;
+        run(command, &dir)
+    })
+}
+
 /// A real recording, closed, or as a killed recorder leaves it.
-fn good(is_closed: bool) -> Result<Recorded> {
+fn real(is_closed: bool) -> Result<Recorded> {
     let shell = |script: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-c", script]);
@@ -187,13 +221,10 @@ fn copy(from: &Path) -> Result<(tempfile::TempDir, PathBuf)> {
 }
 
 /// Runs every command on copies of a recording, and compares with the same on a good one.
-fn survives(good: &Path, what: &str, bad: &Path) -> Result<Excess> {
+fn survives(good: &Good, what: &str, bad: &Path) -> Result<Excess> {
     let mut most = Excess::default();
-    for command in COMMANDS {
-        let (_parent, dir) = copy(good)?;
-        let on_good = run(command, &dir)?;
-        let (_parent, dir) = copy(bad)?;
-        let ran = run(command, &dir)?;
+    let on_bad = ran(good.at_once, bad)?;
+    for ((command, on_good), ran) in COMMANDS.into_iter().zip(&good.ran).zip(on_bad) {
         let told = ran.said.chars().take(2_000).collect::<String>();
         let is_orderly = matches!(ran.code, Some(0 | 1)) && !told.contains("panicked");
         ensure!(
@@ -213,14 +244,18 @@ fn survives(good: &Path, what: &str, bad: &Path) -> Result<Excess> {
 }
 
 /// Puts something in place of each file and folder of a recording.
-fn in_every_place(what: &str, put: impl Fn(&Path) -> Result<()>) -> Result<Excess> {
+fn in_every_place(
+    commands: usize,
+    what: &str,
+    put: impl Fn(&Path) -> Result<()>,
+) -> Result<Excess> {
     const CLOSED: [&str; 4] = ["run.json", "mem/part-00001.parquet", "mem", "damaged"];
     const OPEN: [&str; 4] = ["run.json", "spool/mem-00001.arrows", "spool", "mem"];
-    let (closed, open) = (good(true)?, good(false)?);
-    let places = CLOSED.map(|place| (closed.path(), place)).into_iter();
+    let (closed, open) = (Good::new(true, commands)?, Good::new(false, commands)?);
+    let places = CLOSED.map(|place| (&closed, place)).into_iter();
     let mut most = Excess::default();
-    for (path, place) in places.chain(OPEN.map(|place| (open.path(), place))) {
-        let (_parent, bad) = copy(&path)?;
+    for (good, place) in places.chain(OPEN.map(|place| (&open, place))) {
+        let (_parent, bad) = copy(&good.recorded.path())?;
         let replaced = bad.join(place);
         if replaced.is_dir() {
             std::fs::remove_dir_all(&replaced)?;
@@ -228,7 +263,7 @@ fn in_every_place(what: &str, put: impl Fn(&Path) -> Result<()>) -> Result<Exces
             std::fs::remove_file(&replaced)?;
         }
         put(&replaced)?;
-        most = most.max(survives(&path, &format!("{what} as {place}"), &bad)?);
+        most = most.max(survives(good, &format!("{what} as {place}"), &bad)?);
     }
     Ok(most)
 }
@@ -252,15 +287,18 @@ fn made(dir: &Path, info: &RunInfo, rows: impl Iterator<Item = Record>) -> Resul
 }
 
 /// A recording of the same host and time as a good one comes with these rows.
-fn of_rows(what: &str, rows: impl Fn(&RunInfo, i64) -> Option<Record>) -> Result<Excess> {
-    let recorded = good(true)?;
-    let mut info = read_run_info(&recorded.path())?;
+fn of_rows(
+    good: &Good,
+    what: &str,
+    rows: impl Fn(&RunInfo, i64) -> Option<Record>,
+) -> Result<Excess> {
+    let mut info = read_run_info(&good.recorded.path())?;
     // What there can be goes by the CPUs: else it is none too many on a large machine.
     info.cpu_count = 1;
     let parent = tempfile::tempdir()?;
     let bad = parent.path().join("bad");
     made(&bad, &info, (0..).map_while(|row| rows(&info, row)))?;
-    survives(&recorded.path(), what, &bad)
+    survives(good, what, &bad)
 }
 
 fn now(info: &RunInfo) -> ClockReading {
@@ -280,9 +318,9 @@ fn mem(info: &RunInfo, upid: i64) -> MemRow {
     }
 }
 
-fn absurd() -> Result<Excess> {
+fn absurd(good: &Good) -> Result<Excess> {
     let absurd = [i64::MIN, -1, i64::MAX / 2, i64::MAX];
-    of_rows("absurd rows", |info, row| {
+    of_rows(good, "absurd rows", |info, row| {
         let value = *absurd.get(usize::try_from(row / 3).ok()?)?;
         let mut mem = mem(info, row);
         match row % 3 {
@@ -294,11 +332,10 @@ fn absurd() -> Result<Excess> {
     })
 }
 
-fn processes(rows: i64) -> Result<Excess> {
-    let of_the_good = good(true)?;
-    let processes: Vec<ProcessRow> = of_the_good.recording.rows()?;
+fn processes(good: &Good, rows: i64) -> Result<Excess> {
+    let processes: Vec<ProcessRow> = good.recorded.recording.rows()?;
     let one = processes.first().context("no process")?.clone();
-    of_rows("too many processes", |info, row| {
+    of_rows(good, "too many processes", |info, row| {
         let process = ProcessRow {
             upid: Upid(row),
             cmdline: Some(format!("/usr/bin/process --number {row}").into()),
@@ -311,8 +348,8 @@ fn processes(rows: i64) -> Result<Excess> {
     })
 }
 
-fn titles(rows: i64) -> Result<Excess> {
-    of_rows("too many titles", |info, row| {
+fn titles(good: &Good, rows: i64) -> Result<Excess> {
+    of_rows(good, "too many titles", |info, row| {
         let title = TitleRow {
             ts: now(info).wall_ns,
             boot_ns: now(info).boot_ns,
@@ -326,8 +363,8 @@ fn titles(rows: i64) -> Result<Excess> {
     })
 }
 
-fn marks(rows: i64) -> Result<Excess> {
-    of_rows("too many marks", |info, row| {
+fn marks(good: &Good, rows: i64) -> Result<Excess> {
+    of_rows(good, "too many marks", |info, row| {
         let mark = MarkRow {
             ts: now(info).wall_ns,
             boot_ns: now(info).boot_ns,
