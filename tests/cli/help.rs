@@ -3,6 +3,7 @@
 use super::links::pages_in;
 use super::load::Server;
 use super::{traces, *};
+use memtrace_tests::beside::{at_once, beside};
 use std::path::Path;
 
 /// The examples of a command's help: its lines that begin with two blanks and the command.
@@ -38,13 +39,13 @@ fn at_a_terminal(line: &str) -> String {
     if shown.contains("--once") {
         return line.to_owned();
     }
-    let keys = "(sleep 3; printf q; sleep 1)";
+    let keys = "(until grep -qs quit screen; do sleep 0.05; done; printf q; sleep 1)";
     let typed = shown.replace('\'', "'\\''");
+    let seen =
+        format!("rm -f screen; {keys} | script -qfec 'stty rows 24 columns 100; {typed}' screen");
     match shown.trim() == "memtrace top" {
-        true => format!(
-            "memtrace record -q -o shown -- sh -c \"{keys} | script -qec 'memtrace top' /dev/null\""
-        ),
-        false => format!("{keys} | script -qec '{typed}' /dev/null"),
+        true => format!("cat > seen <<'END'\n{seen}\nEND\nmemtrace record -q -o shown -- sh seen"),
+        false => seen,
     }
 }
 
@@ -71,12 +72,13 @@ fn every_command_shows_an_example_and_those_of_record_work_as_typed() -> Result<
     }
     let lines = examples("record")?;
     assert_eq!(lines.len(), 3, "{lines:?}");
-    for line in lines {
+    // Most of them wait.
+    at_once(lines.len(), &lines, |line| {
         let dir = tempfile::tempdir()?;
-        typed(dir.path(), &line)?;
+        typed(dir.path(), line)?;
         assert_eq!(dir.path().read_dir()?.count(), 1, "{line}");
-        typed(dir.path(), "memtrace report")?;
-    }
+        typed(dir.path(), "memtrace report")
+    })?;
     Ok(())
 }
 
@@ -94,15 +96,16 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
         std::fs::create_dir_all(dir.path().join(host))?;
     }
     let [of_host, later] = of_hosts.map(|host| format!("{host}/rec=20261123T121913Z"));
-    for name in ["before", "after", &of_host, &later] {
-        typed(
-            dir.path(),
-            &format!("memtrace record --quiet -o {name} -- sh -c '{step}'"),
-        )?;
-    }
-    let mut recorded = 0;
-    for command in commands()? {
-        for line in examples(&command)? {
+    beside(&["before", "after", &of_host, &later], |name| {
+        let line = format!("memtrace record --quiet -o {name} -- sh -c '{step}'");
+        typed(dir.path(), &line)
+    })?;
+    // Most of those of some commands wait.
+    at_once(4, &commands()?, |command| {
+        let own = tempfile::tempdir()?;
+        typed(own.path(), &format!("cp -a {}/. .", dir.path().display()))?;
+        let mut recorded = 0;
+        for line in examples(command)? {
             let line = match command.as_str() {
                 "record" => continue,
                 // Needs a recording that runs.
@@ -132,9 +135,10 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                 "man" => line.replace("man ./", "test -s ./"),
                 _ => line,
             };
-            typed(dir.path(), &line)?;
+            typed(own.path(), &line)?;
         }
-    }
+        Ok(())
+    })?;
     Ok(())
 }
 
