@@ -3,6 +3,7 @@
 //! Every test here needs the machine to offer something; see `memtrace_tests::need`.
 
 use memtrace::model::{DiagKind, DiagRow, ProcessRow};
+use memtrace_tests::beside::beside;
 use memtrace_tests::need;
 use memtrace_tests::recorder::Recorder;
 use memtrace_tests::scenario::{self, Score, Settle};
@@ -48,10 +49,12 @@ mod needs_bpf {
     fn a_spike_is_seen_at_its_height_as_on_a_machine_of_many_cpus() -> anyhow::Result<()> {
         need::require("bpf");
         let words = [BPF, &["--few-cpus", "0"]].concat();
-        for kind in ["anon", "shm", "thp"] {
-            all_hold(scenario::spikes(&words, kind, 32 << 20, 5)?);
+        for scores in beside(&["anon", "shm", "thp", "churn"], |kind| match *kind {
+            "churn" => scenario::spikes_after_churn(&words, 20),
+            kind => scenario::spikes(&words, kind, 32 << 20, 5),
+        })? {
+            all_hold(scores);
         }
-        all_hold(scenario::spikes_after_churn(&words, 20)?);
         Ok(())
     }
 
@@ -185,9 +188,11 @@ mod needs_bpf {
     #[test]
     fn memory_that_children_inherit_is_counted_once() -> anyhow::Result<()> {
         need::require("bpf");
-        all_hold(scenario::inherited(BPF, 64 << 20, 4)?);
-        // Too much for a text that is walked in one go.
-        all_hold(scenario::inherited(BPF, 320 << 20, 8)?);
+        // The second is too much for a text that is walked in one go.
+        let inherited = beside(&[(64 << 20, 4), (320 << 20, 8)], |&(bytes, readers)| {
+            scenario::inherited(BPF, bytes, readers)
+        });
+        inherited?.into_iter().for_each(all_hold);
         Ok(())
     }
 
@@ -279,9 +284,10 @@ mod needs_bpf {
     #[test]
     fn shared_memory_that_eight_processes_map_is_one_object() -> anyhow::Result<()> {
         need::require("bpf");
-        for kind in ["posix", "memfd"] {
-            all_hold(scenario::object(BPF, kind, 64 << 20, 8)?);
-        }
+        let objects = beside(&["posix", "memfd"], |kind| {
+            scenario::object(BPF, kind, 64 << 20, 8)
+        });
+        objects?.into_iter().for_each(all_hold);
         Ok(())
     }
 
@@ -310,19 +316,11 @@ mod needs_bpf {
         use super::*;
 
         #[test]
-        fn every_process_of_a_ray_session_has_its_role_and_its_store_counts_once()
+        fn every_process_of_a_ray_session_has_its_role_its_store_counts_once_and_it_is_found_with_its_driver()
         -> anyhow::Result<()> {
             need::require("bpf");
             need::require("ray");
             all_hold(scenario::ray_session(BPF)?);
-            Ok(())
-        }
-
-        #[test]
-        fn a_running_cluster_is_found_with_its_driver() -> anyhow::Result<()> {
-            need::require("bpf");
-            need::require("ray");
-            all_hold(scenario::ray_cluster(BPF)?);
             Ok(())
         }
     }

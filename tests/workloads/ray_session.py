@@ -1,5 +1,6 @@
 """A Ray session on this machine: two actors, an object of 256 MiB, and a task. Says who is who
-once all three of them have read the object, holds that for a while, and ends."""
+once all three of them have read the object, holds that for a while, or until the file `enough` is
+in its directory, and ends."""
 
 import json
 import os
@@ -12,6 +13,8 @@ from ray._private import worker as ray_worker
 
 OBJECT_BYTES = 256 << 20
 HOLD_SECONDS = float(sys.argv[1])
+PLACE = sys.argv[2]
+ENOUGH = os.path.join(PLACE, "enough")
 
 
 def touch(block: np.ndarray) -> int:
@@ -39,7 +42,9 @@ def reader(block: np.ndarray, said: str) -> int:
     touch(block)
     with open(said, "w") as file:
         file.write(str(os.getpid()))
-    time.sleep(HOLD_SECONDS)
+    until = time.monotonic() + HOLD_SECONDS
+    while not os.path.exists(ENOUGH) and time.monotonic() < until:
+        time.sleep(0.05)
     return os.getpid()
 
 
@@ -68,7 +73,7 @@ def main() -> None:
     roles = {os.getpid(): "driver"}
     roles[ray.get(trainer.read.remote(block))] = "actor Trainer"
     roles[ray.get(rollout.read.remote(block))] = "actor Rollout"
-    said = os.path.join(sys.argv[2], f"reader-{os.getpid()}")
+    said = os.path.join(PLACE, f"reader-{os.getpid()}")
     held = reader.remote(block, said)
     roles[wait_for(said)] = "task reader"
     for kind, processes in ray_worker._global_node.all_processes.items():

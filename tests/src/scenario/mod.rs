@@ -36,7 +36,7 @@ pub use marks::{Marks, marks};
 pub use oom::{oom, oom_on_v2};
 pub use peaks::{forkstorm, leader_exit, vforkchild};
 pub use phases::phases;
-pub use ray::{ray_cluster, ray_session};
+pub use ray::ray_session;
 pub use removed::removed_group;
 pub use reserve::reserve;
 pub use scapegoat::scapegoat;

@@ -1,19 +1,24 @@
 //! A Ray session: who each of its processes is, and its object store counted once.
 
 use super::book::{Book, Score, no_loss};
+use super::settle::Settle;
 use crate::program;
-use crate::recorder::{Recorded, Recorder, record};
-use crate::workload;
+use crate::recorder::{Recorded, Recorder};
+use crate::workload::number;
 use anyhow::{Context, Result, bail};
 use memtrace::model::ProcessRow;
-use memtrace::model::tables::{ShmFamily, ShmObjectRow};
+use memtrace::model::tables::{PssRow, ShmFamily, ShmObjectRow};
+use memtrace::store::Recording;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-/// Long enough for a reading of everybody's memory while all hold the object.
-const HOLD_SECONDS: &str = "8";
+/// What is tested is the result and not the pace.
+const BUDGET: &[&str] = &["--budget", "100"];
+/// So long at most it holds what it holds, should nobody be there to say that it is enough.
+const HOLD_SECONDS: &str = "180";
+/// The file that says so.
+const ENOUGH: &str = "enough";
 /// What Ray calls its processes, and what memtrace does.
 const OF_RAY: &[(&str, &str)] = &[
     ("gcs_server", "gcs_server"),
@@ -31,45 +36,55 @@ const OF_RAYLET: &[(&str, &str)] = &[
     ),
 ];
 
-/// A session from its start to its end.
+/// A session from its start to its end, which is also found by `--ray` while it runs: its driver is
+/// nobody's descendant there.
 ///
 /// # Errors
 /// When the run itself fails.
 pub fn ray_session(words: &[&str]) -> Result<Vec<Score>> {
     let dir = tempfile::tempdir()?;
-    let words = [words, &["--budget", "100"]].concat();
-    let recorded = record(&words, &session(&dir)?)?;
-    let lines = workload::parse(&recorded.output)?;
-    let truth = lines.last().context("the session said nothing")?;
-    let mut scores = vec![everybody_is_known(&recorded, &roles(truth)?)?];
-    scores.extend(store_counts_once(&recorded, truth)?);
+    let mut recorder = Recorder::of_command(&[words, BUDGET].concat(), &session(&dir)?)?;
+    let truth: Value = serde_json::from_str(&recorder.line()?)?;
+    let (roles, size) = (roles(&truth)?, number(&truth, "object_bytes")?);
+    let found = found_while_it_runs(words, &truth, &roles)?;
+    Settle::UntilRead.wait(&recorder, |so_far| is_read(so_far, &roles))?;
+    std::fs::write(dir.path().join(ENOUGH), "")?;
+    let recorded = recorder.wait()?;
+    let mut scores = vec![everybody_is_known(&recorded, &roles)?];
+    scores.extend(store_counts_once(&recorded, size)?);
     scores.push(no_loss(&recorded)?);
+    scores.push(everybody_is_known(&found, &roles)?);
+    scores.push(no_loss(&found)?);
     Ok(scores)
 }
 
-/// A session that runs before it is recorded, found by `--ray`: its driver is nobody's
-/// descendant there.
-///
-/// # Errors
-/// When the run itself fails.
-pub fn ray_cluster(words: &[&str]) -> Result<Vec<Score>> {
-    let dir = tempfile::tempdir()?;
-    let mut running = session(&dir)?.stdout(Stdio::piped()).spawn()?;
-    let output = running.stdout.take().context("no output")?;
-    let mut line = String::new();
-    BufReader::new(output).read_line(&mut line)?;
-    let truth: Value = serde_json::from_str(&line).context("the session said nothing")?;
+/// A recording of a cluster that has begun before.
+fn found_while_it_runs(
+    words: &[&str],
+    truth: &Value,
+    roles: &BTreeMap<i64, String>,
+) -> Result<Recorded> {
     // The one of this test: there can be others.
     let session = truth["session"].as_str().context("no session")?;
     let target = format!("--ray={session}");
     let recorder = Recorder::start(&[words, &["--quiet", &target]].concat())?;
-    std::thread::sleep(std::time::Duration::from_secs(4));
-    let recorded = recorder.stop()?;
-    running.wait()?;
-    Ok(vec![
-        everybody_is_known(&recorded, &roles(&truth)?)?,
-        no_loss(&recorded)?,
-    ])
+    Settle::UntilRead.wait(&recorder, |so_far| {
+        let rows: Vec<ProcessRow> = so_far.rows()?;
+        let is_there = |pid: &i64| rows.iter().any(|row| i64::from(row.tgid.0) == *pid);
+        Ok(roles.keys().all(is_there))
+    })?;
+    recorder.stop()
+}
+
+/// Whether everybody's memory was read.
+fn is_read(so_far: &Recording, roles: &BTreeMap<i64, String>) -> Result<bool> {
+    let processes: Vec<ProcessRow> = so_far.rows()?;
+    let readings: Vec<PssRow> = so_far.rows()?;
+    let is_read = |pid: &i64| {
+        let of_it = processes.iter().find(|row| i64::from(row.tgid.0) == *pid);
+        of_it.is_some_and(|process| readings.iter().any(|row| row.upid == process.upid))
+    };
+    Ok(roles.keys().all(is_read))
 }
 
 fn session(dir: &tempfile::TempDir) -> Result<Command> {
@@ -134,8 +149,7 @@ fn told(process: &ProcessRow, role: &str) -> String {
 }
 
 /// The object is there once: as a shared object, and in what the tree holds.
-fn store_counts_once(recorded: &Recorded, truth: &Value) -> Result<Vec<Score>> {
-    let size = truth["object_bytes"].as_i64().context("no size")?;
+fn store_counts_once(recorded: &Recorded, size: i64) -> Result<Vec<Score>> {
     let is_near = |bytes: i64| (bytes - size).abs() * 50 <= size;
     let rows: Vec<ShmObjectRow> = recorded.recording.rows()?;
     let plasma = rows

@@ -35,7 +35,7 @@ impl Settle {
                     if start.elapsed() > PATIENCE {
                         bail!("not everything was read after {PATIENCE:?}");
                     }
-                    sleep(Duration::from_millis(500));
+                    sleep(Duration::from_millis(200));
                 }
             }
         }

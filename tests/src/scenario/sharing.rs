@@ -11,19 +11,13 @@ use memtrace::model::{BootNs, Upid};
 use memtrace::store::Recording;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use std::thread::sleep;
-use std::time::Duration;
 
-/// Long enough for a reading of every process, with the budget below.
-const LENGTH: Duration = Duration::from_secs(4);
-
-/// Records a running workload for a while, and until so many processes were read.
+/// Records a running workload until so many processes were read.
 fn observe(words: &[&str], running: &Running, processes: usize) -> Result<Recorded> {
     let pid = running.pid().to_string();
     // A large budget: what is tested is the result and not the pace.
     let all = [words, &["--quiet", "--budget", "100", "-p", &pid]].concat();
     let recorder = Recorder::start(&all)?;
-    sleep(LENGTH);
     Settle::UntilRead.wait(&recorder, |so_far| Ok(read_processes(so_far)? >= processes))?;
     recorder.stop()
 }
