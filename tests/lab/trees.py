@@ -65,7 +65,7 @@ def loops(workload: Path) -> Iterator[Trial]:
     """What is said of a loop that leaks, and of one that does not; and of both together."""
 
     def loop(name: str, leak: str) -> Trial:
-        words = ["phases", "--bytes", "64M", "--steps", "16", "--leak", leak, "--gap-ms", "60"]
+        words = ["phases", "--bytes", "64M", "--steps", "16", "--leak", leak, "--gap-ms", "120"]
         return Trial(name, [str(workload), *words], answers=leaking if leak != "0" else steady)
 
     yield loop("steady", "0")

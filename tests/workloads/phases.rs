@@ -20,9 +20,10 @@ fn run(args: &Args) -> io::Result<()> {
     let mapping = Mapping::anon(bytes + steps * leak)?;
     mapping.advise(libc::MADV_NOHUGEPAGE)?;
     let mut marker = Marker::connect()?;
+    // A poll sees what stands longer than its interval: what a phase begins with has stood since the
+    // one before it.
+    sys::sleep_ns(gap_ns);
     let mut phase = |name: &str, from: usize, to: usize| {
-        // A poll sees what stands longer than its interval.
-        sys::sleep_ns(gap_ns);
         let before = sys::status().vmrss_bytes;
         marker.send("begin", name, sys::boot_ns(), true)?;
         mapping.touch_range(from, to);
