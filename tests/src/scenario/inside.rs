@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Enough for a cause to be told.
 const SMALL: &str = "64M";
+/// So many seconds it takes for that.
+const QUICK: u64 = 3;
+/// What is measured grows as slowly as a program does.
+const SLOW: u64 = 8;
 /// So long what a program's memory is may take to be read.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -149,13 +153,14 @@ impl Inside {
             .with_context(|| format!("{wanted} is not installed"))
     }
 
-    /// Takes so much, and holds still for so many seconds in the end.
-    fn command(&self, bytes: &str, hold: u64) -> Result<Command> {
-        let hold = hold.to_string();
+    /// Takes so much within so many seconds, and holds still for so many in the end.
+    fn command(&self, bytes: &str, seconds: u64, hold: u64) -> Result<Command> {
+        let (seconds, hold) = (seconds.to_string(), hold.to_string());
         let command = match self.program {
             Program::Workload(cause) => {
-                let words = ["--cause", cause, "--bytes", bytes, "--hold", &hold];
-                workload::command(&[&["inside"], &words[..]].concat())?
+                let words = ["inside", "--cause", cause, "--bytes", bytes];
+                let times = ["--seconds", &seconds, "--hold", &hold];
+                workload::command(&[&words[..], &times].concat())?
             }
             Program::Python => {
                 let mut python = Command::new("python3");
@@ -211,7 +216,7 @@ pub fn told_inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Told>> {
     let recorders = insides
         .iter()
         .map(|inside| {
-            let command = inside.command(inside.bytes, inside.hold)?;
+            let command = inside.command(inside.bytes, SLOW, inside.hold)?;
             Ok((*inside, Recorder::of_command(words, &command)?))
         })
         .collect::<Result<Vec<_>>>()?;
@@ -309,7 +314,7 @@ fn is_read(place: &Path, since: BootNs) -> Result<bool> {
 /// When a run itself fails.
 pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
     let begin = |inside: &Inside| {
-        let command = inside.command(SMALL, 2 * PATIENCE.as_secs())?;
+        let command = inside.command(SMALL, QUICK, 2 * PATIENCE.as_secs())?;
         Ok((*inside, Recorder::of_command(words, &command)?))
     };
     let mut runs = insides.iter().map(begin).collect::<Result<Vec<_>>>()?;
@@ -326,7 +331,7 @@ pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
     for (inside, recorder) in &runs {
         let is_read = || is_read(&recorder.path(), since);
         while start.elapsed() < PATIENCE && !is_read()? {
-            std::thread::sleep(Duration::from_millis(500));
+            std::thread::sleep(Duration::from_millis(100));
         }
         read.case(is_read()?, || inside.name.to_owned());
     }
