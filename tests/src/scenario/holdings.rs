@@ -177,7 +177,7 @@ fn told_around(recorded: &Recorded, look: &Look, start: i64) -> Result<Told> {
 
 fn told(recorded: &Recorded, offset_ns: i64) -> Result<Told> {
     let moment = format!("+{:.6}s", offset_ns.max(0) as f64 / 1e9);
-    let report = recorded.report(&["--at", &moment])?;
+    let report = recorded.report(&["--at", &moment, "--section", "at"])?;
     let amount = |key: &str| {
         let told = report["at"][key].as_i64();
         told.with_context(|| format!("the report has no {key} at {moment}"))

@@ -3,6 +3,7 @@
 
 use super::book::Score;
 use super::settle::Settle;
+use crate::beside::beside;
 use crate::cgroup::MemoryGroup;
 use crate::recorder::{Recorded, Recorder, record};
 use crate::workload::{self, Running};
@@ -21,8 +22,10 @@ use std::{io, ptr};
 
 /// The workload's file, whole.
 const FILE_BYTES: i64 = 64 << 20;
-/// What is looked at, once it is settled.
+/// So long it is looked at, once it is settled, where that is measured.
 const LOOKED_AT: Duration = Duration::from_secs(5);
+/// The same where it is tested.
+const LOOKED_AT_SHORTLY: Duration = Duration::from_secs(3);
 
 /// The books of a tree of every kind of memory, in a group of its own, at every tenth of a
 /// stretch once everything was read.
@@ -39,7 +42,11 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     settle.wait(&recorder, |so_far| {
         Ok(settled_at(so_far, processes)?.is_some())
     })?;
-    sleep(LOOKED_AT + Duration::from_secs(1));
+    let looked_at = match settle {
+        Settle::For(_) => LOOKED_AT,
+        Settle::UntilRead => LOOKED_AT_SHORTLY,
+    };
+    sleep(looked_at + Duration::from_secs(1));
     let recorded = recorder.stop()?;
     let file = std::env::temp_dir().join(format!("memtrace-household-{pid}"));
     let left = cached_bytes(&file)?;
@@ -54,25 +61,24 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
     let mut score = Score::new("residual within 1 % of what is in use");
     // Else the sums could close because the kernel's own fill them up.
     let mut attributed = Score::new("shared memory is attributed, within 1 % of what is in use");
-    for tenth in 1..=10 {
-        let at = settled_s + LOOKED_AT.as_secs_f64() * f64::from(tenth) / 10.0;
-        let ledger = cgroup_ledger(&recorded, &format!("+{at}s"))?;
+    let tenths: Vec<f64> = (1..=10)
+        .map(|tenth| settled_s + looked_at.as_secs_f64() * f64::from(tenth) / 10.0)
+        .collect();
+    let ledgers = beside(&tenths, |at| cgroup_ledger(&recorded, &format!("+{at}s")))?;
+    for (at, ledger) in tenths.iter().zip(&ledgers) {
         let amount = |key: &str| ledger[key].as_i64();
         let (current, residual) = (amount("current_bytes"), amount("residual_bytes"));
         let is_closed = current
             .zip(residual)
             .is_some_and(|(current, residual)| residual.abs() * 100 <= current);
-        score.case(is_closed, || format!("at +{at}s: {}", in_short(&ledger)));
+        score.case(is_closed, || format!("at +{at}s: {}", in_short(ledger)));
         let others = amount("other_shared_bytes");
         let is_attributed = current
             .zip(others)
             .is_some_and(|(current, others)| others.abs() * 100 <= current);
-        attributed.case(is_attributed, || {
-            format!("at +{at}s: {}", in_short(&ledger))
-        });
+        attributed.case(is_attributed, || format!("at +{at}s: {}", in_short(ledger)));
     }
-    let last = settled_s + LOOKED_AT.as_secs_f64();
-    let ledger = cgroup_ledger(&recorded, &format!("+{last}s"))?;
+    let ledger = ledgers.last().context("nobody looked")?;
     let objects = ledger["shared"].as_array().map_or(0, Vec::len);
     // What was dropped from the cache since it was looked at stands beside the books.
     let files: Vec<&Value> = ["files", "files_elsewhere"]
@@ -92,10 +98,10 @@ pub fn ledger(words: &[&str], processes: u64, settle: Settle) -> Result<Vec<Scor
         Score::of(
             "nobody else lives in the group",
             ledger["other_process_count"] == 0,
-            || in_short(&ledger),
+            || in_short(ledger),
         ),
         Score::of("the shared object is one line", objects == 1, || {
-            in_short(&ledger)
+            in_short(ledger)
         }),
         Score::of("the cached file is a line", is_named, || {
             format!("{files:?}, {left} bytes at the end")
