@@ -44,10 +44,11 @@ mod needs_freeze {
             while ! [ -e disk/recording/run.json ]; do sleep 0.05; done
             sleep 0.5
             fsfreeze -f disk
-            sleep 7
-            kill -TERM $recorder
+            said() { n=0; until grep -q "$1" words || [ $n -ge 300 ]; do sleep 0.1; n=$((n+1)); done; }
             sleep 1
-            # It can't be gone before the kernel lets its thread go, but it has said it.
+            kill -TERM $recorder
+            # It can't be gone before the kernel lets its thread go, but it says that it gives up.
+            said "stopped recording: "
             cat words
             fsfreeze -u disk
             set +e
