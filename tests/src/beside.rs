@@ -67,6 +67,9 @@ mod tests {
         let doubled: Vec<u64> = all.iter().map(|number| number * 2).collect();
         assert_eq!(at_once(4, &all, slower_first).ok(), Some(doubled));
         let told = at_once(4, &[1, 20, 2], slower_first).err();
-        assert_eq!(told.map(|told| told.to_string()).as_deref(), Some("too many"));
+        assert_eq!(
+            told.map(|told| told.to_string()).as_deref(),
+            Some("too many")
+        );
     }
 }
