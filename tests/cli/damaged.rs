@@ -82,20 +82,137 @@ fn ask(view: &str, recording: &Path, options: &[&str]) -> Result<Answer> {
     })
 }
 
-fn part_of(recording: &Path, table: &str) -> Result<PathBuf> {
-    let mut parts = std::fs::read_dir(recording.join(table))?;
-    Ok(parts.next().context("no part")??.path())
+/// What can become of a file, by a disk or by a copy that was interrupted.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Bit,
+    CutOff,
+    Deleted,
+    /// The file is there under the next number too.
+    Doubled,
+    /// The file of its name is of another recording of the same minute.
+    OfAnother,
+    /// The file and one of another table have each other's names.
+    Exchanged,
 }
 
-#[test]
-fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
+const FAULTS: [Fault; 6] = [
+    Fault::Deleted,
+    Fault::Bit,
+    Fault::OfAnother,
+    Fault::Exchanged,
+    Fault::Doubled,
+    Fault::CutOff,
+];
+
+/// How many faults are tried of each of two recordings; `MEMTRACE_TEST_FAULTS` says another number.
+const TRIED: usize = 6;
+
+/// A recording before a fault, to be put back.
+struct Before(Vec<(PathBuf, Option<Vec<u8>>)>);
+
+impl Fault {
+    /// Has it happen to a file of a recording; `None` where it can't.
+    fn make(self, file: &Path, other: &Path, of_another: &Path) -> Result<Option<Before>> {
+        let bytes = std::fs::read(file)?;
+        let mut before = vec![(file.to_path_buf(), Some(bytes.clone()))];
+        match self {
+            Self::Bit => {
+                let mut damaged = bytes;
+                let at = damaged.len() / 4;
+                *damaged.get_mut(at).context("an empty file")? ^= 0x10;
+                std::fs::write(file, damaged)?;
+            }
+            Self::CutOff => std::fs::write(file, &bytes[..bytes.len() / 2])?,
+            Self::Deleted => std::fs::remove_file(file)?,
+            Self::Doubled => {
+                let Some(next) = next_number(file).filter(|next| !next.exists()) else {
+                    return Ok(None);
+                };
+                std::fs::write(&next, bytes)?;
+                before.push((next, None));
+            }
+            Self::OfAnother if of_another.exists() => drop(std::fs::copy(of_another, file)?),
+            Self::Exchanged if file != other => {
+                let swapped = std::fs::read(other)?;
+                std::fs::write(other, bytes)?;
+                std::fs::write(file, &swapped)?;
+                before.push((other.to_path_buf(), Some(swapped)));
+            }
+            Self::OfAnother | Self::Exchanged => return Ok(None),
+        }
+        Ok(Some(Before(before)))
+    }
+}
+
+impl Before {
+    fn put_back(self) -> Result<()> {
+        for (path, bytes) in self.0 {
+            match bytes {
+                Some(bytes) => std::fs::write(path, bytes)?,
+                None => std::fs::remove_file(path)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The path of the same file with the next number.
+fn next_number(file: &Path) -> Option<PathBuf> {
+    let name = file.file_name()?.to_str()?;
+    let at = name.rfind('-')? + 1;
+    let number: u32 = name.get(at..at + 5)?.parse().ok()?;
+    let next = format!("{}{:05}{}", &name[..at], number + 1, &name[at + 5..]);
+    Some(file.with_file_name(next))
+}
+
+/// The files of a recording, of those with most to tell the first.
+fn files(recording: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(recording)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            for entry in std::fs::read_dir(&path)? {
+                files.push(entry?.path());
+            }
+        } else {
+            files.push(path);
+        }
+    }
+    let first = ["mem", "process", "cgroup_mem", "manifest", "mark", "run"];
+    files.sort();
+    files.sort_by_key(|file| {
+        let path = file.strip_prefix(recording).unwrap_or(file);
+        let path = path.strip_prefix("spool").unwrap_or(path);
+        let is_first = |name: &str| path.to_string_lossy().starts_with(name);
+        first
+            .iter()
+            .position(|name| is_first(name))
+            .unwrap_or(first.len())
+    });
+    Ok(files)
+}
+
+/// A recording of three steps; one that was not closed has lost its recorder.
+fn recorded(is_closed: bool) -> Result<Recorded> {
     let script = format!(
         "for n in 1 2 3; do {} mark step_$n; {} spike --count 1 --hold-ms 150 --bytes 64M; done",
         program::memtrace()?.display(),
         workload()?.display()
     );
-    let recorded = Recorder::of_command(&[], &shell(&script))?.wait()?;
-    let recording = recorded.path();
+    if is_closed {
+        return Recorder::of_command(&[], &shell(&script))?.wait();
+    }
+    let mut recorder = Recorder::of_command(&[], &shell(&format!("{script}; echo done; sleep 3")))?;
+    while recorder.line()?.trim() != "done" {}
+    // What was seen is on disk after a second.
+    std::thread::sleep(Duration::from_millis(1_500));
+    recorder.signal(libc::SIGKILL)?;
+    Ok(recorder.wait_alone()?.0)
+}
+
+#[test]
+fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
     let of_sections = sections()?;
     let of_sections = of_sections
         .iter()
@@ -105,46 +222,57 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
         .map(|view| (*view).to_owned())
         .chain(of_sections)
         .collect();
-    let whole = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
-    for (view, answer) in views.iter().zip(&whole) {
-        assert_eq!(answer.status, Some(0), "{view}: {}", answer.said);
-        assert!(!answer.said.contains(".parquet"), "{view}: {}", answer.said);
-    }
-    for (table, is_deleted) in [
-        ("mem", false),
-        ("mem", true),
-        ("process", false),
-        ("cgroup_mem", true),
-    ] {
-        let part = part_of(&recording, table)?;
-        let bytes = std::fs::read(&part)?;
-        if is_deleted {
-            std::fs::remove_file(&part)?;
-        } else {
-            let mut damaged = bytes.clone();
-            // Within the rows, which begin after the four letters of the format.
-            damaged[bytes.len() / 4] ^= 0x10;
-            std::fs::write(&part, damaged)?;
+    let tried = std::env::var("MEMTRACE_TEST_FAULTS").ok();
+    let tried = tried.map_or(Ok(TRIED), |tried| tried.parse())?;
+    for is_closed in [true, false] {
+        let (recorded, another) = (recorded(is_closed)?, recorded(is_closed)?);
+        let recording = recorded.path();
+        let whole = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
+        for (view, answer) in views.iter().zip(&whole) {
+            // Of a recorder that was killed the last batch can be half written, which is told.
+            let is_whole = answer.status == Some(0) || !is_closed;
+            assert!(is_whole, "{view}: {}", answer.said);
+            assert!(!answer.said.contains(".parquet"), "{view}: {}", answer.said);
         }
-        let answers = beside(&views, |view| {
-            let told = ask(view, &recording, &[])?;
-            Ok((told, ask(view, &recording, &["--strict"])?))
-        })?;
-        for ((view, before), (told, strict)) in views.iter().zip(&whole).zip(answers) {
-            let case = format!("{view}, {table} deleted {is_deleted}: {}", told.said);
-            let is_said = told.said.lines().any(|line| {
-                line.starts_with(&format!("memtrace: {table}"))
-                    || line.contains(&format!(": {table}"))
+        let files = files(&recording)?;
+        // Each kind of each file: one kind more for all of them each time round.
+        let made = (0..FAULTS.len() * files.len()).map(|place| {
+            let round = place / files.len();
+            let fault = FAULTS[(place + round) % FAULTS.len()];
+            (fault, &files[place % files.len()])
+        });
+        let mut count = 0;
+        for (fault, file) in made {
+            if count == tried {
+                break;
+            }
+            let name = file.strip_prefix(&recording)?;
+            let other = files.iter().rev().find(|other| {
+                let has_kind = other.extension() == file.extension();
+                has_kind && *other != file
             });
-            assert!(is_said || told.written == before.written, "{case}");
-            // What can't be answered any more is an error, and said too.
-            let expected = match told.status {
-                Some(0) if is_said => Some(4),
-                status => status,
+            let other = other.map_or(file.as_path(), PathBuf::as_path);
+            let of_another = another.path().join(name);
+            let Some(before) = fault.make(file, other, &of_another)? else {
+                continue;
             };
-            assert_eq!(strict.status, expected, "{case}");
+            count += 1;
+            let answers = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
+            for ((view, before), told) in views.iter().zip(&whole).zip(answers) {
+                let shown = name.display();
+                let case = format!(
+                    "{view}, {shown} {fault:?}, closed {is_closed}: {:?} {}",
+                    told.status, told.said
+                );
+                let is_said = told.said != before.said
+                    && matches!(told.status, Some(1 | 4))
+                    && !told.said.is_empty();
+                let is_same = told.written == before.written;
+                assert!(is_said || is_same, "{case}");
+            }
+            before.put_back()?;
         }
-        std::fs::write(&part, bytes)?;
+        println!("{count} faults of {} views", views.len());
     }
     Ok(())
 }

@@ -8,7 +8,7 @@
 use super::batch::slice_bytes;
 use super::gather::filter;
 use super::schema::TIME_COLUMN;
-use crate::model::{ClockOffset, Kind, Label, RunInfo, RunState, Table, WallNs};
+use crate::model::{ClockOffset, DurationNs, Kind, Label, RunInfo, RunState, Table, WallNs};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, RecordBatch};
@@ -110,18 +110,7 @@ impl Bounds {
 
     /// How much may be read of a table.
     pub(super) fn allowance(&self, table: &Table) -> Allowance {
-        let rate = match (table.key, table.name) {
-            (Some(_), _) => KEYED,
-            (None, "mem") => STREAM,
-            (None, _) => OTHER,
-        };
-        let seconds = (self.length_ns / 1_000_000_000).max(0).unsigned_abs();
-        let seconds = seconds.saturating_mul(self.cpus);
-        let of = |base: u64, per_s: u64| base.saturating_add(per_s.saturating_mul(seconds));
-        Allowance {
-            rows: of(rate.base_rows, rate.rows_per_s),
-            bytes: of(rate.base_bytes, rate.bytes_per_s),
-        }
+        Allowance::of(table, self.length_ns, self.cpus)
     }
 
     /// The rows of a batch that can be the recording's, and how many were left out.
@@ -170,6 +159,22 @@ impl Bounds {
 }
 
 impl Allowance {
+    /// That of a table of a recording of this length, on so many CPUs.
+    fn of(table: &Table, length_ns: i64, cpus: u64) -> Self {
+        let rate = match (table.key, table.name) {
+            (Some(_), _) => KEYED,
+            (None, "mem") => STREAM,
+            (None, _) => OTHER,
+        };
+        let seconds = (length_ns / 1_000_000_000).max(0).unsigned_abs();
+        let seconds = seconds.saturating_mul(cpus);
+        let of = |base: u64, per_s: u64| base.saturating_add(per_s.saturating_mul(seconds));
+        Self {
+            rows: of(rate.base_rows, rate.rows_per_s),
+            bytes: of(rate.base_bytes, rate.bytes_per_s),
+        }
+    }
+
     /// Takes a batch off; gives how many of its rows there was room for.
     pub(super) fn take(&mut self, batch: &RecordBatch) -> usize {
         let rows = batch.num_rows() as u64;
@@ -181,6 +186,40 @@ impl Allowance {
         self.rows -= fitting;
         self.bytes = self.bytes.saturating_sub(bytes);
         fitting as usize
+    }
+}
+
+/// What was written of a table so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Written {
+    rows: u64,
+    bytes: u64,
+}
+
+impl Written {
+    /// Adds a batch to a recording that is so long by now; gives how many of its rows a reader will take.
+    pub(super) fn add(
+        &mut self,
+        batch: &RecordBatch,
+        table: &Table,
+        length: DurationNs,
+        cpus: u32,
+    ) -> usize {
+        let cpus = u64::from(cpus).clamp(1, CPUS_MAX);
+        let allowed = Allowance::of(table, length.0, cpus);
+        // Read in other batches, rows take a little more or less.
+        let bytes = allowed.bytes - allowed.bytes / 16;
+        let mut left = Allowance {
+            rows: allowed.rows.saturating_sub(self.rows),
+            bytes: bytes.saturating_sub(self.bytes),
+        };
+        let before = left.bytes;
+        let fitting = left.take(batch);
+        if fitting > 0 {
+            self.rows += fitting as u64;
+            self.bytes += before - left.bytes;
+        }
+        fitting
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::append::RowBuffer;
 use super::batch::times;
+use super::bounds::Written;
 use super::close::close_manifest;
 use super::compact::{Through, compact};
 use super::compactor::Compactor;
@@ -51,6 +52,9 @@ impl Default for Limits {
 pub struct Stats {
     /// Rows taken, all tables.
     pub row_count: i64,
+    /// Of these, rows that were left out: more of a table than a recording of this length can have, as
+    /// of a program that floods it.
+    pub left_out_count: i64,
     /// Bytes written to disk, spool and Parquet together.
     pub written_bytes: Bytes,
 }
@@ -68,6 +72,10 @@ pub struct Writer {
     compactor: Compactor,
     run_file: LockedRunFile,
     row_count: i64,
+    left_out_count: i64,
+    /// When the recording began.
+    began: BootNs,
+    cpu_count: u32,
     /// After how long segments are closed, and when that was last looked at.
     rotation: Option<Rotation>,
 }
@@ -122,6 +130,9 @@ impl Writer {
             compactor,
             run_file,
             row_count: 0,
+            left_out_count: 0,
+            began: info.clocks.first().map_or(BootNs(0), |clock| clock.boot_ns),
+            cpu_count: info.cpu_count,
             rotation: None,
         })
     }
@@ -180,10 +191,12 @@ impl Writer {
     }
 
     fn flush_table(&mut self, table_index: usize) -> Result<(), StoreError> {
+        let newest_ns = self.tables.iter().map(|table| table.newest_ns).max();
+        let length = BootNs(newest_ns.unwrap_or(i64::MIN)) - self.began;
         let Some(table) = self.tables.get_mut(table_index) else {
             return Ok(());
         };
-        table.flush(&self.disk)?;
+        self.left_out_count += table.flush(&self.disk, length, self.cpu_count)?;
         if let Some(seq) = table.close_full_segment(&self.disk, &self.limits)? {
             self.compactor.convert(table_index, seq, None);
         }
@@ -249,6 +262,7 @@ impl Writer {
     pub fn stats(&self) -> Stats {
         Stats {
             row_count: self.row_count,
+            left_out_count: self.left_out_count,
             written_bytes: Bytes(self.disk.written_bytes().cast_signed()),
         }
     }
@@ -342,6 +356,7 @@ pub(super) fn with_state(info: RunInfo, state: RunState) -> RunInfo {
 struct TableWriter {
     table: &'static Table,
     buffer: RowBuffer,
+    written: Written,
     segment: Option<SegmentWriter>,
     seq: u32,
     /// Its first rows came no earlier.
@@ -359,6 +374,7 @@ impl TableWriter {
         Self {
             table,
             buffer: RowBuffer::new(table),
+            written: Written::default(),
             segment: None,
             seq: 1,
             since: None,
@@ -381,14 +397,21 @@ impl TableWriter {
         self.buffer.rows() >= limits.flush_rows || self.buffer.bytes() >= limits.flush_bytes
     }
 
-    fn flush(&mut self, disk: &Disk) -> Result<(), StoreError> {
+    /// Writes the rows that wait, of a recording that was so long before them; gives how many of them it
+    /// has no room for.
+    fn flush(
+        &mut self,
+        disk: &Disk,
+        length: DurationNs,
+        cpu_count: u32,
+    ) -> Result<i64, StoreError> {
         if let Some(segment) = &mut self.segment
             && segment.is_blocked()
         {
             segment.write_out(disk)?;
         }
         if self.buffer.rows() == 0 {
-            return Ok(());
+            return Ok(0);
         }
         let segment = match &mut self.segment {
             Some(segment) => segment,
@@ -398,10 +421,16 @@ impl TableWriter {
             let path = segment_path(self.table.name, self.seq);
             StoreError::encode(&disk.full_path(&path), &error)
         })?;
+        let rows = batch.num_rows();
+        let fitting = self.written.add(&batch, self.table, length, cpu_count);
+        let batch = batch.slice(0, fitting);
         if self.table.key.is_none() {
             self.newest_ns = times(&batch).iter().copied().fold(self.newest_ns, i64::max);
         }
-        segment.write(disk, &batch)
+        if fitting > 0 {
+            segment.write(disk, &batch)?;
+        }
+        Ok((rows - fitting) as i64)
     }
 
     /// Closes the segment when it is full; gives its number.

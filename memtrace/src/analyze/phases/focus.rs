@@ -11,7 +11,7 @@ use crate::model::{BootNs, Bytes, Instant, Order};
 use crate::sweep::Amounts;
 use regex::Regex;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -68,7 +68,8 @@ pub struct PhaseFocus {
     pub line: Option<Repeated>,
     /// How many there are; `phases` may hold fewer.
     pub count: usize,
-    /// Each of them, in the order of time.
+    /// Each of them, in the order of time; in JSON, of more than 10,000 the first and the last 5,000.
+    #[serde(serialize_with = "both_ends")]
     pub phases: Vec<Phase>,
     /// The begin of the first.
     pub begin: Instant,
@@ -91,6 +92,18 @@ pub struct PhaseFocus {
     pub holder_count: usize,
     /// Those processes, what changed most first.
     pub holders: Vec<HolderChange>,
+}
+
+/// As many phases are told in JSON, of each some KiB: half of them from the begin, half from the end.
+const TOLD_MAX: usize = 10_000;
+
+fn both_ends<S: Serializer>(phases: &[Phase], serializer: S) -> Result<S::Ok, S::Error> {
+    let left_out = match phases.len() > TOLD_MAX {
+        true => TOLD_MAX / 2..phases.len() - TOLD_MAX / 2,
+        false => 0..0,
+    };
+    let (first, rest) = phases.split_at(left_out.start);
+    serializer.collect_seq(first.iter().chain(&rest[left_out.len()..]))
 }
 
 /// What the processes of a role held, on the host and on GPUs.

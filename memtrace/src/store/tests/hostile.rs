@@ -1,8 +1,16 @@
 //! A recording that someone made to do harm: links, absurd rows, and more than there can be.
 
 use super::*;
+use crate::model::Row;
+use crate::model::tables::MarkRow;
+use crate::store::append::RowBuffer;
+use crate::store::disk::Disk;
+use crate::store::layout::part_path;
+use crate::store::manifest::PartReplaced;
+use crate::store::part_writer::PartWriter;
 use crate::store::{ProblemKind, Recording, StoreError, newest_recording, recover};
 use std::os::unix::fs::symlink;
+use std::sync::Arc;
 
 /// A recording that was not closed, and beside it another.
 fn two_recordings() -> (tempfile::TempDir, PathBuf, PathBuf) {
@@ -126,15 +134,26 @@ fn long_texts_are_cut_and_told() {
 fn more_processes_than_there_can_have_been_are_told_and_left_out() {
     let (_parent, dir) = new_dir();
     let mut info = info();
-    let mut writer = Writer::create(&dir, &info).unwrap();
-    for upid in 0..120_000 {
-        writer.append(&process(upid, "p").into()).unwrap();
-    }
+    let writer = Writer::create(&dir, &info).unwrap();
     info.clocks.push(ClockReading {
         boot_ns: BootNs(1_000_000_000),
         ..info.clocks[0]
     });
     writer.finish(info).unwrap();
+    // As no recorder writes it.
+    let recording = Recording::open(&dir).unwrap();
+    let opened = Arc::clone(recording.reading().origin.dir().unwrap());
+    let disk = Disk::of_recording(opened, recording.info().id.as_deref()).unwrap();
+    let mut buffer = RowBuffer::new(ProcessRow::TABLE);
+    for upid in 0..120_000 {
+        buffer.push(&process(upid, "p").into());
+    }
+    let path = part_path("process", 1);
+    let mut part = PartWriter::create(&disk, ProcessRow::TABLE, &path).unwrap();
+    part.write(&disk, &buffer.take().unwrap()).unwrap();
+    let part = part.finish(&disk, None).unwrap();
+    part.list(&disk, PartReplaced::default()).unwrap();
+    part.publish(&disk).unwrap();
     let recording = Recording::open(&dir).unwrap();
     let count = recording.rows::<ProcessRow>().unwrap().len();
     assert_eq!(count, 81_920 + 2 * 16_384, "of one second and two CPUs");
@@ -142,6 +161,38 @@ fn more_processes_than_there_can_have_been_are_told_and_left_out() {
         count: count as u64,
     };
     assert_eq!(recording.problems()[0].kind, told);
+}
+
+#[test]
+fn a_recorder_writes_no_more_rows_than_are_read_again_and_tells_how_many_it_left_out() {
+    let (_parent, dir) = new_dir();
+    let mut info = info();
+    let mut writer = Writer::create(&dir, &info).unwrap();
+    for upid in 0..90_000 {
+        writer.append(&process(upid, "p").into()).unwrap();
+    }
+    let long = "x".repeat(30_000);
+    for boot_ms in 0..5_000 {
+        let mark = MarkRow {
+            boot_ns: BootNs(boot_ms * 1_000),
+            attributes: Some(long.clone()),
+            ..MarkRow::default()
+        };
+        writer.append(&mark.into()).unwrap();
+    }
+    writer.flush().unwrap();
+    let left_out = writer.stats().left_out_count;
+    info.clocks.push(ClockReading {
+        boot_ns: BootNs(5_000_000),
+        ..info.clocks[0]
+    });
+    writer.finish(info).unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    let read = recording.rows::<ProcessRow>().unwrap().len();
+    let marks = recording.rows::<MarkRow>().unwrap().len();
+    assert_eq!(recording.problems(), []);
+    assert_eq!((read, read + marks), (81_920, 95_000 - left_out as usize));
+    assert!(marks > 1_000, "{marks}");
 }
 
 #[test]
