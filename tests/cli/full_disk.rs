@@ -19,7 +19,7 @@ fn a_file_that_may_not_grow_ends_the_recording_and_not_the_command() -> Result<(
     let text = words(&output);
     assert_eq!(output.status.code(), Some(5), "{text}");
     assert!(
-        text.contains("stopped recording: ") && text.contains("no space is left"),
+        text.contains("stopped recording: ") && text.contains("ulimit -f"),
         "{text}"
     );
     Ok(())

@@ -44,6 +44,38 @@ fn the_page_on_installing_clones_the_repository_of_the_packages() -> Result<()> 
     Ok(())
 }
 
+/// What holds a threat off is a test that there is.
+#[test]
+fn every_test_that_the_page_on_threats_names_is_there() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/threats.md"))?;
+    let named = page.split('`').skip(1).step_by(2);
+    let named: Vec<&str> = named.filter(|name| name.matches('_').count() > 2).collect();
+    assert!(named.len() > 20, "{named:?}");
+    let mut sources = String::new();
+    let folders = ["memtrace/src", "memtrace-remote", "tests", "python/tests"];
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder)? {
+            let path = entry?.path();
+            let suffix = path.extension().and_then(|suffix| suffix.to_str());
+            if path.is_dir() {
+                folders.push(path);
+            } else if matches!(suffix, Some("rs" | "py")) {
+                sources.push_str(&std::fs::read_to_string(&path)?);
+            }
+        }
+    }
+    let is_there = |name: &str| {
+        ["fn ", "def "]
+            .iter()
+            .any(|word| sources.contains(&format!("{word}{name}(")))
+    };
+    let absent: Vec<&str> = named.into_iter().filter(|name| !is_there(name)).collect();
+    assert!(absent.is_empty(), "no test of this name: {absent:?}");
+    Ok(())
+}
+
 /// The site has the pages that its list names: mdbook leaves the others out.
 #[test]
 fn every_page_of_the_docs_stands_once_in_the_list_of_the_site_by_its_title() -> Result<()> {

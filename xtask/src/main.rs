@@ -12,6 +12,7 @@ mod debian;
 mod deny;
 mod dist;
 mod ebpf;
+mod fuzz;
 mod hex;
 mod hosts;
 mod lab;
@@ -55,6 +56,8 @@ enum Task {
     Bench(bench::Args),
     /// Hold memtrace against an independent tracer; print what was asked for and found.
     Lab(lab::Args),
+    /// Try arbitrary bytes on all that reads what others wrote.
+    Fuzz(fuzz::Args),
     /// Make the packages that are given to people: tarballs, wheels, a Debian package, an image.
     Dist(dist::Args),
     /// Make a site of docs/, and look its links up.
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Book(args) => book::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Deny => deny::run(),
         Task::Macos(args) => macos::run(&args),

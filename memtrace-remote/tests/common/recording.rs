@@ -118,7 +118,7 @@ impl Made {
     }
 }
 
-/// All files below a directory.
+/// All files below a directory; one that goes while they are read is none.
 pub fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     let mut folders = vec![dir.to_path_buf()];
@@ -127,9 +127,9 @@ pub fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else {
+            } else if let Ok(bytes) = std::fs::read(&path) {
                 let name = path.strip_prefix(dir).unwrap().display().to_string();
-                found.insert(name, std::fs::read(path).unwrap());
+                found.insert(name, bytes);
             }
         }
     }

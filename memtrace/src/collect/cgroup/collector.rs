@@ -144,13 +144,19 @@ impl Watched {
 
     /// They were counted, which took so long.
     fn counted(&mut self, others: Option<Others>, now: BootNs, took: DurationNs) {
-        let period = match others {
-            Some(others) if others.are_few => DurationNs(took.0.saturating_mul(OTHERS_REST))
-                .clamp(FEW_OTHERS_PERIOD, OTHERS_PERIOD),
-            _ => OTHERS_PERIOD,
-        };
+        let are_few = others.is_some_and(|others| others.are_few);
         self.others = others;
-        self.others_due = Some(now + period);
+        self.others_due = Some(now + others_period(are_few, took));
+    }
+}
+
+/// After how long others are counted again.
+fn others_period(are_few: bool, took: DurationNs) -> DurationNs {
+    match are_few {
+        true => {
+            DurationNs(took.0.saturating_mul(OTHERS_REST)).clamp(FEW_OTHERS_PERIOD, OTHERS_PERIOD)
+        }
+        false => OTHERS_PERIOD,
     }
 }
 

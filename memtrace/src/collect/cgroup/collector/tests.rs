@@ -277,7 +277,16 @@ fn a_group_that_a_cgroup_namespace_hides_is_told_once() {
 }
 
 #[test]
-fn who_else_lives_in_a_group_is_counted_every_second_and_where_nobody_does_every_ten() {
+fn who_else_lives_in_a_group_is_counted_every_second_as_far_as_that_is_cheap() {
+    let after = |are_few, took_ns| others_period(are_few, DurationNs(took_ns)).0;
+    assert_eq!(after(true, 50_000), 900_000_000);
+    assert_eq!(after(true, 1_000_000), 3_000_000_000);
+    assert_eq!(after(true, 50_000_000), 10_000_000_000);
+    assert_eq!(after(false, 50_000), 10_000_000_000);
+}
+
+#[test]
+fn who_else_lives_in_a_group_is_counted_again_and_where_nobody_does_after_ten_seconds() {
     let mut fake = Fake::new(CgroupVersion::V2);
     let proc = tempfile::tempdir().unwrap();
     fake.collector.proc = Some(proc.path().to_owned());
@@ -300,11 +309,12 @@ fn who_else_lives_in_a_group_is_counted_every_second_and_where_nobody_does_every
     );
     let nobody = Some((Some(0), Some(Bytes(0))));
     fake.group("/job", &[("cgroup.procs", "1\n")]);
-    assert_eq!(others(&fake.collect(2, true)), nobody);
+    // However long the first count took.
+    assert_eq!(others(&fake.collect(12, true)), nobody);
     fake.group("/job", &files);
-    assert_eq!(others(&fake.collect(3, true)), nobody);
+    assert_eq!(others(&fake.collect(13, true)), nobody);
     assert_eq!(
-        others(&fake.collect(12, false)),
+        others(&fake.collect(22, false)),
         Some((Some(1), Some(Bytes(8192))))
     );
 }

@@ -1,0 +1,95 @@
+//! What reads bytes that others chose, each with arbitrary ones: nothing may panic, hang, or take
+//! memory without bound. `MEMTRACE_FUZZ` names which of it is tried; without it the names are printed.
+
+#![no_main]
+
+mod recording;
+
+use libfuzzer_sys::{Corpus, fuzz_target};
+use memtrace::collect::bpf;
+use memtrace::host::btf::Btf;
+use memtrace::import::{self, Beside};
+use memtrace::model::{self, Message, Rules};
+use memtrace::traces;
+use std::io::{Cursor, Write};
+use std::sync::OnceLock;
+
+type Target = (&'static str, fn(&[u8]));
+
+const TARGETS: &[Target] = &[
+    ("segment", |bytes| {
+        recording::read_with("spool/mem-00001.arrows", bytes)
+    }),
+    ("part", |bytes| {
+        recording::read_with("mem/part-00001.parquet", bytes)
+    }),
+    ("run_json", |bytes| recording::read_with("run.json", bytes)),
+    ("manifest", |bytes| {
+        recording::read_with("manifest.jsonl", bytes)
+    }),
+    ("event", |bytes| drop(bpf::decode(bytes))),
+    ("mark", |bytes| drop(Message::parse(bytes))),
+    ("rules", rules),
+    ("trace", trace),
+    ("load_file", load_file),
+    ("btf", btf),
+];
+
+static TARGET: OnceLock<fn(&[u8])> = OnceLock::new();
+
+fuzz_target!(|bytes: &[u8]| -> Corpus {
+    TARGET.get_or_init(chosen)(bytes);
+    Corpus::Keep
+});
+
+fn chosen() -> fn(&[u8]) {
+    let name = std::env::var("MEMTRACE_FUZZ").unwrap_or_default();
+    let target = TARGETS.iter().find(|(known, _)| *known == name);
+    let Some((_, target)) = target else {
+        for (name, _) in TARGETS {
+            println!("{name}");
+        }
+        std::process::exit(0);
+    };
+    *target
+}
+
+/// Rules for log lines that are marks, and for roles.
+fn rules(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    drop(model::mark_rules("rules", text));
+    drop(Rules::with(text));
+}
+
+/// A trace of torch.profiler, packed or not.
+fn trace(bytes: &[u8]) {
+    for suffix in [".json", ".json.gz"] {
+        let file = tempfile::Builder::new()
+            .suffix(suffix)
+            .tempfile_in(recording::memory());
+        let mut file = file.expect("a temporary file");
+        file.write_all(bytes).expect("room for it");
+        drop(traces::read(file.path(), 10));
+    }
+}
+
+/// What a load generator wrote.
+fn load_file(bytes: &[u8]) {
+    let beside: Beside<'_> = &|_| None;
+    drop(import::read(&mut Cursor::new(bytes), beside));
+}
+
+/// The kernel's own types, which a container can put another file in the place of.
+fn btf(bytes: &[u8]) {
+    let wanted = ["task_struct", "mm_struct", "page_counter"];
+    let Ok(btf) = Btf::parse(bytes, &wanted) else {
+        return;
+    };
+    drop(btf.field("task_struct", "mm"));
+    drop(btf.struct_size("mm_struct"));
+    drop(btf.tracepoint_arguments("btf_trace_sched_process_exit"));
+    drop(btf.with_ids_only(&wanted));
+    drop(btf.reduced());
+}
