@@ -42,12 +42,10 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What the step wrote; nothing where it did not run.
-    fn said(&self) -> Result<String> {
-        match self.verdict {
-            Verdict::Unchanged => Ok(String::new()),
-            _ => Ok(String::from_utf8_lossy(&std::fs::read(log_of(self.step))?).into_owned()),
-        }
+    /// What the step wrote; nothing where it did not come so far.
+    fn said(&self) -> String {
+        let said = std::fs::read(log_of(self.step)).unwrap_or_default();
+        String::from_utf8_lossy(&said).into_owned()
     }
 }
 
@@ -72,6 +70,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
         return ci.list(&chosen);
     }
+    // What earlier runs wrote.
+    let _ = std::fs::remove_dir_all(logs());
     std::fs::create_dir_all(logs())?;
     let mut outcomes = Vec::new();
     let of_turn = |turn| chosen.iter().copied().filter(move |step| step.turn == turn);
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     outcomes.extend(compiled);
     let waited = waited.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     for outcome in &waited {
-        io::stdout().write_all(outcome.said()?.as_bytes())?;
+        io::stdout().write_all(outcome.said().as_bytes())?;
     }
     outcomes.extend(waited);
     outcomes.extend(of_turn(Turn::Last).map(|step| ci.step(step, true)));
@@ -225,7 +225,7 @@ fn conclude(outcomes: &[Outcome]) -> Result<()> {
     println!();
     for outcome in outcomes {
         if matches!(outcome.verdict, Verdict::Failed(_)) {
-            let said = outcome.said()?;
+            let said = outcome.said();
             let lines: Vec<&str> = said.lines().collect();
             let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
             println!(

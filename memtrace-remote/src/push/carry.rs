@@ -15,6 +15,7 @@ use memtrace::store::{Lasting, Looked, Outgoing, OutgoingPart, as_open};
 use object_store::ObjectStoreExt;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -69,7 +70,7 @@ pub(super) struct Carry {
     /// What is there, by its path in the recording, with its size; unknown before the first look.
     there: Option<HashMap<String, u64>>,
     /// What was put there as `run.json` and as `manifest.jsonl`, and when.
-    put: HashMap<&'static str, (Vec<u8>, Instant)>,
+    put: HashMap<&'static str, (Hash, Instant)>,
     /// Its `run.json` and its parts, where all of them are there.
     arrived: Option<(Vec<u8>, Vec<OutgoingPart>)>,
     sent: Sent,
@@ -141,10 +142,11 @@ impl Carry {
         let is_growing = is_live || self.outgoing.is_open(&info);
         self.begin(uploads, &json, &info).await?;
         // Read before the parts are looked for: what it names is there, or was.
-        let manifest = self
-            .outgoing
-            .manifest()
-            .map_err(|error| self.unreadable(&error))?;
+        let manifest = match !is_growing || self.is_due(MANIFEST) {
+            true => self.outgoing.manifest(),
+            false => Ok(Vec::new()),
+        };
+        let manifest = manifest.map_err(|error| self.unreadable(&error))?;
         let parts = match is_closed {
             true => self.outgoing.parts(),
             false => self.outgoing.parts_again(&mut self.looked),
@@ -215,7 +217,7 @@ impl Carry {
                 .put_new(&self.at(RUN_FILE), open.clone().into())
                 .await;
             match put {
-                Ok(()) => drop(self.put.insert(RUN_FILE, (open, Instant::now()))),
+                Ok(()) => drop(self.put.insert(RUN_FILE, (hash(&open), Instant::now()))),
                 // Somebody was quicker; an answer that got lost looks the same.
                 Err(trouble) if trouble.way == Way::Taken => {}
                 Err(trouble) => return Err(trouble.into()),
@@ -224,7 +226,7 @@ impl Carry {
         if !self.put.contains_key(RUN_FILE) {
             let bytes = self.read_run_file(uploads.objects).await?;
             self.check_same(uploads.objects, &bytes, info)?;
-            self.put.insert(RUN_FILE, (bytes, Instant::now()));
+            self.put.insert(RUN_FILE, (hash(&bytes), Instant::now()));
         }
         self.there = Some(there);
         Ok(())
@@ -406,17 +408,19 @@ impl Carry {
         bytes: Vec<u8>,
         is_last: bool,
     ) -> Result<(), Hindrance> {
-        let is_due = match self.put.get(file) {
-            Some((put, when)) => *put != bytes && (is_last || when.elapsed() >= PACE),
-            None => !bytes.is_empty(),
-        };
-        if is_due {
-            uploads
-                .put_over(&self.at(file), bytes.clone().into())
-                .await?;
-            self.put.insert(file, (bytes, Instant::now()));
+        let hash = hash(&bytes);
+        let is_other = self.put.get(file).is_none_or(|(put, _)| *put != hash);
+        if is_other && !bytes.is_empty() && (is_last || self.is_due(file)) {
+            uploads.put_over(&self.at(file), bytes.into()).await?;
+            self.put.insert(file, (hash, Instant::now()));
         }
         Ok(())
+    }
+
+    /// Whether a file that changes can be put there again.
+    fn is_due(&self, file: &str) -> bool {
+        let put = self.put.get(file);
+        put.is_none_or(|(_, when)| when.elapsed() >= PACE)
     }
 
     /// What is wrong with its files, in a line for each.
@@ -486,6 +490,15 @@ impl Key {
         let hostname: String = self.hostname.chars().take(HOSTNAME_CHARS).collect();
         format!("of host {hostname}{started}")
     }
+}
+
+/// Stands for bytes that can be many.
+type Hash = u64;
+
+fn hash(bytes: &[u8]) -> Hash {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// A time as people read it.

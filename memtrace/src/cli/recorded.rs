@@ -111,7 +111,7 @@ pub(super) fn say_problems(recordings: &Recordings) -> bool {
             words::counted(more, "problem", "problems")
         ));
     }
-    !problems.is_empty()
+    problems.iter().any(|(_, problem)| problem.is_loss())
 }
 
 /// The store as the analysis asks for it.

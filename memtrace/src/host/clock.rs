@@ -75,6 +75,11 @@ pub fn boot() -> BootNs {
 pub fn boot_offset() -> DurationNs {
     static OFFSET: OnceLock<DurationNs> = OnceLock::new();
     *OFFSET.get_or_init(|| {
+        // The file tells of the namespace of children, which a process that unshared is not in itself.
+        let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+        if namespace("time") != namespace("time_for_children") {
+            return DurationNs(0);
+        }
         let text = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         boot_offset_in(&text).unwrap_or_default()
     })

@@ -68,8 +68,6 @@ pub(super) struct Session {
     movement: Movement,
     gpu_only: Option<GpuOnly>,
     reported: HashSet<String>,
-    /// Rows that the store had no room for, as far as that was told.
-    left_out_count: i64,
     started: BootNs,
     next_keyframe: BootNs,
     next_flush: BootNs,
@@ -196,7 +194,6 @@ impl Session {
             movement: Movement::default(),
             gpu_only: options.is_gpu_only.then(GpuOnly::default),
             reported: HashSet::new(),
-            left_out_count: 0,
             started: now,
             next_keyframe: now + KEYFRAME_PERIOD,
             next_flush: now,

@@ -138,8 +138,9 @@ impl Addition {
             if !is_to_come && list(&self.reading.origin, table.name)?.parts.is_empty() {
                 self.disk.create_dir(Path::new(table.name))?;
                 let part = PartWriter::create(&self.disk, table, &path)?;
-                let part = part.publish(&self.disk, None)?;
+                let part = part.finish(&self.disk, None)?;
                 part.list(&self.disk, PartReplaced::default())?;
+                part.publish(&self.disk)?;
             }
         }
         self.info.schema_version = SCHEMA_VERSION;

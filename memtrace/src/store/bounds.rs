@@ -189,14 +189,15 @@ impl Allowance {
     }
 }
 
-/// What was written of a table so far.
+/// What was taken of a table that programs can fill: marks and the like. How many rows there are of
+/// `mem`, and of processes, goes by what there is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Written {
+pub(super) struct Taken {
     rows: u64,
     bytes: u64,
 }
 
-impl Written {
+impl Taken {
     /// Adds a batch to a recording that is so long by now; gives how many of its rows a reader will take.
     pub(super) fn add(
         &mut self,
@@ -205,6 +206,9 @@ impl Written {
         length: DurationNs,
         cpus: u32,
     ) -> usize {
+        if table.key.is_some() || table.name == "mem" {
+            return batch.num_rows();
+        }
         let cpus = u64::from(cpus).clamp(1, CPUS_MAX);
         let allowed = Allowance::of(table, length.0, cpus);
         // Read in other batches, rows take a little more or less.

@@ -112,12 +112,13 @@ impl Conversion<'_> {
         };
         let cut_ns = replaced.cut.and_then(|cut| cut.at_ns);
         let part = part.publish(self.disk, cut_ns)?;
-        let there: Vec<u32> = sources.segments.iter().map(|segment| segment.seq).collect();
+        let there = list(self.disk.dir(), self.table.name)?.segments;
         self.disk.list_lost(self.table, self.seq, &there)?;
         let has_rest = |seq: &u32| cut_ns.is_some() && !replaced.drained.contains(seq);
+        let segments = sources.segments.iter().map(|segment| segment.seq);
         let listed = PartReplaced {
-            segments: there.into_iter().filter(has_rest).collect(),
-            is_all: self.table.key.is_some() && through == Through::End,
+            segments: segments.filter(has_rest).collect(),
+            replaces_before: self.table.key.is_some() && through == Through::End,
         };
         part.list(self.disk, listed)?;
         Ok(replaced)

@@ -36,8 +36,9 @@ impl Files for Dir {
     }
 
     fn read_small(&self, path: &Path, max: u64) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
         let file = self.open_file(path)?;
+        let len = file.metadata()?.len().min(max);
+        let mut bytes = Vec::with_capacity(len as usize + 1);
         file.take(max + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     }

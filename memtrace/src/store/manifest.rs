@@ -13,7 +13,7 @@
 use super::checksum::{Checked, check_json};
 use super::files::Files;
 use super::layout::{TableFiles, part_path, segment_path};
-use super::problem::ProblemKind;
+use super::problem::{MAX_PROBLEMS, ProblemKind};
 use crate::model::{Bytes, RunInfo, Table};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -28,7 +28,7 @@ pub(super) const MANIFEST: &str = "manifest.jsonl";
 pub(super) const MAX_MANIFEST_BYTES: u64 = 128 << 20;
 
 /// One line.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub(super) enum Line {
     /// Whose files these are; the first line.
@@ -68,18 +68,18 @@ pub(super) enum Line {
 }
 
 /// What a part stands for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct PartReplaced {
     /// Segments with a number up to its own of which rows are in no part yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) segments: Vec<u32>,
-    /// Whether it stands for all parts before it.
+    /// Whether it stands for all parts before it, which go.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) is_all: bool,
+    pub(super) replaces_before: bool,
 }
 
 /// What tells one part from another.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct PartFacts {
     /// Rows in it.
     pub(super) rows: u64,
@@ -122,19 +122,73 @@ struct Listed {
     /// By their numbers. One that took the place of another has what is in either: rows that are
     /// added are named before they are there.
     parts: BTreeMap<u32, Vec<PartFacts>>,
+    /// Parts with lower numbers have been replaced.
+    first: u32,
     /// Segments that have rows which are in no part.
     segments: BTreeSet<u32>,
     lost: Vec<u32>,
 }
 
+/// What a line changes of the segments of its table that have rows which are in no part.
+pub(super) fn note_segments(segments: &mut BTreeSet<u32>, line: &Line) {
+    match line {
+        Line::Segment { seq, .. } => drop(segments.insert(*seq)),
+        Line::Lost { seq, .. } => drop(segments.remove(seq)),
+        Line::Part { seq, replaced, .. } => {
+            let mut left = BTreeSet::new();
+            while let Some(segment) = segments.first().copied().filter(|segment| segment <= seq) {
+                segments.remove(&segment);
+                left.insert(segment);
+            }
+            let has_rest = replaced
+                .segments
+                .iter()
+                .filter(|segment| left.contains(segment));
+            segments.extend(has_rest);
+        }
+        Line::Recording { .. } | Line::Closed {} => {}
+    }
+}
+
 /// What is wrong with a file.
 pub(super) type Found = (PathBuf, ProblemKind);
+
+impl Listed {
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Lost { seq, .. } => self.lost.push(seq),
+            Line::Part {
+                seq,
+                facts,
+                replaced,
+                ..
+            } => {
+                if replaced.replaces_before {
+                    self.first = self.first.max(seq);
+                    while self
+                        .parts
+                        .first_key_value()
+                        .is_some_and(|(&part, _)| part < seq)
+                    {
+                        self.parts.pop_first();
+                    }
+                }
+                self.parts.entry(seq).or_default().push(facts);
+            }
+            Line::Recording { .. } | Line::Segment { .. } | Line::Closed {} => {}
+        }
+    }
+}
 
 impl Manifest {
     /// Reads the manifest of the recording with an id. What could not be read of it is put on the
     /// list; `None` where nothing of it can be used.
     pub(super) fn read(dir: &impl Files, id: &str, found: &mut Vec<Found>) -> Option<Self> {
-        let mut note = |kind| found.push((PathBuf::from(MANIFEST), kind));
+        let mut note = |kind| {
+            if found.len() < MAX_PROBLEMS {
+                found.push((PathBuf::from(MANIFEST), kind));
+            }
+        };
         let bytes = match dir.read_small(Path::new(MANIFEST), MAX_MANIFEST_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -147,8 +201,14 @@ impl Manifest {
                 return None;
             }
         };
+        if bytes.len() as u64 > MAX_MANIFEST_BYTES {
+            let reason =
+                "it is longer than memtrace reads: what is missing is not known".to_owned();
+            note(ProblemKind::Unreadable { reason });
+            return None;
+        }
         let mut manifest = Self {
-            is_whole: bytes.len() as u64 <= MAX_MANIFEST_BYTES,
+            is_whole: true,
             ..Self::default()
         };
         let whole = bytes.iter().rposition(|&byte| byte == b'\n');
@@ -189,30 +249,14 @@ impl Manifest {
     fn take(&mut self, line: Line) {
         match line {
             Line::Recording { .. } => {}
-            Line::Segment { table, seq } => {
-                self.tables.entry(table).or_default().segments.insert(seq);
-            }
-            Line::Lost { table, seq } => {
-                let listed = self.tables.entry(table).or_default();
-                listed.segments.remove(&seq);
-                listed.lost.push(seq);
-            }
-            Line::Part {
-                table,
-                seq,
-                facts,
-                replaced,
-            } => {
-                let listed = self.tables.entry(table).or_default();
-                listed
-                    .segments
-                    .retain(|segment| *segment > seq || replaced.segments.contains(segment));
-                if replaced.is_all {
-                    listed.parts.retain(|&part, _| part >= seq);
-                }
-                listed.parts.entry(seq).or_default().push(facts);
-            }
             Line::Closed {} => self.is_closed = true,
+            Line::Segment { ref table, .. }
+            | Line::Lost { ref table, .. }
+            | Line::Part { ref table, .. } => {
+                let listed = self.tables.entry(table.clone()).or_default();
+                note_segments(&mut listed.segments, &line);
+                listed.take(line);
+            }
         }
     }
 
@@ -233,7 +277,7 @@ impl Manifest {
             let path = segment_path(table.name, seq);
             (path, ProblemKind::Missing { rows: None })
         });
-        parts.chain(segments).collect()
+        parts.chain(segments).take(MAX_PROBLEMS).collect()
     }
 
     /// Whether it ends as that of a closed recording does.
@@ -243,16 +287,21 @@ impl Manifest {
 
     /// Whether a part can be the recording's that is there: it is named, or is newer than all that
     /// are, as of a recorder that goes on or was killed.
-    pub(super) fn can_have(&self, table: &str, seq: u32) -> bool {
+    pub(super) fn admits(&self, table: &str, seq: u32) -> bool {
         let newest = |listed: &Listed| listed.parts.last_key_value().map(|(&newest, _)| newest);
-        let listed = self.tables.get(table);
-        let is_named = listed.is_some_and(|listed| listed.parts.contains_key(&seq));
-        let is_newer = seq > listed.and_then(newest).unwrap_or(0);
-        is_named || !self.is_whole || (is_newer && !self.is_closed)
+        let is_newer = seq > self.tables.get(table).and_then(newest).unwrap_or(0);
+        self.names(table, seq) || !self.is_whole || (is_newer && !self.is_closed)
+    }
+
+    /// Whether a later part has taken the place of this one, which is about to go.
+    pub(super) fn has_replaced(&self, table: &str, seq: u32) -> bool {
+        self.tables
+            .get(table)
+            .is_some_and(|listed| seq < listed.first)
     }
 
     /// Whether a part is one that it names, or of a number that it does not name.
-    pub(super) fn has(&self, table: &str, seq: u32, facts: &PartFacts) -> bool {
+    pub(super) fn agrees(&self, table: &str, seq: u32, facts: &PartFacts) -> bool {
         let listed = self.tables.get(table);
         let named = listed.and_then(|listed| listed.parts.get(&seq));
         let is_same = |one: &PartFacts| {
@@ -270,7 +319,7 @@ impl Manifest {
 
     /// Where its last whole line ends, and the segments of each table that have rows which are in no
     /// part: what it goes on with.
-    pub(super) fn into_end(self) -> (u64, HashMap<String, BTreeSet<u32>>) {
+    pub(super) fn into_open(self) -> (u64, HashMap<String, BTreeSet<u32>>) {
         let tables = self.tables.into_iter();
         let segments = tables.map(|(table, listed)| (table, listed.segments));
         (self.len, segments.collect())

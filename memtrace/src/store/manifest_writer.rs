@@ -2,7 +2,7 @@
 
 use super::checksum::seal_line;
 use super::dir::Dir;
-use super::manifest::{Line, MANIFEST, Manifest};
+use super::manifest::{Line, MANIFEST, Manifest, note_segments};
 use crate::model::Table;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -13,11 +13,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The manifest, for all that write files of rows.
 #[derive(Debug)]
-pub(super) struct ManifestWriter(Mutex<Open>);
-
-#[derive(Debug)]
-struct Open {
+pub(super) struct ManifestWriter {
     file: File,
+    end: Mutex<End>,
+}
+
+#[derive(Debug, Default)]
+struct End {
     len: u64,
     /// Segments that have rows which are in no part.
     segments: HashMap<String, BTreeSet<u32>>,
@@ -26,11 +28,10 @@ struct Open {
 impl ManifestWriter {
     /// That of a new recording, in an empty file.
     pub(super) fn new(file: File) -> Self {
-        Self(Mutex::new(Open {
+        Self {
             file,
-            len: 0,
-            segments: HashMap::new(),
-        }))
+            end: Mutex::default(),
+        }
     }
 
     /// Goes on with that of a recording that was left. `None` where there is none to go on with: one
@@ -39,18 +40,18 @@ impl ManifestWriter {
         let Some(manifest) = Manifest::read(dir, id, &mut Vec::new()) else {
             return Ok(None);
         };
-        let (len, segments) = manifest.into_end();
-        Ok(Some(Self(Mutex::new(Open {
-            file: dir.open_file_to_write(Path::new(MANIFEST))?,
-            len,
-            segments,
-        }))))
+        let (len, segments) = manifest.into_open();
+        let file = dir.open_file_to_write(Path::new(MANIFEST))?;
+        // Half a line that a killed recorder left.
+        file.set_len(len)?;
+        let end = Mutex::new(End { len, segments });
+        Ok(Some(Self { file, end }))
     }
 
     /// Of the segments that go into a part with a number those that are not there.
     pub(super) fn lost(&self, table: &Table, seq: u32, there: &[u32]) -> Vec<u32> {
-        let open = self.lock();
-        let due = open.segments.get(table.name).into_iter().flatten();
+        let end = self.lock();
+        let due = end.segments.get(table.name).into_iter().flatten();
         due.copied()
             .filter(|segment| *segment <= seq && !there.contains(segment))
             .collect()
@@ -61,48 +62,26 @@ impl ManifestWriter {
     pub(super) fn add(&self, line: &Line) -> io::Result<u64> {
         let mut text = serde_json::to_vec(line)?;
         seal_line(&mut text);
-        let mut open = self.lock();
-        let lasts = !matches!(line, Line::Recording { .. } | Line::Segment { .. });
-        let written = open.file.write_all_at(&text, open.len);
-        let synced = written.and_then(|()| match lasts {
-            true => open.file.sync_data(),
-            false => Ok(()),
-        });
-        if let Err(error) = synced {
+        let mut end = self.lock();
+        if let Err(error) = self.file.write_all_at(&text, end.len) {
             // Half a line would be damage to whoever reads what comes behind it.
-            let _ = open.file.set_len(open.len);
+            let _ = self.file.set_len(end.len);
             return Err(error);
         }
-        open.len += text.len() as u64;
-        open.note(line);
+        end.len += text.len() as u64;
+        if let Line::Segment { table, .. } | Line::Lost { table, .. } | Line::Part { table, .. } =
+            line
+        {
+            note_segments(end.segments.entry(table.clone()).or_default(), line);
+        }
+        drop(end);
+        if !matches!(line, Line::Recording { .. } | Line::Segment { .. }) {
+            self.file.sync_data()?;
+        }
         Ok(text.len() as u64)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Open {
-    fn note(&mut self, line: &Line) {
-        match line {
-            Line::Segment { table, seq } => {
-                self.segments.entry(table.clone()).or_default().insert(*seq);
-            }
-            Line::Lost { table, seq } => {
-                let due = self.segments.get_mut(table);
-                let _ = due.is_some_and(|due| due.remove(seq));
-            }
-            Line::Part {
-                table,
-                seq,
-                replaced,
-                ..
-            } => {
-                let due = self.segments.entry(table.clone()).or_default();
-                due.retain(|segment| segment > seq || replaced.segments.contains(segment));
-            }
-            Line::Recording { .. } | Line::Closed {} => {}
-        }
+    fn lock(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -127,7 +127,8 @@ impl Outgoing {
         }
     }
 
-    /// Its `manifest.jsonl`, as it is now. Empty where it has none, as recordings of the first versions of memtrace.
+    /// Its `manifest.jsonl`, as it is now. Empty where it has none, as recordings of the first
+    /// versions of memtrace, or where it is longer than a reader takes.
     ///
     /// # Errors
     /// When it can't be read.
@@ -135,6 +136,7 @@ impl Outgoing {
         let path = Path::new(MANIFEST);
         match self.dir.read_small(path, MAX_MANIFEST_BYTES) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Ok(bytes) if bytes.len() as u64 > MAX_MANIFEST_BYTES => Ok(Vec::new()),
             read => read.map_err(|error| StoreError::io("read", &self.dir.full_path(path), error)),
         }
     }

@@ -97,6 +97,14 @@ pub enum ProblemKind {
     },
 }
 
+impl Problem {
+    /// Whether something of what was recorded could not be read, or is not as it was written. What a
+    /// newer memtrace has more is not.
+    pub fn is_loss(&self) -> bool {
+        !matches!(self.kind, ProblemKind::Newer { .. })
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.file.display(), self.kind)
@@ -167,7 +175,7 @@ impl fmt::Display for ProblemKind {
 
 /// Damage is told file by file and batch by batch; a recording made of damage would be told
 /// for ever.
-const MAX_PROBLEMS: usize = 1_000;
+pub(super) const MAX_PROBLEMS: usize = 1_000;
 
 /// Collects problems from the readers of one recording. Clones share one list.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use super::manifest::{Manifest, PartFacts};
 use super::origin::Origin;
 use super::problem::{Problem, ProblemKind, Problems};
 use super::run_file::RunFile;
-use crate::model::{SCHEMA_VERSION, TABLES, Table};
+use crate::model::{RunState, SCHEMA_VERSION, TABLES, Table};
 use arrow_array::RecordBatch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(super) struct Reading {
     /// What its rows can be, for those who ask what they say. `None` takes them as they are,
     /// for those who keep them.
     pub(super) bounds: Option<Bounds>,
+    /// Whether it is closed.
+    is_closed: bool,
     /// Its id, where it has one.
     pub(super) id: Option<String>,
     /// Which files it has, where that is known.
@@ -48,6 +50,7 @@ impl Reading {
             has_checksums: true,
             is_of_this_version: true,
             bounds: None,
+            is_closed: false,
             id: None,
             manifest: None,
             problems: Problems::default(),
@@ -59,6 +62,7 @@ impl Reading {
         Self {
             has_checksums: run.checked != Checked::Absent,
             is_of_this_version: run.info.schema_version == SCHEMA_VERSION,
+            is_closed: run.info.state != RunState::Recording,
             id: run.info.id.clone(),
             ..Self::from(origin)
         }
@@ -73,16 +77,31 @@ impl Reading {
         }
     }
 
-    /// Whether a part that is there can be the recording's.
-    pub(super) fn can_have(&self, table: &Table, seq: u32) -> bool {
+    /// Takes a part that is there for the recording's, or notes that it is none of it.
+    pub(super) fn admit(&self, table: &Table, seq: u32) -> bool {
         // What a report found, and has saved there, is no part of what was recorded.
-        let is_recorded = TABLES.iter().any(|one| one.name == table.name);
-        let manifest = self.manifest.as_ref().filter(|_| is_recorded);
-        let can_have = manifest.is_none_or(|manifest| manifest.can_have(table.name, seq));
-        if !can_have {
+        if TABLES.iter().all(|one| one.name != table.name) {
+            return true;
+        }
+        if self.is_by_manifest(|manifest| manifest.admits(table.name, seq)) {
+            return true;
+        }
+        let has_replaced = self.is_by_manifest(|manifest| manifest.has_replaced(table.name, seq));
+        // While a recording is closed, parts go that one stands for.
+        if self.is_closed || !has_replaced {
             self.note(&part_path(table.name, seq), ProblemKind::Unlisted);
         }
-        can_have
+        false
+    }
+
+    /// What the manifest says: that which was read first, or, where rows were added since, that which
+    /// is there now.
+    fn is_by_manifest(&self, says: impl Fn(&Manifest) -> bool) -> bool {
+        let Some((manifest, id)) = self.manifest.as_ref().zip(self.id.as_ref()) else {
+            return true;
+        };
+        let again = || Manifest::read(&self.origin, id, &mut Vec::new());
+        says(manifest) || again().is_some_and(|manifest| says(&manifest))
     }
 
     /// That a file of rows is what its name says, by what stands in it: the id of its recording, its
@@ -110,11 +129,8 @@ impl Reading {
                  changed their names"
             ));
         }
-        let is_listed = |facts| {
-            let manifest = self.manifest.as_ref();
-            manifest.is_none_or(|manifest| manifest.has(table, seq, facts))
-        };
-        match facts.is_none_or(is_listed) {
+        let agrees = |facts| self.is_by_manifest(|manifest| manifest.agrees(table, seq, facts));
+        match facts.is_none_or(agrees) {
             true => Ok(()),
             false => Err("it is not the file that manifest.jsonl tells of".to_owned()),
         }

@@ -10,7 +10,7 @@ use super::files::Files;
 use super::layout::{SPOOL, list, list_damaged, names_in};
 use super::manifest::{MANIFEST, Manifest};
 use super::origin::Origin;
-use super::problem::{Problem, ProblemKind, Problems};
+use super::problem::{MAX_PROBLEMS, Problem, ProblemKind, Problems};
 use super::reading::Reading;
 use super::remote::{Remote, RemoteReader};
 use super::run_file::{RUN_FILE, open_dir, read, written_at_ns};
@@ -159,7 +159,11 @@ impl Recording {
             attempts.next();
             let mut found = Vec::new();
             let manifest = Manifest::read(&self.reading.origin, &id, &mut found);
-            let has_spool = !self.is_closed() && !self.is_open();
+            let is_on_its_way = self.is_open();
+            // Who carries a recording puts its manifest behind the first parts.
+            found
+                .retain(|(_, kind)| !is_on_its_way || *kind != ProblemKind::Missing { rows: None });
+            let has_spool = !self.is_closed() && !is_on_its_way;
             for table in TABLES {
                 let files = list(&self.reading.origin, table.name)?;
                 let missing = manifest
@@ -177,7 +181,7 @@ impl Recording {
                     "it ends before the recording does: what is missing is not known".to_owned();
                 found.push((MANIFEST.into(), ProblemKind::Unreadable { reason }));
             }
-            for (path, kind) in found {
+            for (path, kind) in found.into_iter().take(MAX_PROBLEMS) {
                 self.reading.note(&path, kind);
             }
             self.reading.manifest = manifest.map(Arc::new);

@@ -1,7 +1,7 @@
 //! Closes a recording whose recorder was killed.
 
 use super::append::RowBuffer;
-use super::close::close_manifest;
+use super::close::{close_manifest, list_unlisted};
 use super::compact::{Through, compact};
 use super::disk::Disk;
 use super::error::StoreError;
@@ -59,6 +59,7 @@ pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
     note_recovery(&disk, &recording, last_boot_ns)?;
     // What is left out of a report, for its time say, is still in the recording.
     let reading = recording.reading().to_keep();
+    list_unlisted(&disk, &reading)?;
     for table in TABLES {
         compact(&disk, &reading, table, Through::End)?;
     }

@@ -94,7 +94,7 @@ impl Sources {
                 is_last_attempt: attempts.is_empty(),
             };
             let mut files = list(&reading.origin, table.name)?;
-            files.parts.retain(|&seq| reading.can_have(table, seq));
+            files.parts.retain(|&seq| reading.admit(table, seq));
             if let Ok(sources) = opening.open(&files) {
                 return Ok(sources);
             }

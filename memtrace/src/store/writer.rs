@@ -2,8 +2,8 @@
 
 use super::append::RowBuffer;
 use super::batch::times;
-use super::bounds::Written;
-use super::close::close_manifest;
+use super::bounds::Taken;
+use super::close::{close_manifest, list_unlisted};
 use super::compact::{Through, compact};
 use super::compactor::Compactor;
 use super::disk::Disk;
@@ -15,8 +15,10 @@ use super::reading::Reading;
 use super::resequence::WINDOW_NS;
 use super::run_file::{LockedRunFile, RUN_FILE};
 use super::segment_writer::SegmentWriter;
+use crate::model::tables::{DiagKind, DiagRow, Severity};
 use crate::model::{
-    BootNs, Bytes, DurationNs, Record, RunInfo, RunState, SCHEMA_VERSION, TABLES, Table,
+    BootNs, Bytes, ClockOffset, ClockReading, DurationNs, Record, RunInfo, RunState,
+    SCHEMA_VERSION, TABLES, Table,
 };
 use std::fmt;
 use std::path::Path;
@@ -52,9 +54,6 @@ impl Default for Limits {
 pub struct Stats {
     /// Rows taken, all tables.
     pub row_count: i64,
-    /// Of these, rows that were left out: more of a table than a recording of this length can have, as
-    /// of a program that floods it.
-    pub left_out_count: i64,
     /// Bytes written to disk, spool and Parquet together.
     pub written_bytes: Bytes,
 }
@@ -72,9 +71,10 @@ pub struct Writer {
     compactor: Compactor,
     run_file: LockedRunFile,
     row_count: i64,
+    /// Rows that were left out since that was told.
     left_out_count: i64,
     /// When the recording began.
-    began: BootNs,
+    began: Option<ClockReading>,
     cpu_count: u32,
     /// After how long segments are closed, and when that was last looked at.
     rotation: Option<Rotation>,
@@ -131,7 +131,7 @@ impl Writer {
             run_file,
             row_count: 0,
             left_out_count: 0,
-            began: info.clocks.first().map_or(BootNs(0), |clock| clock.boot_ns),
+            began: info.clocks.first().copied(),
             cpu_count: info.cpu_count,
             rotation: None,
         })
@@ -187,12 +187,44 @@ impl Writer {
         for table_index in 0..self.tables.len() {
             outcome = outcome.and(self.flush_table(table_index));
         }
+        outcome = outcome.and(self.tell_left_out());
         outcome.and(self.compactor.take_failure().map_or(Ok(()), Err))
     }
 
-    fn flush_table(&mut self, table_index: usize) -> Result<(), StoreError> {
+    /// Of a program that floods it, a recording has no more rows than are read again.
+    fn tell_left_out(&mut self) -> Result<(), StoreError> {
+        let count = std::mem::take(&mut self.left_out_count);
+        let (Some(began), Some(boot_ns), 1..) = (self.began, self.newest(), count) else {
+            return Ok(());
+        };
+        let row = Record::from(DiagRow {
+            ts: ClockOffset::at(began).to_wall(boot_ns),
+            boot_ns,
+            severity: Some(Severity::Loss),
+            kind: Some(DiagKind::Limit),
+            subject: "rows".to_owned(),
+            count: Some(count),
+            detail:
+                "a program sends marks, or lines that are some, faster than a recording of this \
+                     length has room for"
+                    .to_owned(),
+        });
+        self.append(&row)?;
+        self.flush_table(row.table_index())
+    }
+
+    /// The time of the newest row that was flushed.
+    fn newest(&self) -> Option<BootNs> {
         let newest_ns = self.tables.iter().map(|table| table.newest_ns).max();
-        let length = BootNs(newest_ns.unwrap_or(i64::MIN)) - self.began;
+        newest_ns
+            .filter(|newest_ns| *newest_ns > i64::MIN)
+            .map(BootNs)
+    }
+
+    fn flush_table(&mut self, table_index: usize) -> Result<(), StoreError> {
+        let began = self.began.map(|began| began.boot_ns);
+        let length = self.newest().zip(began);
+        let length = length.map_or(DurationNs(0), |(newest, began)| newest - began);
         let Some(table) = self.tables.get_mut(table_index) else {
             return Ok(());
         };
@@ -262,7 +294,6 @@ impl Writer {
     pub fn stats(&self) -> Stats {
         Stats {
             row_count: self.row_count,
-            left_out_count: self.left_out_count,
             written_bytes: Bytes(self.disk.written_bytes().cast_signed()),
         }
     }
@@ -283,6 +314,7 @@ impl Writer {
         // What failed there is tried again here, so it does not count.
         let _ = self.compactor.take_failure();
         let reading = Reading::of_own(&self.disk);
+        outcome = outcome.and(list_unlisted(&self.disk, &reading));
         for table in TABLES {
             outcome = outcome.and(compact(&self.disk, &reading, table, Through::End));
         }
@@ -356,7 +388,7 @@ pub(super) fn with_state(info: RunInfo, state: RunState) -> RunInfo {
 struct TableWriter {
     table: &'static Table,
     buffer: RowBuffer,
-    written: Written,
+    taken: Taken,
     segment: Option<SegmentWriter>,
     seq: u32,
     /// Its first rows came no earlier.
@@ -374,7 +406,7 @@ impl TableWriter {
         Self {
             table,
             buffer: RowBuffer::new(table),
-            written: Written::default(),
+            taken: Taken::default(),
             segment: None,
             seq: 1,
             since: None,
@@ -422,7 +454,7 @@ impl TableWriter {
             StoreError::encode(&disk.full_path(&path), &error)
         })?;
         let rows = batch.num_rows();
-        let fitting = self.written.add(&batch, self.table, length, cpu_count);
+        let fitting = self.taken.add(&batch, self.table, length, cpu_count);
         let batch = batch.slice(0, fitting);
         if self.table.key.is_none() {
             self.newest_ns = times(&batch).iter().copied().fold(self.newest_ns, i64::max);

@@ -7,7 +7,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Names another library than the one that the dynamic loader finds.
 pub const LIBRARY_VARIABLE: &str = "MEMTRACE_NVML_LIBRARY";
@@ -98,39 +98,46 @@ fn named_by_variable() -> Option<OsString> {
     (!is_secure && !named.is_empty()).then_some(named)
 }
 
-/// Why a file that a root's memtrace is to load could be changed by others. What is named without a
-/// folder the loader finds in those of the system.
-fn why_not_roots(library: &Path) -> Option<String> {
+/// The library that was named, as it is to be loaded: by its path without links, so that it is the one
+/// that was looked at. What is named without a folder the loader finds in those of the system.
+///
+/// # Errors
+/// Why others than root could change what root loads.
+fn trusted(library: &Path) -> Result<PathBuf, String> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || library.components().count() == 1 {
-        return None;
+        return Ok(library.to_path_buf());
     }
-    // What is not there the loader says.
-    let path = library.canonicalize().ok()?;
-    path.ancestors().find_map(|each| {
-        let metadata = each.metadata().ok()?;
+    let failed = |error: std::io::Error| format!("{}: {error}", library.display());
+    let path = library.canonicalize().map_err(failed)?;
+    for each in path.ancestors() {
+        let metadata = each.metadata().map_err(failed)?;
         let (mode, uid) = (metadata.mode(), metadata.uid());
         // In a folder with this bit nobody can put another file in the place of root's.
         let is_sticky = metadata.is_dir() && mode & 0o1000 != 0;
         let shown = each.display();
         match uid {
-            0 if mode & 0o022 == 0 || is_sticky => None,
-            0 => Some(format!("others can write to {shown}")),
-            _ => Some(format!("{shown} belongs to uid {uid}")),
+            0 if mode & 0o022 == 0 || is_sticky => {}
+            0 => return Err(format!("others can write to {shown}")),
+            _ => return Err(format!("{shown} belongs to uid {uid}")),
         }
-    })
+    }
+    Ok(path)
 }
 
 /// Loads the library and starts it. No GPU is touched by that.
 pub(super) fn open() -> Result<Nvml, LibraryError> {
-    let name = name();
+    let mut name = name();
     if !LOADS_LIBRARIES {
         let name = name.to_string_lossy();
         return Err(LibraryError::IsStatic(name.into_owned()));
     }
-    if let Some(reason) = named_by_variable().and_then(|named| why_not_roots(Path::new(&named))) {
-        let library = name.to_string_lossy().into_owned();
-        return Err(LibraryError::NotTrusted { library, reason });
+    if let Some(named) = named_by_variable() {
+        let path = trusted(Path::new(&named)).map_err(|reason| {
+            let library = named.to_string_lossy().into_owned();
+            LibraryError::NotTrusted { library, reason }
+        })?;
+        name = path.into();
     }
     let started = Nvml::builder().lib_path(&name).init();
     started.map_err(|error| match error {
@@ -145,29 +152,28 @@ pub(super) fn open() -> Result<Nvml, LibraryError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt, chown};
 
-    #[test]
-    fn root_loads_no_library_that_others_can_change() {
-        if !rustix::process::geteuid().is_root() {
-            return;
+    mod needs_root {
+        use super::*;
+        use std::fs::{Permissions, set_permissions};
+        use std::os::unix::fs::{PermissionsExt, chown};
+
+        #[test]
+        fn root_loads_no_library_that_others_can_change() {
+            let dir = tempfile::tempdir().unwrap();
+            let library = dir.path().join("libnvidia-ml.so.1");
+            std::fs::write(&library, "").unwrap();
+            assert_eq!(
+                trusted(&library),
+                library.canonicalize().map_err(|_| String::new())
+            );
+            set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
+            assert!(trusted(&library).unwrap_err().contains("others can write"));
+            set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+            chown(&library, Some(1_000), None).unwrap();
+            assert!(trusted(&library).unwrap_err().contains("uid 1000"));
+            let by_name = Path::new("libnvidia-ml.so.1");
+            assert_eq!(trusted(by_name), Ok(by_name.to_path_buf()));
         }
-        let dir = tempfile::tempdir().unwrap();
-        let library = dir.path().join("libnvidia-ml.so.1");
-        std::fs::write(&library, "").unwrap();
-        assert_eq!(why_not_roots(&library), None);
-        let set_mode = |path: &Path, mode| {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-        };
-        set_mode(dir.path(), 0o777);
-        assert!(
-            why_not_roots(&library)
-                .unwrap()
-                .contains("others can write")
-        );
-        set_mode(dir.path(), 0o700);
-        chown(&library, Some(1_000), None).unwrap();
-        assert!(why_not_roots(&library).unwrap().contains("uid 1000"));
-        assert_eq!(why_not_roots(Path::new("libnvidia-ml.so.1")), None);
     }
 }

@@ -102,7 +102,6 @@ impl Session {
                 .push(tick.diag(severity, DiagKind::BackOff, "budget", None, detail));
         }
         self.tell_cut_names(&tick);
-        self.tell_left_out(&tick);
         let is_flush_due = now >= self.next_flush;
         self.hand_over(is_keyframe || is_flush_due);
         if is_flush_due {
@@ -183,19 +182,6 @@ impl Session {
             let (severity, kind) = (Severity::Degraded, DiagKind::Limit);
             self.batch
                 .push(tick.diag(severity, kind, "process", Some(count), detail));
-        }
-    }
-
-    /// Tells what the store had no room for since the last turn.
-    fn tell_left_out(&mut self, tick: &Tick) {
-        let left_out = self.output.stats().left_out_count;
-        let count = left_out - std::mem::replace(&mut self.left_out_count, left_out);
-        if count > 0 {
-            let detail = "rows beyond what a recording of this length has room for: a program sends \
-                          marks, or makes processes, faster than they can be read again";
-            let (severity, kind) = (Severity::Loss, DiagKind::Limit);
-            self.batch
-                .push(tick.diag(severity, kind, "rows", Some(count), detail));
         }
     }
 

@@ -198,3 +198,95 @@ fn a_manifest_that_is_gone_cut_off_changed_or_of_another_recording_is_told_and_n
     fs::write(&path, whole).unwrap();
     assert_eq!(problems(&dir), []);
 }
+
+/// Takes the last lines out of a manifest, as if the recorder had been killed before them.
+fn cut_lines(dir: &Path, is_cut: impl Fn(&str) -> bool) {
+    let path = dir.join("manifest.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let kept: String = text
+        .split_inclusive('\n')
+        .filter(|line| !is_cut(line))
+        .collect();
+    fs::write(&path, kept).unwrap();
+}
+
+#[test]
+fn a_recorder_that_was_killed_before_it_named_a_part_is_recovered_without_a_word() {
+    for table in ["mem", "process", "diag"] {
+        let (_parent, dir) = new_dir();
+        let mut writer = record(&dir, 0);
+        writer.flush().unwrap();
+        let spool = || {
+            files(&dir)
+                .into_iter()
+                .filter(|file| file.starts_with("spool/"))
+        };
+        let before: Vec<_> = spool()
+            .map(|file| (file.clone(), fs::read(dir.join(&file)).unwrap()))
+            .collect();
+        let open = fs::read(dir.join("run.json")).unwrap();
+        close(writer, 0);
+        // As it stood between the name of the last part of a table and its line.
+        fs::create_dir_all(dir.join("spool")).unwrap();
+        for (file, bytes) in before {
+            fs::write(dir.join(file), bytes).unwrap();
+        }
+        fs::write(dir.join("run.json"), open).unwrap();
+        let named = format!("\"table\":\"{table}\"");
+        cut_lines(&dir, |line| {
+            line.contains("\"closed\"")
+                || (line.contains("\"kind\":\"part\"") && line.contains(&named))
+        });
+        let told = problems(&dir);
+        assert_eq!(told, [], "{table} before it is closed");
+        recover(&dir).unwrap();
+        let told = problems(&dir);
+        assert_eq!(told, [], "{table}");
+    }
+}
+
+#[test]
+fn parts_that_one_has_taken_the_place_of_are_no_damage_until_the_recording_is_closed() {
+    let (_parent, dir) = new_dir();
+    let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
+    for upid in 0..200 {
+        append_all(&mut writer, &[process(upid, "p")]);
+    }
+    writer.flush().unwrap();
+    let first = dir.join("process/part-00001.parquet");
+    let begin = std::time::Instant::now();
+    while !first.exists() {
+        assert!(begin.elapsed().as_secs() < 30);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let (old, open) = (
+        fs::read(&first).unwrap(),
+        fs::read(dir.join("run.json")).unwrap(),
+    );
+    writer.finish(info()).unwrap();
+    assert!(!first.exists());
+    // Killed before the old parts went.
+    fs::write(&first, old).unwrap();
+    let closed = fs::read(dir.join("run.json")).unwrap();
+    fs::write(dir.join("run.json"), open).unwrap();
+    assert_eq!(problems(&dir), []);
+    recover(&dir).unwrap();
+    assert_eq!(problems(&dir), []);
+    assert!(!first.exists());
+    fs::write(dir.join("run.json"), closed).unwrap();
+    assert_eq!(problems(&dir), []);
+}
+
+#[test]
+fn a_recording_to_which_rows_were_added_since_it_was_opened_is_read_with_them() {
+    let (_parent, dir) = new_dir();
+    close(record(&dir, 0), 0);
+    let opened = Recording::open(&dir).unwrap();
+    let adding = Recording::open(&dir).unwrap();
+    let mut addition = crate::store::Addition::begin(&adding).unwrap();
+    addition.add(vec![mem(3, 2)], |row| row.boot_ns).unwrap();
+    addition.finish().unwrap();
+    let rows = opened.rows::<MemRow>().unwrap();
+    assert_eq!(opened.problems(), []);
+    assert_eq!(rows.len(), 241);
+}

@@ -97,8 +97,12 @@ class Bucket:
 
     def run_json(self) -> bytes:
         """The file of such a name."""
-        with self.open("run.json") as file:
-            return file.read(RUN_BYTES_MAX)
+        return self.read_small("run.json", RUN_BYTES_MAX)
+
+    def read_small(self, file: str, most: int) -> bytes:
+        """As many bytes of a file."""
+        with self.open(file) as opened:
+            return opened.read(most)
 
     def each(self, make: Callable[[_Item], _Made], items: Iterable[_Item]) -> Iterable[_Made]:
         """`make` of each item, in order, for some at a time."""

@@ -146,10 +146,11 @@ def _frames(
             with place.open(file) as raw:
                 size = place.size(file)
                 part = Part(raw, size)
-                if manifest and (
-                    why := manifest.refusal_of_part(name, number, part.texts, part.rows, size)
-                ):
-                    return _File(problems=(f"{file} is left out: {why}",))
+                why = manifest and manifest.refusal_of_part(
+                    name, number, part.texts, part.rows, size
+                )
+                if why is not None:
+                    return _File(problems=(f"{file} is left out: {why}",) if why else ())
                 frame = read_part(part)
         except Exception as error:
             # That a place can't be reached is no damage.

@@ -5,7 +5,9 @@ is known. Recordings of the first versions of memtrace have none, and no id.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +19,10 @@ if TYPE_CHECKING:
 FILE = "manifest.jsonl"
 _SPOOL = "spool"
 _RECORDING, _TABLE, _SEQ = b"memtrace.recording", b"memtrace.table", b"memtrace.seq"
+_NAME = re.compile(r"\w+\Z", re.ASCII)
+_NOT_UNDERSTOOD = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+# No manifest that is read is longer.
+_BYTES_MAX = 1 << 27
 # Parts become one, and segments parts, while somebody looks.
 _ATTEMPTS = 3
 
@@ -33,6 +39,7 @@ class Manifest:
     """The files of a recording with an id."""
 
     def __init__(self, place: Place, run: Mapping[str, Any]) -> None:
+        self._place, self._run = place, run
         self._id = str(run["id"])
         self._is_open = run.get("state") == "recording"
         # Of a recording that is carried while it goes on, the spool stays where it is written.
@@ -53,15 +60,24 @@ class Manifest:
 
     def _read(self, place: Place) -> None:
         self._parts: dict[str, dict[int, list[_Facts]]] = {}
+        # Of each table the parts below this number were replaced.
+        self._first: dict[str, int] = {}
         self._segments: dict[str, set[int]] = {}
         self._lost: list[str] = []
         self._is_closed, self._is_whole, self._is_known = False, True, True
         try:
-            with place.open(FILE) as file:
-                text = file.read()
-        except FileNotFoundError:
+            text = place.read_small(FILE, _BYTES_MAX + 1)
+        except OSError as error:
             self._is_known = False
-            self.problems.append(f"{FILE} is missing")
+            is_absent = isinstance(error, FileNotFoundError)
+            # Who carries a recording puts its manifest behind the first parts.
+            if not is_absent or not self._is_open or self._has_spool:
+                why = "is missing" if is_absent else f"can't be read: {error}"
+                self.problems.append(f"{FILE} {why}")
+            return
+        if len(text) > _BYTES_MAX:
+            self._is_known = False
+            self.problems.append(f"{FILE} is too long to be read: what is missing is not known")
             return
         for line in text.splitlines(keepends=True):
             if not line.endswith(b"\n"):
@@ -73,43 +89,53 @@ class Manifest:
                 self._is_whole = False
                 self.problems.append(f"{FILE}: a line does not match its checksum")
                 continue
-            self._take(json.loads(line))
+            # What is not understood is of a newer memtrace.
+            with contextlib.suppress(*_NOT_UNDERSTOOD):
+                self._take(json.loads(line))
             if not self._is_known:
                 return
 
     def _take(self, line: dict[str, Any]) -> None:
-        kind, table, seq = line.get("kind"), line.get("table", ""), line.get("seq", 0)
-        segments = self._segments.setdefault(table, set())
+        kind = line.get("kind")
         if kind == "recording" and line["id"] != self._id:
             self._is_known = False
             self.problems.append(f"{FILE} is of another recording, {line['id']}")
-        elif kind == "segment":
+        elif kind == "closed":
+            self._is_closed = True
+        elif kind in ("segment", "lost", "part"):
+            table, seq = line["table"], line["seq"]
+            if not _NAME.match(table) or type(seq) is not int:
+                raise ValueError("no file of a table")
+            self._take_file(kind, table, seq, line)
+
+    def _take_file(self, kind: str, table: str, seq: int, line: dict[str, Any]) -> None:
+        segments = self._segments.setdefault(table, set())
+        if kind == "segment":
             segments.add(seq)
         elif kind == "lost":
             segments.discard(seq)
             self._lost.append(_segment(table, seq))
-        elif kind == "part":
-            left = line.get("segments", ())
+        else:
+            facts = _Facts(int(line["rows"]), int(line["bytes"]), str(line["footer_crc32"]))
+            left = set(line.get("segments", ()))
             segments.difference_update([one for one in segments if one <= seq and one not in left])
             parts = self._parts.setdefault(table, {})
-            if line.get("is_all"):
+            if line.get("replaces_before"):
+                self._first[table] = max(seq, self._first.get(table, 0))
                 for one in [one for one in parts if one < seq]:
                     del parts[one]
-            facts = _Facts(line["rows"], line["bytes"], line["footer_crc32"])
             parts.setdefault(seq, []).append(facts)
-        elif kind == "closed":
-            self._is_closed = True
 
     def _note_missing(self, place: Place) -> None:
         if not self._is_known:
             return
         missing = []
         for table, parts in self._parts.items():
-            there = place.names(table)
+            there = set(place.names(table))
             for seq, facts in parts.items():
                 if _part(seq) not in there:
                     missing.append(f"{table}/{_part(seq)} is missing, with {facts[-1].rows} rows")
-        spool = place.names(_SPOOL) if self._has_spool else []
+        spool = set(place.names(_SPOOL)) if self._has_spool else set()
         for table, segments in self._segments.items():
             for name in (_segment(table, seq) for seq in segments if self._has_spool):
                 if name not in spool:
@@ -135,7 +161,17 @@ class Manifest:
     def refusal_of_part(
         self, table: str, seq: int, stated: Mapping[bytes, bytes], rows: int, size: int
     ) -> str | None:
-        """The same of a part."""
+        """The same of a part; empty where it is one that another has taken the place of."""
+        why = self._refusal_of_part(table, seq, stated, rows, size)
+        if not why or not self._is_known:
+            return why
+        # Rows may have been added since this was read.
+        again = Manifest(self._place, self._run)
+        return again._refusal_of_part(table, seq, stated, rows, size)
+
+    def _refusal_of_part(
+        self, table: str, seq: int, stated: Mapping[bytes, bytes], rows: int, size: int
+    ) -> str | None:
         why = self.refusal(table, seq, stated)
         if why or not self._is_known:
             return why
@@ -145,9 +181,11 @@ class Manifest:
             is_named = _Facts(rows, size, crc32) in parts[seq]
             return None if is_named else f"it is not the file that {FILE} tells of"
         # What a recorder that was killed, or goes on, has not named is newer than the rest.
-        is_newer = self._is_open and seq > max(parts, default=0)
+        is_newer = not self._is_closed and seq > max(parts, default=0)
         if is_newer or not self._is_whole:
             return None
+        if self._is_open and seq < self._first.get(table, 0):
+            return ""
         return f"it is no file that the recording had ({FILE})"
 
 

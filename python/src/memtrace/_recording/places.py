@@ -69,14 +69,18 @@ class Folder:
         return open(self.path / file, "rb")
 
     def run_json(self) -> bytes:
-        """The file of such a name; `OSError` for a pipe or the like, which would never end."""
-        path = self.path / "run.json"
+        """The file of such a name."""
+        return self.read_small("run.json", RUN_BYTES_MAX)
+
+    def read_small(self, file: str, most: int) -> bytes:
+        """As many bytes of a file; `OSError` for a pipe or the like, which would never end."""
+        path = self.path / file
         # Not blocking: to open a pipe waits for who writes into it.
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-        with open(file, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(file).st_mode):
+        number = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+        with open(number, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(number).st_mode):
                 raise OSError(f"{path} is no file")
-            return opened.read(RUN_BYTES_MAX)
+            return opened.read(most)
 
     def check(self) -> None:
         """There is always a file system for what is in it."""
