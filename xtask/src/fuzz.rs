@@ -23,14 +23,7 @@ pub(crate) struct Args {
     keep: bool,
 }
 
-/// As cargo-fuzz has them: coverage for libFuzzer, and the sanitizer. Cargo hands them to what runs on
-/// the target only where that is named.
-const RUSTFLAGS: &str = "-Cpasses=sancov-module \
-    -Cllvm-args=-sanitizer-coverage-level=4 \
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
-    -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares \
-    -Ccodegen-units=1 -Zsanitizer=address --cfg fuzzing";
+/// Named, so that what runs while it is built has no part in it.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Inputs that are kept: none is larger, so that the repository stays small.
 const KEPT_BYTES_MAX: u64 = 16 << 10;
@@ -40,7 +33,8 @@ const LIMITS: [&str; 2] = ["-rss_limit_mb=1024", "-timeout=20"];
 /// Builds, and tries each for its time, two at once.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let program = build()?;
-    let known = sh::capture(Command::new(&program).arg("-runs=1"))?;
+    // Without the name of one it prints them all.
+    let known = sh::capture(&mut Command::new(&program))?;
     let known: Vec<&str> = known.lines().collect();
     if let Some(unknown) = args
         .targets
@@ -107,7 +101,7 @@ fn build() -> Result<PathBuf> {
         .args(["build", "--target", TRIPLE, "--target-dir"])
         .arg(place(""))
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", RUSTFLAGS);
+        .env("RUSTC_WRAPPER", package.join("rustc.sh"));
     sh::run(&mut cargo)?;
     Ok(place(TRIPLE).join("debug/memtrace-fuzz"))
 }

@@ -434,6 +434,17 @@ mod tests {
     }
 
     #[test]
+    fn a_type_that_is_within_itself_has_no_reduced_part() {
+        let strings = b"\0outer\0";
+        // struct outer { struct outer; };
+        let types = [1, KIND_STRUCT << 24 | 1, 8, 0, 1, 0];
+        let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
+        let bytes = blob(&types, strings);
+        let btf = Btf::parse(&bytes, &["outer"]).unwrap();
+        assert_eq!(btf.reduced(), None);
+    }
+
+    #[test]
     fn a_reduced_part_answers_as_the_whole_does() {
         let blob = sample();
         let whole = Btf::parse(&blob, &["outer", "t"]).unwrap();

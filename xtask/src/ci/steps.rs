@@ -151,6 +151,23 @@ pub(super) const STEPS: &[Step] = &[
             At("xtask/src/compiler.rs"),
         ]),
     },
+    // What reads bytes of others. A C++ compiler is there wherever the others are built.
+    Step {
+        name: "fuzz",
+        words: &["xtask", "fuzz", "--seconds", "20"],
+        turn: Turn::Compiles,
+        inputs: Some(&[
+            At("memtrace/src/store"),
+            At("memtrace/src/model"),
+            At("memtrace/src/traces"),
+            At("memtrace/src/import"),
+            At("memtrace/src/host/btf.rs"),
+            At("memtrace/src/host/btf"),
+            At("memtrace/src/collect/bpf/decode.rs"),
+            At("tests/fuzz"),
+            At("xtask/src/fuzz.rs"),
+        ]),
+    },
     Step {
         name: "deny",
         words: &["xtask", "deny"],

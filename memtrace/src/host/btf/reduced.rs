@@ -19,6 +19,7 @@ impl Btf<'_> {
             count: 0,
             strings: vec![0],
             ids: HashMap::new(),
+            depth: 0,
         };
         let mut ids: Vec<u32> = self.named.values().copied().collect();
         ids.sort_unstable();
@@ -37,7 +38,12 @@ struct Kept<'a> {
     strings: Vec<u8>,
     /// New ids by old ones, and by whether all was kept.
     ids: HashMap<(u32, bool), u32>,
+    /// How many types the one in hand is within.
+    depth: u32,
 }
+
+/// No type of a kernel is within so many; one that is within itself would never end.
+const DEPTH_MAX: u32 = 100;
 
 impl Kept<'_> {
     /// Keeps a type and what it refers to; gives its new id. 0 is `void` in both.
@@ -49,8 +55,19 @@ impl Kept<'_> {
         if let Some(known) = self.ids.get(&(id, is_whole)) {
             return Some(*known);
         }
+        if self.depth == DEPTH_MAX {
+            return None;
+        }
+        self.depth += 1;
+        let new = self.keep_new(id, is_whole);
+        self.depth -= 1;
+        self.ids.insert((id, is_whole), new?);
+        new
+    }
+
+    fn keep_new(&mut self, id: u32, is_whole: bool) -> Option<u32> {
         let found = self.btf.by_id(id)?;
-        let new = match found.kind {
+        Some(match found.kind {
             // A qualifier, or a name that nobody asks for, is as good as what it stands for.
             KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
                 self.keep(found.size_or_type, is_whole)?
@@ -88,9 +105,7 @@ impl Kept<'_> {
             KIND_FWD => self.push(found, 0, 0, &[]),
             // Nothing that has a size refers to the other kinds.
             _ => return None,
-        };
-        self.ids.insert((id, is_whole), new);
-        Some(new)
+        })
     }
 
     fn keep_members(&mut self, found: Type, is_whole: bool) -> Option<u32> {
