@@ -102,25 +102,30 @@ fn named_by_variable() -> Option<OsString> {
 /// that was looked at. What is named without a folder the loader finds in those of the system.
 ///
 /// # Errors
-/// Why others than root could change what root loads.
-fn trusted(library: &Path) -> Result<PathBuf, String> {
+/// When it is not there, or others than root could change what root loads.
+fn trusted(library: &Path) -> Result<PathBuf, LibraryError> {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root || library.components().count() == 1 {
         return Ok(library.to_path_buf());
     }
-    let failed = |error: std::io::Error| format!("{}: {error}", library.display());
-    let path = library.canonicalize().map_err(failed)?;
+    let absent = |error: std::io::Error| {
+        let shown = library.display();
+        LibraryError::NotLoaded(format!("{shown}: cannot open shared object file: {error}"))
+    };
+    let path = library.canonicalize().map_err(absent)?;
     for each in path.ancestors() {
-        let metadata = each.metadata().map_err(failed)?;
+        let metadata = each.metadata().map_err(absent)?;
         let (mode, uid) = (metadata.mode(), metadata.uid());
         // In a folder with this bit nobody can put another file in the place of root's.
         let is_sticky = metadata.is_dir() && mode & 0o1000 != 0;
         let shown = each.display();
-        match uid {
-            0 if mode & 0o022 == 0 || is_sticky => {}
-            0 => return Err(format!("others can write to {shown}")),
-            _ => return Err(format!("{shown} belongs to uid {uid}")),
-        }
+        let reason = match uid {
+            0 if mode & 0o022 == 0 || is_sticky => continue,
+            0 => format!("others can write to {shown}"),
+            _ => format!("{shown} belongs to uid {uid}"),
+        };
+        let library = library.to_string_lossy().into_owned();
+        return Err(LibraryError::NotTrusted { library, reason });
     }
     Ok(path)
 }
@@ -133,11 +138,7 @@ pub(super) fn open() -> Result<Nvml, LibraryError> {
         return Err(LibraryError::IsStatic(name.into_owned()));
     }
     if let Some(named) = named_by_variable() {
-        let path = trusted(Path::new(&named)).map_err(|reason| {
-            let library = named.to_string_lossy().into_owned();
-            LibraryError::NotTrusted { library, reason }
-        })?;
-        name = path.into();
+        name = trusted(Path::new(&named))?.into();
     }
     let started = Nvml::builder().lib_path(&name).init();
     started.map_err(|error| match error {
@@ -163,15 +164,13 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let library = dir.path().join("libnvidia-ml.so.1");
             std::fs::write(&library, "").unwrap();
-            assert_eq!(
-                trusted(&library),
-                library.canonicalize().map_err(|_| String::new())
-            );
+            let refused = || trusted(&library).unwrap_err().to_string();
+            assert_eq!(trusted(&library), Ok(library.canonicalize().unwrap()));
             set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
-            assert!(trusted(&library).unwrap_err().contains("others can write"));
+            assert!(refused().contains("others can write"));
             set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
             chown(&library, Some(1_000), None).unwrap();
-            assert!(trusted(&library).unwrap_err().contains("uid 1000"));
+            assert!(refused().contains("uid 1000"));
             let by_name = Path::new("libnvidia-ml.so.1");
             assert_eq!(trusted(by_name), Ok(by_name.to_path_buf()));
         }
