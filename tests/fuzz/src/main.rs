@@ -87,8 +87,8 @@ fn btf(bytes: &[u8]) {
     let Ok(btf) = Btf::parse(bytes, &wanted) else {
         return;
     };
-    drop(btf.field("task_struct", "mm"));
-    drop(btf.struct_size("mm_struct"));
+    let _ = btf.field("task_struct", "mm");
+    let _ = btf.struct_size("mm_struct");
     drop(btf.tracepoint_arguments("btf_trace_sched_process_exit"));
     drop(btf.with_ids_only(&wanted));
     drop(btf.reduced());
