@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import memtrace
+from memtrace._recording.findings import NAMES
 
 pytest.importorskip("pyarrow")
 
@@ -29,8 +30,7 @@ def problems(path: Path) -> list[str]:
 
 def test_each_part_that_is_taken_out_of_a_recording_is_told(copy: Path) -> None:
     assert problems(copy) == []
-    saved = ("phase", "role_mem", "held")
-    parts = [part for part in copy.glob("*/part-*.parquet") if part.parent.name not in saved]
+    parts = [part for part in copy.glob("*/part-*.parquet") if part.parent.name not in NAMES]
     assert len(parts) > 10
     for part in parts:
         text = part.read_bytes()

@@ -11,7 +11,7 @@ use crate::limits::RUN_FILE_BYTES;
 use crate::objects::{Listing, Objects, Trouble, Way};
 use futures_util::stream::{self, StreamExt};
 use memtrace::model::{ClockReading, RunInfo, RunState, WallNs};
-use memtrace::store::{Lasting, Looked, Outgoing, OutgoingPart, as_open};
+use memtrace::store::{Lasting, Looked, MANIFEST, Outgoing, OutgoingPart, RUN_FILE, as_open};
 use object_store::ObjectStoreExt;
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
@@ -23,8 +23,6 @@ use tokio::time::Instant;
 
 /// Of a name that somebody else wrote no more is told.
 const HOSTNAME_CHARS: usize = 255;
-const RUN_FILE: &str = "run.json";
-const MANIFEST: &str = "manifest.jsonl";
 /// While a recording goes on, what it says of itself is put there no more often.
 const PACE: Duration = Duration::from_secs(10);
 /// So many files are sent at once. Each takes the memory of one piece.

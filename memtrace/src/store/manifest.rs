@@ -11,10 +11,11 @@
 //! is known by its id, and its number, which is above all that are named.
 
 use super::checksum::{Checked, check_json};
+use super::error::StoreError;
 use super::files::Files;
-use super::layout::{TableFiles, part_path, segment_path};
+use super::layout::{SPOOL, names_in, part_path, parts_of, segment_path, segments_among};
 use super::problem::{MAX_PROBLEMS, ProblemKind};
-use crate::model::{Bytes, RunInfo, Table};
+use crate::model::{Bytes, RunInfo, TABLES};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -22,7 +23,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the file.
-pub(super) const MANIFEST: &str = "manifest.jsonl";
+pub const MANIFEST: &str = "manifest.jsonl";
 
 /// Half a million files of rows.
 pub(super) const MAX_MANIFEST_BYTES: u64 = 128 << 20;
@@ -260,24 +261,42 @@ impl Manifest {
         }
     }
 
-    /// The files that it names and that are not there, by what is there of a table.
-    pub(super) fn missing(&self, table: &Table, files: &TableFiles, has_spool: bool) -> Vec<Found> {
-        let Some(listed) = self.tables.get(table.name) else {
-            return Vec::new();
+    /// The files that it names and that are not there.
+    ///
+    /// # Errors
+    /// When the directory can't be listed.
+    pub(super) fn missing(
+        &self,
+        dir: &impl Files,
+        has_spool: bool,
+    ) -> Result<Vec<Found>, StoreError> {
+        // Segments before parts, as `layout::list` has it.
+        let spool = match has_spool {
+            true => names_in(dir, Path::new(SPOOL))?,
+            false => Vec::new(),
         };
-        let parts = listed.parts.iter();
-        let parts = parts.filter(|(seq, _)| !files.parts.contains(seq));
-        let parts = parts.map(|(&seq, facts)| {
-            let rows = facts.last().map(|facts| facts.rows);
-            (part_path(table.name, seq), ProblemKind::Missing { rows })
-        });
-        let segments = listed.segments.iter().filter(|_| has_spool);
-        let segments = segments.filter(|seq| !files.segments.contains(seq));
-        let segments = segments.chain(&listed.lost).map(|&seq| {
-            let path = segment_path(table.name, seq);
-            (path, ProblemKind::Missing { rows: None })
-        });
-        parts.chain(segments).take(MAX_PROBLEMS).collect()
+        let mut found = Vec::new();
+        for table in TABLES {
+            let Some(listed) = self.tables.get(table.name) else {
+                continue;
+            };
+            let there = segments_among(&spool, table.name);
+            let is_gone = |seq: &&u32| has_spool && there.binary_search(seq).is_err();
+            let segments = listed.segments.iter().filter(is_gone).chain(&listed.lost);
+            found.extend(segments.map(|&seq| {
+                let path = segment_path(table.name, seq);
+                (path, ProblemKind::Missing { rows: None })
+            }));
+            let there = parts_of(dir, table.name)?;
+            let parts = listed.parts.iter();
+            let parts = parts.filter(|(seq, _)| there.binary_search(seq).is_err());
+            found.extend(parts.map(|(&seq, facts)| {
+                let rows = facts.last().map(|facts| facts.rows);
+                (part_path(table.name, seq), ProblemKind::Missing { rows })
+            }));
+            found.truncate(MAX_PROBLEMS);
+        }
+        Ok(found)
     }
 
     /// Whether it ends as that of a closed recording does.

@@ -12,7 +12,7 @@ use super::run_file::RunFile;
 use crate::model::{RunState, SCHEMA_VERSION, TABLES, Table};
 use arrow_array::RecordBatch;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A recording while it is read. Clones share one list of problems.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Reading {
     pub(super) id: Option<String>,
     /// Which files it has, where that is known.
     pub(super) manifest: Option<Arc<Manifest>>,
+    /// The same as it is where something did not agree with it.
+    manifest_since: Arc<OnceLock<Option<Manifest>>>,
     problems: Problems,
 }
 
@@ -53,6 +55,7 @@ impl Reading {
             is_closed: false,
             id: None,
             manifest: None,
+            manifest_since: Arc::default(),
             problems: Problems::default(),
         }
     }
@@ -100,8 +103,9 @@ impl Reading {
         let Some((manifest, id)) = self.manifest.as_ref().zip(self.id.as_ref()) else {
             return true;
         };
-        let again = || Manifest::read(&self.origin, id, &mut Vec::new());
-        says(manifest) || again().is_some_and(|manifest| says(&manifest))
+        let read = || Manifest::read(&self.origin, id, &mut Vec::new());
+        let since = || self.manifest_since.get_or_init(read).as_ref();
+        says(manifest) || since().is_some_and(says)
     }
 
     /// That a file of rows is what its name says, by what stands in it: the id of its recording, its

@@ -7,7 +7,7 @@ use super::checksum::Checked;
 use super::dir::Dir;
 use super::error::StoreError;
 use super::files::Files;
-use super::layout::{SPOOL, list, list_damaged, names_in};
+use super::layout::{SPOOL, list_damaged, names_in};
 use super::manifest::{MANIFEST, Manifest};
 use super::origin::Origin;
 use super::problem::{MAX_PROBLEMS, Problem, ProblemKind, Problems};
@@ -164,12 +164,8 @@ impl Recording {
             found
                 .retain(|(_, kind)| !is_on_its_way || *kind != ProblemKind::Missing { rows: None });
             let has_spool = !self.is_closed() && !is_on_its_way;
-            for table in TABLES {
-                let files = list(&self.reading.origin, table.name)?;
-                let missing = manifest
-                    .as_ref()
-                    .map(|one| one.missing(table, &files, has_spool));
-                found.extend(missing.unwrap_or_default());
+            if let Some(manifest) = &manifest {
+                found.extend(manifest.missing(&self.reading.origin, has_spool)?);
             }
             // What a recorder makes a part of goes between two looks.
             if !found.is_empty() && !self.is_closed() && !attempts.is_empty() {

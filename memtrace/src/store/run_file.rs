@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The name of the file.
-pub(super) const RUN_FILE: &str = "run.json";
+pub const RUN_FILE: &str = "run.json";
 
 /// The command's arguments take most of it, and JSON can make six times as much of a byte; the
 /// hosts of a run can take 3 MiB.

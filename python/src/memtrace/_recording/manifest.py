@@ -40,6 +40,7 @@ class Manifest:
 
     def __init__(self, place: Place, run: Mapping[str, Any]) -> None:
         self._place, self._run = place, run
+        self._since: Manifest | None = None
         self._id = str(run["id"])
         self._is_open = run.get("state") == "recording"
         # Of a recording that is carried while it goes on, the spool stays where it is written.
@@ -166,8 +167,8 @@ class Manifest:
         if not why or not self._is_known:
             return why
         # Rows may have been added since this was read.
-        again = Manifest(self._place, self._run)
-        return again._refusal_of_part(table, seq, stated, rows, size)
+        self._since = self._since or Manifest(self._place, self._run)
+        return self._since._refusal_of_part(table, seq, stated, rows, size)
 
     def _refusal_of_part(
         self, table: str, seq: int, stated: Mapping[bytes, bytes], rows: int, size: int
