@@ -1,12 +1,12 @@
 //! The ledger: what is in use by line, the residual one of them.
 
-use super::peak::aged;
+use super::peak::{aged, aside};
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{
     Analysis, AnonLine, Attribution, Basis, CachedFile, Composition, KernelPart, Scope,
     SharedObject,
 };
-use crate::model::{Bytes, DurationNs, Label};
+use crate::model::{Bytes, Label};
 use crate::report::words::{bytes, bytes_or_unknown};
 use crate::report::{Cell, Chapter, Table, TableOf, Tone, visible, words};
 use schemars::JsonSchema;
@@ -51,7 +51,7 @@ pub(in crate::analyze) fn ledger(
         scope(analysis, &attribution.scope),
         words::after(state.at.offset_ns),
         bytes_or_unknown(attribution.current_bytes),
-        read_at(attribution, analysis.info.interval_ns),
+        aged(attribution.age_ns, analysis.info.interval_ns),
     ));
     section.table(table(Some(attribution), max));
     section.say(around(attribution));
@@ -339,9 +339,7 @@ fn doubts(attribution: &Attribution) -> Option<String> {
         ));
     }
     if let Some(oldest) = attribution.oldest_age_ns {
-        let age = words::duration(DurationNs(oldest.0.saturating_abs()));
-        let side = if oldest.0 < 0 { "later" } else { "earlier" };
-        parts.push(format!("the oldest measurement was {age} {side}"));
+        parts.push(format!("the oldest measurement was {}", aside(oldest)));
     }
     if attribution.unknown_process_count > 0 {
         parts.push(format!(
@@ -350,23 +348,6 @@ fn doubts(attribution: &Attribution) -> Option<String> {
         ));
     }
     (!parts.is_empty()).then(|| format!("Of anonymous memory, {}.", parts.join("; ")))
-}
-
-/// When what is in use was read, where that is not the instant itself.
-fn read_at(attribution: &Attribution, interval: DurationNs) -> String {
-    let is_near = attribution.age_ns.0.saturating_abs() <= interval.0 / 10;
-    match attribution.skew_ns.0 {
-        0 if is_near => String::new(),
-        0 => format!(", all of it {}", aside(attribution.age_ns)),
-        _ => aged(attribution.age_ns, interval),
-    }
-}
-
-/// `0.040s earlier`.
-fn aside(age: DurationNs) -> String {
-    let distance = words::duration(DurationNs(age.0.saturating_abs()));
-    let side = if age.0 < 0 { "later" } else { "earlier" };
-    format!("{distance} {side}")
 }
 
 /// What stands beside a residual that is more of time than of memory.

@@ -314,14 +314,21 @@ fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
     )
 }
 
-/// A reading further away than one interval is told with its distance.
+/// `, read 0.040s earlier`, where a reading is not of the instant itself: what is held moves in between,
+/// and a figure beside it would seem to contradict it.
 pub(super) fn aged(age: DurationNs, interval: DurationNs) -> String {
-    let distance = words::duration(DurationNs(age.0.saturating_abs()));
-    match age.0 {
-        age if age > interval.0 => format!(", read {distance} earlier"),
-        age if age < -interval.0 => format!(", read {distance} later"),
-        _ => String::new(),
+    let is_near = age.0.saturating_abs() <= interval.0 / 10;
+    match is_near {
+        true => String::new(),
+        false => format!(", read {}", aside(age)),
     }
+}
+
+/// `0.040s earlier`.
+pub(super) fn aside(age: DurationNs) -> String {
+    let distance = words::duration(DurationNs(age.0.saturating_abs()));
+    let side = if age.0 < 0 { "later" } else { "earlier" };
+    format!("{distance} {side}")
 }
 
 /// The memory of all over the recording, one character per slice of time, its maximum at full
