@@ -13,7 +13,7 @@ use std::ptr;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "inside",
-    help: "--cause live|freed|fragmented|arenas|mmapped|equal|pinned|copies|huge|bounded --bytes B --seconds S --hold S: memory grows for one cause",
+    help: "--cause live|freed|fragmented|arenas|mmapped|equal|pinned|copies|huge|bounded|lazy --bytes B --seconds S --hold S: memory grows for one cause",
     run,
 };
 
@@ -42,6 +42,7 @@ fn run(args: &Args) -> io::Result<()> {
         "copies" => Box::new(copies(bytes)?),
         "huge" => Box::new(huge(bytes)?),
         "bounded" => Box::new(bounded()),
+        "lazy" => Box::new(lazy),
         other => return Err(bad(format!("there is no cause {other:?}"))),
     };
     for step in 0..STEPS {
@@ -253,6 +254,17 @@ fn huge(bytes: usize) -> io::Result<impl FnMut(usize, usize) -> io::Result<()>> 
         }
         Ok(())
     })
+}
+
+/// Memory that is written and then freed with MADV_FREE, as jemalloc and Go do.
+fn lazy(_: usize, bytes: usize) -> io::Result<()> {
+    let memory = Mapping::anon(bytes)?;
+    // The kernel splits huge pages when it likes.
+    memory.advise(libc::MADV_NOHUGEPAGE)?;
+    fill(&memory, bytes);
+    memory.advise(libc::MADV_FREE)?;
+    std::mem::forget(memory);
+    Ok(())
 }
 
 /// A cache that is full halfway: for each block that comes one goes.

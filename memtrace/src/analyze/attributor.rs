@@ -202,6 +202,7 @@ impl<'a> Attributor<'a> {
             (KernelPart::PageTables, row.page_tables_bytes),
             (KernelPart::Stacks, row.kernel_stack_bytes),
             (KernelPart::PerCpu, row.percpu_bytes),
+            (KernelPart::Sockets, row.sockets_bytes),
             (KernelPart::Hugetlb, row.hugetlb_bytes),
         ]);
         attribution.limit_bytes = row.mem_total_bytes;

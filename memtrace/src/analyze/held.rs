@@ -6,6 +6,7 @@ mod beside;
 mod charges;
 mod families;
 mod highest;
+mod levels;
 mod objects;
 mod parts;
 mod stays;
@@ -20,8 +21,10 @@ use crate::report::words::bytes;
 use crate::sweep::{Amounts, Change};
 use account::{Account, Counted};
 use beside::Beside;
+use charges::Sockets;
 pub(super) use charges::Whole;
 use families::{ForkFamilies, Reading};
+use levels::Levels;
 use objects::{ObjectHistories, Objects};
 pub(super) use parts::{Once, Part, Parts};
 use schemars::JsonSchema;
@@ -107,6 +110,9 @@ impl Held {
     }
 }
 
+/// What the kernel charges to a group and counts as no kind.
+pub const UNNAMED: &str = "pinned and mapped nowhere";
+
 /// Memory that is held, every page once, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldKinds {
@@ -130,7 +136,7 @@ impl HeldKinds {
         [
             ("huge pages", self.huge),
             ("kernel memory", self.kernel),
-            ("pinned and mapped nowhere", self.unnamed),
+            (UNNAMED, self.unnamed),
         ]
     }
 
@@ -174,7 +180,22 @@ impl HeldSum {
         whole: Whole,
         since: Option<BootNs>,
     ) -> Result<(), S::Error> {
-        self.account.prepare(source, table, whole, since)?;
+        let (mut used, mut sockets) = (Levels::default(), Levels::default());
+        source.scan(
+            &["boot_ns", "hugetlb_used_bytes", "sockets_bytes"],
+            |row: NodeMemRow| {
+                let levels = [&mut used, &mut sockets];
+                let amounts = [row.hugetlb_used_bytes, row.sockets_bytes];
+                for (levels, bytes) in levels.into_iter().zip(amounts) {
+                    if let Some(bytes) = bytes {
+                        levels.push(row.boot_ns, bytes.0);
+                    }
+                }
+            },
+        )?;
+        let sockets = Sockets::of(sockets, whole);
+        self.account
+            .prepare(source, table, whole, &sockets, since)?;
         let (mut readings, mut beside) = (Vec::new(), Vec::new());
         source.scan(PSS_COLUMNS, |row: PssRow| {
             if let Some(process) = table.find(row.upid) {
@@ -191,14 +212,7 @@ impl HeldSum {
         })?;
         let [objects, huge_objects] = objects;
         self.objects.prepare(objects, whole.start, since);
-        let mut used: Vec<(BootNs, i64)> = Vec::new();
-        source.scan(&["boot_ns", "hugetlb_used_bytes"], |row: NodeMemRow| {
-            let bytes = row.hugetlb_used_bytes.map(|bytes| bytes.0);
-            // It hardly moves: a row that says the same says nothing.
-            let is_new = |bytes: &i64| used.last().is_none_or(|(_, last)| last != bytes);
-            let bytes = bytes.filter(is_new);
-            used.extend(bytes.map(|bytes| (row.boot_ns, bytes)));
-        })?;
+        let used = used.into_later(since);
         self.beside
             .prepare(beside, huge_objects, used, whole.start, since);
         self.look_ahead();

@@ -87,6 +87,8 @@ pub struct LayoutLine {
     pub zero_bytes: Option<Bytes>,
     /// Resident memory in huge pages, by a sample.
     pub huge_bytes: Option<Bytes>,
+    /// Resident memory that was freed with MADV_FREE, by a sample.
+    pub lazy_free_bytes: Option<Bytes>,
 }
 
 impl Layout {
@@ -124,6 +126,7 @@ impl LayoutLine {
             free_page_bytes: now.free_pages,
             zero_bytes: now.zero,
             huge_bytes: now.huge,
+            lazy_free_bytes: now.lazy_free,
         }
     }
 }

@@ -88,7 +88,7 @@ pub use gpu::{
     Gpus, HostGain,
 };
 pub use growth::{Growth, Verdict};
-pub use held::{Held, HeldBasis, HeldKinds};
+pub use held::{Held, HeldBasis, HeldKinds, UNNAMED};
 pub use hosts::{
     Bounded, ComparedRun, HostChange, HostPart, JobRoleChange, Line, PartError, Place,
     RUN_SECTIONS, RankStageChange, RunCurves, RunDiff, RunDiffReport, RunExcess, RunFigure,

@@ -20,6 +20,9 @@ pub struct Share {
     pub huge_bytes: Bytes,
     /// Its page tables, by its last reading.
     pub page_tables_bytes: Bytes,
+    /// What devices and io_uring have pinned for it, by its last reading, mapped or not: a part of other
+    /// figures, and in no sum.
+    pub pinned_bytes: Bytes,
 }
 
 impl Share {

@@ -99,6 +99,7 @@ pub const INSIDES: &[Inside] = &[
     of("copies", "file_copies"),
     guessed("huge", "huge_pages"),
     guessed("bounded", "live_data"),
+    of("lazy", "lazily_freed"),
     preloaded("jemalloc", "libjemalloc.so"),
     preloaded("mimalloc", "libmimalloc.so"),
 ];

@@ -47,6 +47,7 @@ impl Attributor<'_> {
                 shmem_bytes: Bytes(part.or(shmem.get(&upid.0).copied()).unwrap_or_default()),
                 huge_bytes: read(|row| row.hugetlb_bytes),
                 page_tables_bytes: read(|row| row.page_tables_bytes),
+                pinned_bytes: read(|row| row.pinned_bytes),
             });
         }
         let once = &self.state.once;

@@ -5,7 +5,7 @@ use super::coded::{CurveSeries, Gaps};
 use super::{CurveStack, Curves, HOST_VALUES, Levels};
 use crate::analyze::RunClock;
 use crate::analyze::groups::Groups;
-use crate::analyze::held::{HeldKinds, Once, Part, Parts};
+use crate::analyze::held::{HeldKinds, Once, Part, Parts, UNNAMED};
 use crate::analyze::process::Process;
 use crate::analyze::process_table::ProcessTable;
 use crate::model::{BootNs, Bytes, Kind, Order};
@@ -29,7 +29,7 @@ const KINDS: [(&str, &str); 5] = [
     ("shmem", "shared memory"),
     ("huge", "huge pages"),
     ("kernel", "kernel memory"),
-    ("unnamed", "pinned and mapped nowhere"),
+    ("unnamed", UNNAMED),
 ];
 
 /// What gathers all others.

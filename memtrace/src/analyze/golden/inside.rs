@@ -59,6 +59,7 @@ impl Script {
                 free_page_bytes: searched(2),
                 zero_bytes: one.zero.map(mib),
                 huge_bytes: one.huge.map(mib),
+                lazy_free_bytes: None,
                 sample_count: 256,
                 span_ns: DurationNs(12_000_000),
             });

@@ -4,7 +4,7 @@
 //! processes gained or gave back since. Where others live in the groups too, what they can hold is
 //! taken off, and what is left are bounds.
 
-use super::charges::{Charged, EARLY, Reading, Whole, read};
+use super::charges::{Charged, EARLY, Reading, Sockets, Whole, read};
 use super::{Held, HeldBasis, HeldKinds};
 use crate::analyze::RowSource;
 use crate::analyze::process_table::ProcessTable;
@@ -43,9 +43,10 @@ impl Account {
         source: &S,
         table: &ProcessTable,
         whole: Whole,
+        sockets: &Sockets,
         since: Option<BootNs>,
     ) -> Result<(), S::Error> {
-        let mut coming = read(source, table, whole)?;
+        let mut coming = read(source, table, whole, sockets)?;
         if self.last.is_none() {
             let first = coming.first();
             self.is_early = first.is_some_and(|first| first.at - whole.start <= EARLY);

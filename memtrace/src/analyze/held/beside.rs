@@ -44,12 +44,13 @@ pub(super) struct Beside {
 
 impl Beside {
     /// Takes readings, the rows of objects of hugetlbfs, and what the machine has in use of it. What is
-    /// later than `since` replaces what was known of that time; what is earlier has passed.
+    /// later than `since` replaces what was known of that time; what is earlier has passed. Of `used_later`
+    /// the latest comes first.
     pub(super) fn prepare(
         &mut self,
         mut readings: Vec<Reading>,
         objects: ObjectHistories,
-        mut used: Vec<(BootNs, i64)>,
+        used_later: Vec<(BootNs, i64)>,
         start: BootNs,
         since: Option<BootNs>,
     ) {
@@ -58,9 +59,7 @@ impl Beside {
         readings.order_by_key(|reading| (reading.at, reading.process));
         readings.reverse();
         self.readings = readings;
-        used.retain(|(at, _)| since.is_none_or(|since| *at > since));
-        used.reverse();
-        self.used_later = used;
+        self.used_later = used_later;
     }
 
     /// When something changes by itself.

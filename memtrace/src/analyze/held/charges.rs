@@ -1,6 +1,7 @@
 //! What the memory cgroups of the recorded processes are charged: the kernel's own count of every
 //! page once. Where everybody is recorded, or no group was read, what the whole machine has.
 
+use super::levels::Levels;
 use crate::analyze::RowSource;
 use crate::analyze::oom;
 use crate::analyze::process_table::ProcessTable;
@@ -36,13 +37,6 @@ pub(super) struct Charged {
 }
 
 impl Charged {
-    fn exact(bytes: i64) -> Self {
-        Self {
-            least: bytes,
-            most: bytes,
-        }
-    }
-
     pub(super) fn hull(self, other: Self) -> Self {
         Self {
             least: self.least.min(other.least),
@@ -107,11 +101,12 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     table: &ProcessTable,
     whole: Whole,
+    sockets: &Sockets,
 ) -> Result<Vec<Reading>, S::Error> {
     let recorder = Recorder::read(source)?;
     let readings = match whole.is_everyone {
         true => Vec::new(),
-        false => of_groups(source, table, whole, &recorder)?,
+        false => of_groups(source, table, whole, (&recorder, sockets))?,
     };
     match readings.is_empty() {
         true => of_node(source, whole.is_everyone, &recorder),
@@ -214,7 +209,7 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
 #[derive(Default)]
 struct Recorder {
     group: Option<String>,
-    anon: Vec<(BootNs, i64)>,
+    anon: Levels,
 }
 
 impl Recorder {
@@ -225,11 +220,8 @@ impl Recorder {
             |row: SelfCostRow| {
                 if row.upid.is_none() {
                     recorder.group = row.cgroup.or(recorder.group.take());
-                    let anon = row.rss_anon_bytes.unwrap_or_default().0;
-                    // It hardly moves: a row that says the same says nothing.
-                    if recorder.anon.last().is_none_or(|(_, last)| *last != anon) {
-                        recorder.anon.push((row.boot_ns, anon));
-                    }
+                    let anon = row.rss_anon_bytes.unwrap_or_default();
+                    recorder.anon.push(row.boot_ns, anon.0);
                 }
             },
         )?;
@@ -243,10 +235,32 @@ impl Recorder {
     }
 
     fn anon_at(&self, at: BootNs) -> i64 {
-        match self.anon.partition_point(|(time, _)| *time <= at) {
-            0 => self.anon.first().map_or(0, |(_, anon)| *anon),
-            place => self.anon[place - 1].1,
+        self.anon.at(at).unwrap_or(0)
+    }
+}
+
+/// Socket buffers, which v1 charges to no group: those of the machine can be anybody's.
+#[derive(Default)]
+pub(super) struct Sockets {
+    machine: Levels,
+    /// What the machine had before a command began is not its own.
+    before: i64,
+}
+
+impl Sockets {
+    pub(super) fn of(machine: Levels, whole: Whole) -> Self {
+        let before = machine.at(whole.start).filter(|_| whole.is_command);
+        Self {
+            machine,
+            before: before.unwrap_or(0),
         }
+    }
+
+    /// How much a group can have that it is not charged for.
+    fn not_charged(&self, row: &CgroupMemRow) -> i64 {
+        let machine = self.machine.at(row.boot_ns).filter(|_| row.version == 1);
+        let since = machine.map_or(0, |machine| machine.saturating_sub(self.before));
+        if since > NOISE { since } else { 0 }
     }
 }
 
@@ -295,6 +309,7 @@ fn of_node<S: RowSource>(
             "kernel_stack_bytes",
             "page_tables_bytes",
             "percpu_bytes",
+            "sockets_bytes",
         ],
         |row: NodeMemRow| {
             let (Some(anon), Some(shared)) = (row.anon_bytes, row.shmem_bytes) else {
@@ -311,6 +326,7 @@ fn of_node<S: RowSource>(
                 row.kernel_stack_bytes,
                 row.page_tables_bytes,
                 row.percpu_bytes,
+                row.sockets_bytes,
             ];
             let kernel: Bytes = kernel.into_iter().flatten().sum();
             let reading = Reading {
@@ -333,7 +349,7 @@ fn of_groups<S: RowSource>(
     source: &S,
     table: &ProcessTable,
     whole: Whole,
-    recorder: &Recorder,
+    (recorder, sockets): (&Recorder, &Sockets),
 ) -> Result<Vec<Reading>, S::Error> {
     let named = table
         .processes
@@ -354,13 +370,13 @@ fn of_groups<S: RowSource>(
             return;
         }
         for row in kills.until(&row).into_iter().chain([row]) {
-            if let Some(reading) = of_group(&row, whole, recorder, &mut groups) {
+            if let Some(reading) = of_group(&row, whole, (recorder, sockets), &mut groups) {
                 readings.push(&row.cgroup, groups.take(row.cgroup.clone(), reading));
             }
         }
     })?;
     for row in kills.rest() {
-        if let Some(reading) = of_group(&row, whole, recorder, &mut groups) {
+        if let Some(reading) = of_group(&row, whole, (recorder, sockets), &mut groups) {
             readings.push(&row.cgroup, groups.take(row.cgroup.clone(), reading));
         }
     }
@@ -458,6 +474,7 @@ fn logged(at: BootNs, kill: &OomRow, last: &CgroupMemRow) -> Option<CgroupMemRow
 const COLUMNS: &[&str] = &[
     "boot_ns",
     "cgroup",
+    "version",
     "current_bytes",
     "anon_bytes",
     "file_bytes",
@@ -478,7 +495,7 @@ const COLUMNS: &[&str] = &[
 fn of_group(
     row: &CgroupMemRow,
     whole: Whole,
-    recorder: &Recorder,
+    (recorder, sockets): (&Recorder, &Sockets),
     groups: &mut Groups,
 ) -> Option<Reading> {
     let (anon, shared) = (row.anon_bytes?, row.shmem_bytes?.0.max(0));
@@ -502,6 +519,7 @@ fn of_group(
     let (first, since) = groups.kernel_since(row, kernel);
     let was_there_before = whole.is_command && first - whole.start <= AT_ONCE;
     let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);
+    let sockets = sockets.not_charged(row);
     Some(Reading {
         at: row.boot_ns,
         anon: Charged {
@@ -513,11 +531,14 @@ fn of_group(
             most: shared,
         },
         kernel: match is_apart {
-            true => Charged::exact(kernel),
+            true => Charged {
+                least: kernel,
+                most: kernel.saturating_add(sockets),
+            },
             // What was there before a command is not its own.
             false => Charged {
                 least: since,
-                most: if was_there_before { since } else { kernel },
+                most: if was_there_before { since } else { kernel }.saturating_add(sockets),
             },
         },
         unnamed: Charged {

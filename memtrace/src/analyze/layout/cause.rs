@@ -14,6 +14,8 @@ labels! {
         LiveData = "live_data" | "live data",
         /// The program gave it back, and its allocator keeps it.
         Retained = "retained" | "kept by the allocator",
+        /// The program gave it back with MADV_FREE, and the kernel has not needed it yet.
+        LazilyFreed = "lazily_freed" | "freed with MADV_FREE",
         /// Huge pages most of which hold only zeros: more than the program wrote to.
         HugePages = "huge_pages" | "huge pages",
         /// Shared anonymous memory, as drivers pin it.
@@ -115,6 +117,10 @@ pub(super) fn of<'a>(
 /// Divides what one part gained among causes.
 fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
     let gained = line.gained_bytes.0 as f64;
+    let lazy_free = line.lazy_free_bytes.map_or(0.0, |bytes| bytes.0 as f64);
+    let lazy_free = lazy_free.min(gained);
+    add(Cause::LazilyFreed, lazy_free, true);
+    let gained = gained - lazy_free;
     if let Some(untouched) = line.untouched() {
         // Zeros can have been written, too; and nothing is known of the rest.
         add(Cause::HugePages, gained * untouched, false);
@@ -122,7 +128,7 @@ fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cau
     }
     let (cause, is_measured) = match line.part {
         LayoutPart::BrkHeap | LayoutPart::GlibcArenas | LayoutPart::PythonPools => {
-            return of_heap(line, before, add);
+            return of_heap(line, gained, before, add);
         }
         // What is freed of these goes back to the kernel at once.
         LayoutPart::GlibcMmapped => (Cause::LiveData, true),
@@ -143,8 +149,12 @@ fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cau
 }
 
 /// What a heap gained is in use, or free: the free part of it then and now.
-fn of_heap(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
-    let gained = line.gained_bytes.0 as f64;
+fn of_heap(
+    line: &LayoutLine,
+    gained: f64,
+    before: Option<&Amounts>,
+    add: &mut impl FnMut(Cause, f64, bool),
+) {
     let Some(searched) = line.searched_bytes.map(|bytes| bytes.0 as f64) else {
         return add(Cause::Unknown, gained, false);
     };

@@ -49,6 +49,7 @@ pub(super) struct Amounts {
     pub(super) free_pages: Option<Bytes>,
     pub(super) zero: Option<Bytes>,
     pub(super) huge: Option<Bytes>,
+    pub(super) lazy_free: Option<Bytes>,
 }
 
 impl Amounts {
@@ -113,6 +114,7 @@ impl Reading {
             free_pages: row.free_page_bytes,
             zero: row.zero_bytes,
             huge: row.huge_bytes,
+            lazy_free: row.lazy_free_bytes,
         };
         self.parts.insert(key, amounts);
     }

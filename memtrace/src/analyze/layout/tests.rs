@@ -22,6 +22,7 @@ fn line(part: Part, gained_mib: i64) -> LayoutLine {
         free_page_bytes: None,
         zero_bytes: None,
         huge_bytes: None,
+        lazy_free_bytes: None,
     }
 }
 
@@ -156,6 +157,23 @@ fn huge_pages_are_the_cause_where_most_of_them_was_never_written() {
         Cause::Unknown,
         "zeros that were written"
     );
+}
+
+#[test]
+fn what_was_freed_lazily_is_neither_live_nor_unknown() {
+    let of_lazy = |lazy: i64, part: Part| {
+        [LayoutLine {
+            lazy_free_bytes: Some(Bytes(lazy * MIB)),
+            ..line(part, 100)
+        }]
+    };
+    for part in [Part::Jemalloc, Part::Other] {
+        let found = of(&of_lazy(90, part), Bytes(100 * MIB), |_| None);
+        let cause = (found.cause, found.confidence, found.bytes);
+        let expected = (Cause::LazilyFreed, Confidence::Measured, Bytes(90 * MIB));
+        assert_eq!(cause, expected, "{part:?}");
+    }
+    assert_eq!(cause(&of_lazy(20, Part::Jemalloc)).0, Cause::LiveData);
 }
 
 #[test]

@@ -31,6 +31,8 @@ labels! {
         Slab = "slab",
         /// Page tables.
         PageTables = "page_tables" | "page tables",
+        /// Socket buffers; on v1 of the whole machine alone.
+        Sockets = "sockets" | "socket buffers",
         /// The kernel's own: all of it where its parts are not known, else what is none of them.
         Kernel = "kernel" | "other kernel memory",
         /// The pool of hugetlb pages.
@@ -191,6 +193,7 @@ impl Account {
                 HeldKind::PageCache => less(kill.memcg_file_bytes, kill.memcg_shmem_bytes),
                 HeldKind::Slab => kill.memcg_slab_bytes,
                 HeldKind::PageTables => kill.memcg_pagetables_bytes,
+                HeldKind::Sockets => None,
                 HeldKind::Kernel => kernel_without(kill.memcg_kernel_bytes, parts),
                 HeldKind::Hugetlb => None,
                 HeldKind::Swap => kill.memcg_swap_bytes,
@@ -211,6 +214,7 @@ impl Account {
                 HeldKind::PageCache => less(row.file_bytes, row.shmem_bytes),
                 HeldKind::Slab => row.slab_bytes,
                 HeldKind::PageTables => row.pagetables_bytes,
+                HeldKind::Sockets => row.sock_bytes,
                 HeldKind::Kernel => kernel_without(row.kernel_bytes, parts),
                 HeldKind::Hugetlb => None,
                 HeldKind::Swap => row.swap_bytes,
@@ -234,6 +238,7 @@ impl Account {
                 HeldKind::PageCache => row.page_cache_bytes(),
                 HeldKind::Slab => sum(row.slab_reclaimable_bytes, row.slab_unreclaimable_bytes),
                 HeldKind::PageTables => row.page_tables_bytes,
+                HeldKind::Sockets => row.sockets_bytes,
                 HeldKind::Kernel => sum(row.kernel_stack_bytes, row.percpu_bytes),
                 HeldKind::Hugetlb => row.hugetlb_bytes,
                 HeldKind::Swap => less(row.swap_total_bytes, row.swap_free_bytes),

@@ -6,7 +6,9 @@ use super::abnormal_endings::AbnormalEndings;
 use super::{growth, layout, missing, oom_kills, peak, steps};
 use crate::analyze::moment::offset;
 use crate::analyze::sections::parts::{HeldBy, Parts};
-use crate::analyze::{Analysis, CgroupUse, Composition, Ending, HolderGroup, together};
+use crate::analyze::{
+    Analysis, CgroupUse, Composition, Ending, HolderGroup, UNNAMED, Who, together,
+};
 use crate::model::label::labels;
 use crate::model::{BootNs, Bytes, Instant, Label, Order, RunState, Target, quoted};
 use crate::report::words::{bytes, bytes_or_unknown, count, processes};
@@ -170,7 +172,8 @@ fn most_held(analysis: &Analysis) -> Option<String> {
     let peak = analysis.peak.as_ref()?;
     let figure = peak::peak_in_words(analysis, peak);
     let when = analysis.clock.when(peak.at);
-    let most = most_of_it(analysis, peak).or_else(|| of_nobody(peak).map(|(most, _)| most));
+    let most =
+        most_of_it(analysis, peak).or_else(|| of_nobody(analysis, peak).map(|(most, _)| most));
     let most = most.map_or_else(String::new, |most| format!("; {most}"));
     Some(format!("{figure} at {when}{most}."))
 }
@@ -194,7 +197,7 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     // A parent comes before its children.
     alike.order_by_key(|group| group.who.members.first().copied());
     let (held, group) = most;
-    if let Some((told, _)) = of_nobody(state).filter(|(_, bytes)| *bytes > held.sum()) {
+    if let Some((told, _)) = of_nobody(analysis, state).filter(|(_, bytes)| *bytes > held.sum()) {
         return Some(told);
     }
     let who = |group: &HolderGroup| match group.who.process_count {
@@ -229,8 +232,9 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     }
 }
 
-/// The largest kind of which no process is known that holds it, and how much that is.
-fn of_nobody(state: &Composition) -> Option<(String, Bytes)> {
+/// The largest kind of which no process is known that holds it, and how much that is. Of pages that are
+/// pinned it says who had most pinned.
+fn of_nobody(analysis: &Analysis, state: &Composition) -> Option<(String, Bytes)> {
     let shares = state.shares.iter();
     let (huge, tables): (Vec<Bytes>, Vec<Bytes>) = shares
         .map(|share| (share.huge_bytes, share.page_tables_bytes))
@@ -239,7 +243,14 @@ fn of_nobody(state: &Composition) -> Option<(String, Bytes)> {
     let kinds = state.held?.beside().into_iter().zip(of_processes);
     let kinds = kinds.map(|((kind, held), known)| (kind, held.bytes - known));
     let (kind, left) = kinds.max_by_key(|(_, left)| *left)?;
-    (left.0 > 0).then(|| (format!("above all {kind}, {}", bytes(left)), left))
+    let pinner = state.shares.iter().max_by_key(|share| share.pinned_bytes);
+    let pinner = pinner.filter(|share| kind == UNNAMED && share.pinned_bytes.0 >= left.0 / 2);
+    let pinner = pinner.map_or_else(String::new, |share| {
+        let who = analysis.with_role(&Who::from(&analysis.processes[share.process]));
+        format!(", pinned by {who}")
+    });
+    let told = format!("above all {kind}, {}{pinner}", bytes(left));
+    (left.0 > 0).then_some((told, left))
 }
 
 /// `2 × vLLM worker held 4.1 GiB`: where others have the role of a process too.

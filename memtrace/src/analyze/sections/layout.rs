@@ -146,6 +146,10 @@ pub(super) fn why(layout: &Layout) -> String {
             listed(" in ", &of_cause(&LayoutPart::is_allocated))
         ),
         Cause::Retained => retained(&caused, &of_cause(&LayoutPart::is_heap)),
+        Cause::LazilyFreed => format!(
+            "{caused} freed with MADV_FREE; the kernel takes that back when it needs memory, so it is \
+             no leak"
+        ),
         Cause::HugePages => huge(layout),
         Cause::Pinned => pinned(&of_part(LayoutPart::Pinned)),
         Cause::EqualMappings => first(LayoutPart::EqualMappings).map_or_else(String::new, equal),
@@ -400,6 +404,7 @@ fn of_many(layouts: &[&Layout]) -> Table {
         .figures("free_page_bytes", 2, |(_, line)| line.free_page_bytes)
         .figures("zero_bytes", 2, |(_, line)| line.zero_bytes)
         .figures("huge_bytes", 2, |(_, line)| line.huge_bytes)
+        .figures("lazy_free_bytes", 2, |(_, line)| line.lazy_free_bytes)
         .done()
 }
 

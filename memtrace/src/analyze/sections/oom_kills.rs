@@ -318,8 +318,9 @@ fn window_heading(length: DurationNs) -> Option<(&'static str, &'static str)> {
 
 /// What was in use by kind, and what that rules out.
 fn kinds_table(section: &mut Chapter, found: &PostMortem) {
-    // Most machines have no such pool, and then it is no answer to anything.
-    let is_told = |line: &&KindLine| line.kind != HeldKind::Hugetlb || line.bytes.0 != 0;
+    // Most machines have none of these, and then they are no answer to anything.
+    let is_rare = |kind| matches!(kind, HeldKind::Hugetlb | HeldKind::Sockets);
+    let is_told = |line: &&KindLine| !is_rare(line.kind) || line.bytes.0 != 0;
     TableOf::of(found.kinds.iter().filter(is_told))
         .flexible("kind", |line| line.kind.shown())
         .held(("at_kill_bytes", "AT THE KILL"), 0, |line| line.bytes)

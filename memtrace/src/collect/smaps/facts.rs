@@ -13,6 +13,7 @@ pub(super) struct Status {
     pub(super) swap: Option<Bytes>,
     pub(super) hugetlb: Option<Bytes>,
     pub(super) page_tables: Option<Bytes>,
+    pub(super) pinned: Option<Bytes>,
 }
 
 impl Status {
@@ -31,6 +32,7 @@ impl Status {
                 b"VmSwap" => &mut status.swap,
                 b"HugetlbPages" => &mut status.hugetlb,
                 b"VmPTE" => &mut status.page_tables,
+                b"VmPin" => &mut status.pinned,
                 _ => continue,
             };
             *cell = kib(value);

@@ -122,6 +122,7 @@ fn pss_row(moment: Stamp, how: &How, totals: &MappingTotals, status: &Status) ->
         huge_bytes: how.told(total.huge),
         hugetlb_bytes: status.hugetlb,
         page_tables_bytes: status.page_tables,
+        pinned_bytes: status.pinned,
         is_anon_unshared: false,
         source: Some(how.source),
         sampled_share: Some(how.sampled_share),

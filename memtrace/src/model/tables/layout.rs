@@ -39,6 +39,8 @@ table! {
         zero_bytes: Option<Bytes>,
         /// Resident memory in transparent huge pages, by the same sample; null without the right to /proc/kpageflags.
         huge_bytes: Option<Bytes>,
+        /// Resident memory that the program freed with MADV_FREE, by the same sample: the kernel takes it when it needs memory, unless the program writes to it first. Null without the right to /proc/kpageflags, and in recordings of older versions.
+        lazy_free_bytes: Option<Bytes>,
         /// Pages of the sample.
         sample_count: i64,
         /// Time from the begin of the reading to its end: parts that move faster than that are blurred.

@@ -21,6 +21,12 @@ const PIECES_MAX: u64 = 1024;
 const SAMPLE: f64 = 256.0;
 /// KPF_THP (include/uapi/linux/kernel-page-flags.h).
 const IS_HUGE: u64 = 1 << 22;
+const IS_ANON: u64 = 1 << 12;
+/// KPF_SWAPBACKED: MADV_FREE takes it off an anonymous page (folio_mark_lazyfree, mm/swap.c) until the
+/// page is written to again.
+const IS_SWAPBACKED: u64 = 1 << 14;
+/// KPF_COMPOUND_TAIL. Kernels before 6.10 tell KPF_SWAPBACKED of the head alone.
+const IS_TAIL: u64 = 1 << 16;
 
 /// What is known of one part, in bytes but for the sample.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,9 +36,10 @@ pub(super) struct Amounts {
     pub(super) private: f64,
     sampled: u64,
     zeros: u64,
-    /// Pages of the sample whose flags are known, and those in huge pages.
+    /// Pages of the sample whose flags are known, those in huge pages, and those freed by MADV_FREE.
     flagged: u64,
     huge: u64,
+    lazy_free: u64,
 }
 
 impl Amounts {
@@ -45,6 +52,7 @@ impl Amounts {
         self.zeros += other.zeros;
         self.flagged += other.flagged;
         self.huge += other.huge;
+        self.lazy_free += other.lazy_free;
     }
 
     pub(super) fn sample_count(&self) -> u64 {
@@ -59,6 +67,11 @@ impl Amounts {
     /// Resident bytes in huge pages.
     pub(super) fn huge(&self) -> Option<f64> {
         part_of(self.rss, self.huge, self.flagged)
+    }
+
+    /// Resident bytes that the program gave back with MADV_FREE, and the kernel has not taken yet.
+    pub(super) fn lazy_free(&self) -> Option<f64> {
+        part_of(self.rss, self.lazy_free, self.flagged)
     }
 }
 
@@ -163,17 +176,29 @@ impl Count<'_> {
     }
 
     fn look_into(&mut self, key: PartKey, place: u64, page: Page) {
-        let huge = self.flags.filter(|_| page.frame() != 0).and_then(|flags| {
+        let flags_of = |frame: u64| {
             let mut bytes = [0; 8];
-            flags.read_exact_at(&mut bytes, page.frame() * 8).ok()?;
-            Some(u64::from_ne_bytes(bytes) & IS_HUGE != 0)
-        });
+            self.flags?.read_exact_at(&mut bytes, frame * 8).ok()?;
+            Some(u64::from_ne_bytes(bytes))
+        };
+        let frame = Some(page.frame()).filter(|frame| *frame != 0);
+        let flags = frame.and_then(flags_of);
+        let is_lazily_freed = |flags: u64| {
+            let head = match flags & IS_TAIL != 0 {
+                // Huge pages lie at multiples of their size.
+                true => frame.and_then(|frame| flags_of(frame - frame % PIECE)),
+                false => Some(flags),
+            };
+            flags & IS_ANON != 0 && head.is_some_and(|head| head & (IS_SWAPBACKED | IS_TAIL) == 0)
+        };
+        let flags = flags.map(|flags| (flags & IS_HUGE != 0, is_lazily_freed(flags)));
         let mut bytes = vec![0; self.target.page_size as usize];
         let is_read = self.target.read(place * self.target.page_size, &mut bytes);
         let amounts = self.parts.entry(key).or_default();
-        if let Some(is_huge) = huge {
+        if let Some((is_huge, is_lazily_freed)) = flags {
             amounts.flagged += 1;
             amounts.huge += u64::from(is_huge);
+            amounts.lazy_free += u64::from(is_lazily_freed);
         }
         if is_read {
             amounts.sampled += 1;

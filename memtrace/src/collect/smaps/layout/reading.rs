@@ -162,6 +162,8 @@ fn join(row: LayoutRow, rows: &mut Vec<LayoutRow>) {
     all.private_bytes = all.private_bytes + row.private_bytes;
     all.zero_bytes = all.zero_bytes.zip(row.zero_bytes).map(|(a, b)| a + b);
     all.huge_bytes = all.huge_bytes.zip(row.huge_bytes).map(|(a, b)| a + b);
+    let lazy_free = all.lazy_free_bytes.zip(row.lazy_free_bytes);
+    all.lazy_free_bytes = lazy_free.map(|(a, b)| a + b);
     all.sample_count += row.sample_count;
 }
 
@@ -220,6 +222,7 @@ fn of_part(
         private_bytes: whole(amounts.private),
         zero_bytes: amounts.zero().map(whole),
         huge_bytes: amounts.huge().map(whole),
+        lazy_free_bytes: amounts.lazy_free().map(whole),
         sample_count: i64::try_from(amounts.sample_count()).unwrap_or(i64::MAX),
         ..row.clone()
     }
