@@ -47,6 +47,18 @@ fn pages_show_parts_of_reports_as_they_are_written_today() {
             "On each GPU",
         ),
         (
+            page!("docs/oom.md"),
+            report!("oom_kill"),
+            "OOM kill: ",
+            "  slab",
+        ),
+        (
+            page!("docs/leak.md"),
+            report!("trainer_with_vllm"),
+            "  Growth: ",
+            "  Limit: ",
+        ),
+        (
             page!("docs/inside.md"),
             report!("inside"),
             "  710 engine",
