@@ -1,4 +1,4 @@
-"""The snippets of docs/hosts.md, and a root of recordings of three hosts to run them on."""
+"""The snippets of docs/run.md, and a root of recordings of three hosts to run them on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "hosts.md"
+PAGE = Path(__file__).parents[2] / "docs" / "run.md"
 CHAPTER = "Read with what you have"
 # Which golden recording stands for which host. Their times overlap.
 HOSTS = {"node1": "phases_on_gpus", "node2": "oom_kill", "node3": "vllm_start_up"}

@@ -1,4 +1,4 @@
-"""What docs/hosts.md says about reading a root with what people have. Ray Data and Spark, which are
+"""What docs/run.md says about reading a root with what people have. Ray Data and Spark, which are
 heavy, are in tests/hosts."""
 
 from __future__ import annotations

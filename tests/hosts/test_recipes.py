@@ -1,4 +1,4 @@
-"""The heavy libraries of docs/hosts.md, beside one that python/tests holds against the tables."""
+"""The heavy libraries of docs/run.md, beside one that python/tests holds against the tables."""
 
 from __future__ import annotations
 

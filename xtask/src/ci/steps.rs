@@ -201,6 +201,7 @@ pub(super) const STEPS: &[Step] = &[
             At("tests/lab"),
             // What its tests hold it against.
             At("docs/hosts.md"),
+            At("docs/run.md"),
             At("docs/kubernetes"),
             At("docs/tables.md"),
             At("memtrace/src/collect/pods.rs"),

@@ -574,12 +574,12 @@ fn nothing_at_all_is_told_as_nothing() {
 }
 
 #[test]
-fn the_page_on_many_hosts_shows_what_the_report_says() {
+fn the_page_on_runs_shows_what_the_report_says() {
     let mut report = reported("eight_ranks");
     let next = report.next().expect("a recording");
     let place = format!("run={}/host={}/rec={}", next.run, next.host, next.rec);
     report.next_path = Some(format!("/shared/memory/{place}"));
     let text = written(&report, "text", &Style::default());
-    let page = include_str!("../../../../docs/hosts.md");
+    let page = include_str!("../../../../docs/run.md");
     assert_shown(page, &text, "Roles: ");
 }
