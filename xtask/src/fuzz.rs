@@ -1,5 +1,5 @@
 //! `cargo xtask fuzz`: arbitrary bytes for all that reads what others wrote (tests/fuzz), under
-//! AddressSanitizer, from the inputs in tests/fuzz/corpus on.
+//! AddressSanitizer, from the inputs in tests/fuzz/corpus.tgz on.
 //!
 //! libFuzzer comes with the crate `libfuzzer-sys`, and what it needs of the compiler are options that
 //! the one of the workspace has too: neither nightly Rust nor cargo-fuzz is asked for.
@@ -18,14 +18,16 @@ pub(crate) struct Args {
     /// For how long each is tried.
     #[arg(long, default_value_t = 20)]
     seconds: u32,
-    /// Keep what it found that reaches more code, as small as that gets, in tests/fuzz/corpus.
+    /// Keep what it found that reaches more code, as small as that gets, in tests/fuzz/corpus.tgz.
     #[arg(long)]
     keep: bool,
 }
 
 /// Named, so that what runs while it is built has no part in it.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// Inputs that are kept: none is larger, so that the repository stays small.
+/// The inputs that are kept: thousands of small files, in one.
+const KEPT: &str = "tests/fuzz/corpus.tgz";
+/// None of them is larger, so that the repository stays small.
 const KEPT_BYTES_MAX: u64 = 16 << 10;
 /// What a reader may take of memory, and for how long it may read what is no larger than a few MiB.
 const LIMITS: [&str; 2] = ["-rss_limit_mb=1024", "-timeout=20"];
@@ -46,6 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             known.join(", ")
         );
     }
+    unpack()?;
     let is_chosen =
         |name: &&str| args.targets.is_empty() || args.targets.iter().any(|one| one == name);
     let chosen: Vec<&str> = known.into_iter().filter(is_chosen).collect();
@@ -77,6 +80,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             target.keep()?;
         }
     }
+    if args.keep {
+        pack()?;
+    }
     if !failed.is_empty() {
         bail!(
             "failed: {}; inputs are below {}",
@@ -89,6 +95,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn place(below: &str) -> PathBuf {
     sh::target_dir().join("fuzz").join(below)
+}
+
+fn unpack() -> Result<()> {
+    let kept = place("kept");
+    let _ = std::fs::remove_dir_all(&kept);
+    std::fs::create_dir_all(&kept)?;
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(sh::root().join(KEPT));
+    sh::capture(tar.current_dir(kept)).map(drop)
+}
+
+/// The same inputs make the same file.
+fn pack() -> Result<()> {
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--mtime=@0", "--owner=0", "--group=0"])
+        .args(["--numeric-owner", "-I", "gzip -9n", "-cf"])
+        .arg(sh::root().join(KEPT))
+        .arg(".");
+    sh::capture(tar.current_dir(place("kept"))).map(drop)
 }
 
 fn build() -> Result<PathBuf> {
@@ -115,7 +140,7 @@ impl Target<'_> {
     /// What was found on this machine, and what is kept for all.
     fn corpora(&self) -> Result<[PathBuf; 2]> {
         let found = place("corpus").join(self.name);
-        let kept = sh::root().join("tests/fuzz/corpus").join(self.name);
+        let kept = place("kept").join(self.name);
         for dir in [&found, &kept] {
             std::fs::create_dir_all(dir)
                 .with_context(|| format!("failed to make {}", dir.display()))?;
