@@ -427,7 +427,7 @@ fn kind_change(before: Option<KindFigures>, after: Option<KindFigures>) -> KindC
 /// What is no trend is no slope: a fitted line through a step tells of the step's place.
 fn slope(figures: &KindFigures) -> Option<Bytes> {
     figures.growth.map(|growth| match growth.verdict {
-        Verdict::NoTrend => Bytes(0),
+        Verdict::NoTrend | Verdict::Rising => Bytes(0),
         Verdict::Growing | Verdict::Shrinking => Bytes(growth.bytes_per_hour as i64),
     })
 }

@@ -4,7 +4,7 @@
 use super::clock::RunClock;
 use super::trend::Trend;
 use crate::model::label::labels;
-use crate::model::{BootNs, Bytes, DurationNs, Instant};
+use crate::model::{BootNs, Bytes, DurationNs, Instant, Kind};
 use crate::sweep::{CURVE_AFTER, SeriesPoint};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
@@ -16,6 +16,12 @@ const WARM_UP_NS: i64 = CURVE_AFTER.0;
 const WARM_UP_PART: i64 = 4;
 /// Below this length after the warm-up, a slope per hour says nothing.
 const MIN_WINDOW_NS: i64 = 60_000_000_000;
+/// What is too short for that can still be seen to rise: over its later half, and this at least. It has
+/// to rise by much, since a start-up does so too.
+const SHORT_WARM_UP_NS: i64 = 10_000_000_000;
+const SHORT_WINDOW_NS: i64 = 15_000_000_000;
+const SHORT_RISE_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
+const SHORT_RISE_SHARE: f64 = 0.2;
 /// Fewer rows than this, and the curve is mostly our own interpolation.
 const MIN_ROWS: u32 = 12;
 /// Fewer points than this, and chance draws a line through anything.
@@ -47,6 +53,9 @@ pub struct Growth {
     pub to: Instant,
     /// What to make of it.
     pub verdict: Verdict,
+    /// The kind of memory that makes up more than half of what came, of a process since the start of the
+    /// window or some time before it; null of all together, of a role, and where none does.
+    pub kind: Option<Kind>,
 }
 
 labels! {
@@ -54,6 +63,8 @@ labels! {
     pub enum Verdict {
         /// It rose steadily and was still rising at the end.
         Growing = "growing",
+        /// It rose by much until the end, in too short a time to tell a start-up from a leak.
+        Rising = "rising",
         /// It fell steadily.
         Shrinking = "shrinking",
         /// The line does not describe it: flat, noisy, a step, or a ramp that levelled off.
@@ -95,10 +106,16 @@ pub(super) fn fit(
     (first, last): (BootNs, BootNs),
     row_count: u32,
 ) -> Option<Growth> {
-    let warm_up_ns = ((last - first).0 / WARM_UP_PART).max(WARM_UP_NS);
+    let life_ns = (last - first).0;
+    let warm_up_ns = (life_ns / WARM_UP_PART).max(WARM_UP_NS);
+    let is_short = life_ns - warm_up_ns < MIN_WINDOW_NS;
+    let warm_up_ns = match is_short {
+        true => (life_ns / 2).max(SHORT_WARM_UP_NS),
+        false => warm_up_ns,
+    };
     let from = BootNs(first.0 + warm_up_ns);
     let window_ns = (last - from).0;
-    if window_ns < MIN_WINDOW_NS || row_count < MIN_ROWS {
+    if window_ns < SHORT_WINDOW_NS || row_count < MIN_ROWS {
         return None;
     }
     let hours = |point: &SeriesPoint| (point.boot_ns - from).as_secs_f64() / 3600.0;
@@ -111,6 +128,7 @@ pub(super) fn fit(
     }
     let trend = Trend::through(&points)?;
     let rise = trend.slope * DurationNs(window_ns).as_secs_f64() / 3600.0;
+    let verdict = judge(&trend, &points, rise, is_short)?;
     Some(Growth {
         bytes_per_hour: trend.slope,
         low_bytes_per_hour: trend.low,
@@ -118,19 +136,26 @@ pub(super) fn fit(
         rise_bytes: Bytes(rise as i64),
         from: Instant::unsettled(from),
         to: Instant::unsettled(last),
-        verdict: judge(&trend, &points, rise),
+        verdict,
+        kind: None,
     })
 }
 
-fn judge(trend: &Trend, points: &[(f64, f64)], rise: f64) -> Verdict {
+/// `None` where a short stretch shows nothing.
+fn judge(trend: &Trend, points: &[(f64, f64)], rise: f64, is_short: bool) -> Option<Verdict> {
     let mean = points.iter().map(|(_, bytes)| bytes).sum::<f64>() / points.len() as f64;
-    let is_worth_telling = rise.abs() >= MIN_RISE_BYTES && rise.abs() >= mean * MIN_RISE_SHARE;
-    if !is_worth_telling || !trend.is_sure() || !trend.goes_on(points) {
-        return Verdict::NoTrend;
-    }
-    match rise < 0.0 {
-        true => Verdict::Shrinking,
-        false => Verdict::Growing,
+    let (least, share) = match is_short {
+        true => (SHORT_RISE_BYTES, SHORT_RISE_SHARE),
+        false => (MIN_RISE_BYTES, MIN_RISE_SHARE),
+    };
+    let is_worth_telling = rise.abs() >= least && rise.abs() >= mean * share;
+    let is_trend = is_worth_telling && trend.is_sure() && trend.goes_on(points);
+    match (is_trend, rise < 0.0) {
+        (true, false) if is_short => Some(Verdict::Rising),
+        _ if is_short => None,
+        (true, false) => Some(Verdict::Growing),
+        (true, true) => Some(Verdict::Shrinking),
+        (false, _) => Some(Verdict::NoTrend),
     }
 }
 
@@ -197,12 +222,23 @@ mod tests {
         // Two minutes, of which the first 55 s load 1 GiB.
         let growth = grown(120, |x| 1_024.0 * (x * 120.0 / 55.0).min(1.0)).unwrap();
         assert_eq!(growth.verdict, Verdict::NoTrend, "{growth:?}");
-        assert_eq!(grown(119, |x| 1_000.0 * x), None);
+    }
+
+    #[test]
+    fn a_steep_rise_in_a_short_run_is_said_and_is_no_verdict_on_a_leak() {
+        let verdict =
+            |seconds, curve: fn(f64) -> f64| grown(seconds, curve).map(|growth| growth.verdict);
+        let rising = Some(Verdict::Rising);
+        assert_eq!(verdict(70, |x| 100.0 + 585.0 * x), rising);
+        assert_eq!(verdict(119, |x| 1_000.0 * x), rising);
+        assert_eq!(verdict(119, |x| 1_000.0 + 100.0 * x), None, "little");
+        assert_eq!(verdict(70, |x| 1_000.0 * x.min(0.6)), None, "over");
+        assert_eq!(verdict(70, |x| 1_000.0 * (1.0 - x)), None);
     }
 
     #[test]
     fn a_short_life_or_too_few_rows_say_nothing() {
-        assert_eq!(grown(59, |x| 1_000.0 * x), None);
+        assert_eq!(grown(24, |x| 1_000.0 * x), None);
         let points = Series::new(BootNs(0), 64);
         assert_eq!(fit(points.points(), (BootNs(0), BootNs(190 * S)), 3), None);
     }

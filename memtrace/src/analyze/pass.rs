@@ -475,8 +475,16 @@ fn note_bins(bins: &mut Bins, (from, until): (BootNs, BootNs), once: HeldKinds, 
 }
 
 fn grown(track: &Track, end: BootNs) -> Option<Growth> {
-    let points = track.curve.as_ref()?.points();
-    growth::fit(points, (track.first, end), track.row_count)
+    let curve = track.curve.as_ref()?;
+    let growth = growth::fit(curve.points(), (track.first, end), track.row_count)?;
+    let kind = curve.level_before(growth.from.boot_ns).and_then(|before| {
+        let since = track.held().unwrap_or(&track.at_end).since(before);
+        let kinds = [Kind::Anon, Kind::File, Kind::Shmem].into_iter();
+        let most = kinds.max_by_key(|kind| since.get(*kind))?;
+        let is_most = since.get(most)?.0.saturating_mul(2) > since.rss()?.0;
+        is_most.then_some(most)
+    });
+    Some(Growth { kind, ..growth })
 }
 
 /// How the sum of all processes went.

@@ -1,10 +1,14 @@
 //! One process during the sweep.
 
-use super::{Amounts, CURVE_AFTER, Gauge, LaneId, Latest, Series};
-use crate::model::BootNs;
+use super::{Amounts, CURVE_AFTER, Gauge, LaneId, Latest, Series, SeriesPoint};
+use crate::model::{BootNs, DurationNs};
 use std::sync::Arc;
 
 const BUCKETS: usize = 64;
+/// Most processes end before this age, and have no curve.
+const EARLY: DurationNs = DurationNs(10_000_000_000);
+/// From this age on the time after the warm-up is long enough for a verdict.
+const YOUNG: DurationNs = DurationNs(2 * CURVE_AFTER.0);
 
 /// What is measured of a process, and where it counts.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +40,8 @@ pub(crate) struct Track {
     pub(crate) first: BootNs,
     /// What was noted at its instants.
     pub(crate) gauge: Option<Box<Gauge<Amounts>>>,
-    /// RSS, once it has lived for so long.
-    pub(crate) curve: Option<Box<Series>>,
+    /// Its curve, once it has lived for so long.
+    pub(crate) curve: Option<Box<Curve>>,
     /// What it holds. Before its first row and after its end that is nothing.
     pub(super) held: Latest<Amounts>,
     /// Its own part of that, while it is a copy.
@@ -48,6 +52,47 @@ pub(crate) struct Track {
     pub(super) member: Member,
     /// What fork gave it, while it is a copy.
     given: Option<Box<Amounts>>,
+}
+
+/// How the memory of a process went.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Curve {
+    /// RSS from early on, of one that is young.
+    early: Option<Series>,
+    /// RSS once it has lived for longer.
+    late: Option<Series>,
+    /// What it held when its age had doubled again.
+    levels: Vec<(BootNs, Amounts)>,
+}
+
+impl Curve {
+    fn hold(&mut self, (first, from): (BootNs, BootNs), time: BootNs, held: &Amounts) {
+        let age = time - first;
+        let new = || Series::new(from, BUCKETS);
+        let early = (age < YOUNG).then(|| self.early.take().unwrap_or_else(new));
+        let late = (age >= CURVE_AFTER).then(|| self.late.take().unwrap_or_else(new));
+        (self.early, self.late) = (early, late);
+        if let Some(rss) = held.rss() {
+            let curves = [&mut self.early, &mut self.late].into_iter().flatten();
+            curves.for_each(|curve| curve.hold(from, time, rss.0));
+        }
+        let last = self.levels.last().map(|(at, _)| (*at - first).0);
+        if last.is_none_or(|last| age.0 / 2 >= last) {
+            self.levels.push((time, *held));
+        }
+    }
+
+    /// RSS over time.
+    pub(crate) fn points(&self) -> impl Iterator<Item = SeriesPoint> {
+        let curve = self.early.as_ref().or(self.late.as_ref());
+        curve.into_iter().flat_map(Series::points)
+    }
+
+    /// What it held some time before an instant, at half of that age or later.
+    pub(crate) fn level_before(&self, at: BootNs) -> Option<&Amounts> {
+        let past = self.levels.partition_point(|(time, _)| *time <= at);
+        self.levels[..past].last().map(|(_, held)| held)
+    }
 }
 
 impl Track {
@@ -104,12 +149,11 @@ impl Track {
     #[inline]
     pub(super) fn hold_until(&mut self, time: BootNs) {
         let from = std::mem::replace(&mut self.since, time);
-        let is_due = self.member.has_curve && time - self.first >= CURVE_AFTER;
-        if is_due && self.curve.is_none() {
-            self.curve = Some(Box::new(Series::new(from, BUCKETS)));
+        if self.member.has_curve && time - self.first >= EARLY && self.curve.is_none() {
+            self.curve = Some(Box::default());
         }
-        if let (Some(curve), Some(rss)) = (&mut self.curve, self.held.now().rss()) {
-            curve.hold(from, time, rss.0);
+        if let Some(curve) = &mut self.curve {
+            curve.hold((self.first, from), time, self.held.now());
         }
         if let (Some(gauge), true) = (&mut self.gauge, self.is_present) {
             gauge.hold(from, time, *self.held.now());

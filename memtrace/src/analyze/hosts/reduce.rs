@@ -202,9 +202,11 @@ fn limit(analysis: &Analysis) -> Option<PartLimit> {
 
 /// Zero where it does not grow for sure.
 fn per_hour(growth: Option<&Growth>) -> Option<i64> {
-    growth.map(|growth| match growth.verdict {
-        Verdict::Growing => growth.bytes_per_hour as i64,
-        _ => 0,
+    growth.and_then(|growth| match growth.verdict {
+        Verdict::Growing => Some(growth.bytes_per_hour as i64),
+        // A rise in a short run has no pace per hour.
+        Verdict::Rising => None,
+        Verdict::Shrinking | Verdict::NoTrend => Some(0),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::analyze::section::{Section, Tables, View, one_part};
 use crate::analyze::{Analysis, Growth, Verdict, Who};
-use crate::model::{Bytes, DurationNs, Order};
+use crate::model::{Bytes, DurationNs, Kind, Label, Order};
 use crate::report::{Cell, Chapter, Table, TableOf, Tone, words};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,7 +24,7 @@ impl Section for Growths {
         Some(|_, analysis, top| one_part(table(&growing(analysis), top)));
 
     fn is_worth_telling(&self, analysis: &Analysis) -> bool {
-        !growing(analysis).is_empty() || of_all(analysis).is_some()
+        in_short(analysis).is_some() || of_all(analysis).is_some()
     }
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
@@ -54,9 +54,13 @@ impl Section for Growths {
 
 /// The processes that grow steadily, the one that grew most first.
 fn growing(analysis: &Analysis) -> Vec<(Who, Growth)> {
+    with_verdict(analysis, Verdict::Growing)
+}
+
+fn with_verdict(analysis: &Analysis, verdict: Verdict) -> Vec<(Who, Growth)> {
     let grown = analysis.processes.iter();
     let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
-    let growing = grown.filter(|(_, growth)| growth.verdict == Verdict::Growing);
+    let growing = grown.filter(|(_, growth)| growth.verdict == verdict);
     let mut growing: Vec<(Who, Growth)> = growing.collect();
     growing.order_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));
     growing
@@ -76,6 +80,9 @@ fn table(growing: &[(Who, Growth)], top: usize) -> Table {
         .figures(("margin_bytes_per_hour", "±"), 3, |(_, growth)| {
             margin(growth)
         })
+        .words("kind", 2, |(_, growth)| {
+            growth.kind.map_or("", |kind| kind.as_str())
+        })
         .done()
 }
 
@@ -90,7 +97,10 @@ fn headline(analysis: &Analysis, growing: &[(Who, Growth)]) -> String {
         ),
     };
     match (of_all(analysis), growing.len()) {
-        (None, 0) => "nothing grows steadily".to_owned(),
+        (None, 0) => match rising_in_short(analysis) {
+            Some(rising) => rising.trim_end_matches('.').to_owned(),
+            None => "nothing grows steadily".to_owned(),
+        },
         (None, _) => format!("{each}, the sum does not"),
         (Some(all), _) => format!("{} in sum, {each}", words::slope(all.bytes_per_hour)),
     }
@@ -101,7 +111,8 @@ fn headline(analysis: &Analysis, growing: &[(Who, Growth)]) -> String {
 fn of_all(analysis: &Analysis) -> Option<&Growth> {
     let all = analysis.growth.as_ref()?;
     let is_long = all.to.boot_ns - all.from.boot_ns >= LONG_NS;
-    let is_trend = all.verdict != Verdict::NoTrend && (is_long || !growing(analysis).is_empty());
+    let is_trend = matches!(all.verdict, Verdict::Growing | Verdict::Shrinking);
+    let is_trend = is_trend && (is_long || !growing(analysis).is_empty());
     is_trend.then_some(all)
 }
 
@@ -114,22 +125,50 @@ pub(super) fn grower(analysis: &Analysis) -> Option<(Who, Growth)> {
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let growing = growing(analysis);
     let Some((most, growth)) = growing.first() else {
-        let all = of_all(analysis).filter(|all| all.verdict == Verdict::Growing)?;
-        let slope = words::slope(all.bytes_per_hour);
-        return Some(format!("{slope} in sum, no process grows steadily."));
+        return sum_in_short(analysis).or_else(|| rising_in_short(analysis));
     };
     let others = match growing.len() {
         1 => String::new(),
         count => format!(", and {} more grow", words::count(count - 1)),
     };
     Some(format!(
-        "{} grows by {} ±{}/h (95 %), {} in {}{others}.",
+        "{} grows by {} ±{}/h (95 %), {} in {}{}{others}.",
         analysis.with_role(most),
         words::slope(growth.bytes_per_hour).trim_start_matches('+'),
         words::margin(growth.margin_bytes_per_hour()),
         words::bytes(growth.rise_bytes),
-        words::duration(growth.to.boot_ns - growth.from.boot_ns)
+        words::duration(growth.to.boot_ns - growth.from.boot_ns),
+        kind(growth)
     ))
+}
+
+fn sum_in_short(analysis: &Analysis) -> Option<String> {
+    let all = of_all(analysis).filter(|all| all.verdict == Verdict::Growing)?;
+    let slope = words::slope(all.bytes_per_hour);
+    Some(format!("{slope} in sum, no process grows steadily."))
+}
+
+/// Who rose most until the end of a run that is too short to tell a leak from a start-up.
+fn rising_in_short(analysis: &Analysis) -> Option<String> {
+    let rising = with_verdict(analysis, Verdict::Rising);
+    let (most, growth) = rising.first()?;
+    Some(format!(
+        "{} rose by {} in its last {}{}, and was still rising; too short to tell a leak from a start-up.",
+        analysis.with_role(most),
+        words::bytes(growth.rise_bytes),
+        words::duration(growth.to.boot_ns - growth.from.boot_ns),
+        kind(growth)
+    ))
+}
+
+/// `, mostly anonymous memory`.
+fn kind(growth: &Growth) -> &'static str {
+    match growth.kind {
+        Some(Kind::Anon) => ", mostly anonymous memory",
+        Some(Kind::File) => ", mostly mapped files",
+        Some(Kind::Shmem) => ", mostly shared memory",
+        _ => "",
+    }
 }
 
 /// Half of the interval of the slope.
