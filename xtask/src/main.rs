@@ -16,6 +16,7 @@ mod fuzz;
 mod hex;
 mod hosts;
 mod lab;
+mod lines;
 mod macos;
 mod page;
 mod python;
@@ -44,6 +45,8 @@ enum Task {
     Ebpf(ebpf::Args),
     /// Check that imports between the rooms of memtrace go one way.
     Rooms,
+    /// Count code and tests by room, and the functions that are too long.
+    Lines,
     /// Build and run every test that can run here; say which can't.
     Test(test::Args),
     /// Check what was edited: format, clippy, and the tests of the rooms and packages that changed.
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ebpf(args) => ebpf::run(&args),
         Task::Rooms => rooms::run(),
+        Task::Lines => lines::run(),
         Task::Test(args) => test::run(&args),
         Task::Quick(args) => quick::run(&args),
         Task::Ci(args) => ci::run(&args),

@@ -8,6 +8,7 @@ use crate::sh;
 use anyhow::{Context, Result, bail};
 use circles::Files;
 use paths::Use;
+pub(crate) use paths::{is_for_tests, test_modules};
 use std::path::{Path, PathBuf};
 
 /// Who may import whom. A room that is not in the list does not exist.
@@ -100,7 +101,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+pub(crate) fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let entries =
         std::fs::read_dir(dir).with_context(|| format!("failed to read {}", dir.display()))?;
     for entry in entries {
@@ -116,7 +117,7 @@ fn rust_files(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 
 /// The path of the module that a file holds: `cli/record.rs` is `cli::record`, and
 /// `lib.rs` is the root.
-fn module_of(file: &Path) -> Vec<String> {
+pub(crate) fn module_of(file: &Path) -> Vec<String> {
     let mut module: Vec<String> = file
         .with_extension("")
         .components()

@@ -28,7 +28,7 @@ pub(super) struct Use {
 }
 
 /// The modules that a file declares for tests only.
-pub(super) fn test_modules(module: &[String], source: &str) -> Result<Vec<Vec<String>>> {
+pub(crate) fn test_modules(module: &[String], source: &str) -> Result<Vec<Vec<String>>> {
     let items = syn::parse_file(source)?.items;
     let modules = items.iter().filter_map(|item| match item {
         syn::Item::Mod(item) if is_for_tests(&item.attrs) => {
@@ -58,7 +58,7 @@ struct Finder {
 }
 
 /// Whether something is compiled for tests only.
-fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")
             && attribute

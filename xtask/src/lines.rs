@@ -1,0 +1,227 @@
+//! `cargo xtask lines`: how much code there is, and how long its functions are.
+//!
+//! A line counts where it has a token: blank lines and comments have none. What is compiled for tests
+//! alone is counted apart.
+
+use crate::rooms::{is_for_tests, module_of, rust_files, test_modules};
+use crate::sh;
+use anyhow::{Context, Result};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+
+/// Each place with code, and how many folders below it are told apart.
+const PLACES: &[(&str, usize)] = &[
+    ("memtrace/src", 1),
+    ("memtrace-ebpf/src", 0),
+    ("memtrace-remote/src", 0),
+    ("tests", 0),
+    ("xtask/src", 0),
+];
+/// A function that is longer does not read in one glance.
+const LONG: usize = 80;
+
+/// What was counted of a place.
+#[derive(Default)]
+struct Count {
+    code: usize,
+    tests: usize,
+    long: usize,
+    longest: (usize, String),
+}
+
+/// Prints a line for each place, and their sum.
+pub(crate) fn run() -> Result<()> {
+    let mut counts: BTreeMap<String, Count> = BTreeMap::new();
+    for (place, depth) in PLACES {
+        count(place, *depth, &mut counts)?;
+    }
+    println!("   CODE   TESTS  OVER {LONG}  LONGEST");
+    for (place, count) in &counts {
+        let (lines, name) = &count.longest;
+        println!(
+            "{:>7} {:>7} {:>8}  {lines:>4} {name:30} {place}",
+            count.code, count.tests, count.long
+        );
+    }
+    let sum = |of: fn(&Count) -> usize| counts.values().map(of).sum::<usize>();
+    let (code, tests, long) = (
+        sum(|count| count.code),
+        sum(|count| count.tests),
+        sum(|count| count.long),
+    );
+    println!("{code:>7} {tests:>7} {long:>8}");
+    Ok(())
+}
+
+fn count(place: &str, depth: usize, counts: &mut BTreeMap<String, Count>) -> Result<()> {
+    let source = sh::root().join(place);
+    let mut files = Vec::new();
+    rust_files(&source, &mut files)?;
+    let mut read = Vec::new();
+    let mut for_tests = Vec::new();
+    for file in &files {
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("failed to read {}", file.display()))?;
+        let parse = || format!("failed to parse {}", file.display());
+        let inside = file.strip_prefix(&source).unwrap_or(file);
+        let module = module_of(inside);
+        for_tests.extend(test_modules(&module, &text).with_context(parse)?);
+        read.push((inside, module, syn::parse_file(&text).with_context(parse)?));
+    }
+    for (inside, module, file) in read {
+        let count = counts.entry(named(place, inside, depth)).or_default();
+        let all = lines_of(&file);
+        let is_test = place == "tests" || for_tests.iter().any(|tests| module.starts_with(tests));
+        let mut found = Found::default();
+        found.visit_file(&file);
+        let tests = if is_test {
+            all.len()
+        } else {
+            found.tests.len()
+        };
+        count.code += all.len() - tests;
+        count.tests += tests;
+        if !is_test {
+            count.long += found
+                .functions
+                .iter()
+                .filter(|(lines, _)| *lines > LONG)
+                .count();
+            count.longest = found
+                .functions
+                .into_iter()
+                .fold(std::mem::take(&mut count.longest), |longest, one| {
+                    longest.max(one)
+                });
+        }
+    }
+    Ok(())
+}
+
+fn named(place: &str, inside: &Path, depth: usize) -> String {
+    let folders = inside.components().take(depth);
+    let folders: Vec<_> = folders
+        .map(|part| part.as_os_str().to_string_lossy())
+        .collect();
+    let name = [&[place.into()], folders.as_slice()].concat().join("/");
+    name.trim_end_matches(".rs").to_owned()
+}
+
+fn lines_of(tokens: &impl quote::ToTokens) -> BTreeSet<usize> {
+    let mut lines = BTreeSet::new();
+    add(tokens.to_token_stream(), &mut lines);
+    lines
+}
+
+/// Adds the lines of tokens; a comment of a doc is an attribute to the compiler.
+fn add(tokens: TokenStream, lines: &mut BTreeSet<usize>) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        let is_mark = matches!(&token, TokenTree::Punct(mark) if mark.as_char() == '#');
+        if is_mark
+            && let Some(TokenTree::Punct(bang)) = tokens.peek()
+            && bang.as_char() == '!'
+        {
+            tokens.next();
+        }
+        if is_mark
+            && let Some(TokenTree::Group(group)) = tokens.peek()
+            && is_doc(group)
+        {
+            tokens.next();
+            continue;
+        }
+        match token {
+            TokenTree::Group(group) => {
+                if group.delimiter() != Delimiter::None {
+                    lines.insert(group.span_open().start().line);
+                    lines.insert(group.span_close().start().line);
+                }
+                add(group.stream(), lines);
+            }
+            token => lines.extend(token.span().start().line..=token.span().end().line),
+        }
+    }
+}
+
+fn is_doc(group: &proc_macro2::Group) -> bool {
+    let first = group.stream().into_iter().next();
+    matches!(first, Some(TokenTree::Ident(name)) if name == "doc")
+}
+
+/// The lines for tests alone, and the length of every other function with its name.
+#[derive(Default)]
+struct Found {
+    tests: BTreeSet<usize>,
+    functions: Vec<(usize, String)>,
+}
+
+impl Found {
+    fn function(&mut self, name: &syn::Ident, all: &impl Spanned) {
+        let span = all.span();
+        let lines = span.end().line + 1 - span.start().line;
+        self.functions.push((lines, name.to_string()));
+    }
+}
+
+impl<'a> Visit<'a> for Found {
+    fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
+        match is_for_tests(&item.attrs) {
+            true => self.tests.extend(lines_of(item)),
+            false => visit::visit_item_mod(self, item),
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
+        if is_for_tests(&item.attrs) {
+            self.tests.extend(lines_of(item));
+            return;
+        }
+        self.function(&item.sig.ident, &item.block);
+        visit::visit_item_fn(self, item);
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'a syn::ImplItemFn) {
+        if is_for_tests(&item.attrs) {
+            self.tests.extend(lines_of(item));
+            return;
+        }
+        self.function(&item.sig.ident, &item.block);
+        visit::visit_impl_item_fn(self, item);
+    }
+
+    fn visit_item_impl(&mut self, item: &'a syn::ItemImpl) {
+        match is_for_tests(&item.attrs) {
+            true => self.tests.extend(lines_of(item)),
+            false => visit::visit_item_impl(self, item),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blank_lines_comments_and_docs_are_no_code() {
+        let text = "//! A file.\n\n/// Adds.\n// Fast.\nfn add() -> &'static str {\n    /* none */\n    \"a\n     b\"\n}\n";
+        let file = syn::parse_file(text).unwrap();
+        assert_eq!(
+            lines_of(&file).into_iter().collect::<Vec<_>>(),
+            [5, 7, 8, 9]
+        );
+    }
+
+    #[test]
+    fn what_is_for_tests_is_apart_and_has_no_long_functions() {
+        let text = "fn one() {\n    two();\n}\n\n#[cfg(test)]\nmod tests {\n    fn three() {}\n}\n";
+        let file = syn::parse_file(text).unwrap();
+        let mut found = Found::default();
+        found.visit_file(&file);
+        assert_eq!(found.functions, [(3, "one".to_owned())]);
+        assert_eq!((lines_of(&file).len(), found.tests.len()), (7, 4));
+    }
+}
