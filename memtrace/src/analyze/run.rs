@@ -49,6 +49,8 @@ pub struct Options {
     pub has_curves: bool,
     /// Whether what is held in each second of the wall clock is wanted, for adding up hosts.
     pub has_bins: bool,
+    /// Whether it is made for the tables alone: what no table has is not looked at.
+    pub only_saves: bool,
     /// Tell each marked phase by itself, not those of one name together.
     pub is_unfolded: bool,
     /// The reader's time zone; UTC where it is none.

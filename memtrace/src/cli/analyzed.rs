@@ -20,6 +20,8 @@ pub(super) struct Wanted {
     pub(super) is_local: bool,
     /// Whether findings are saved as tables.
     pub(super) saves: bool,
+    /// Shows nothing.
+    pub(super) only_saves: bool,
     /// Whether each marked phase is told by itself.
     pub(super) is_unfolded: bool,
     /// Whether memory over time is wanted.
@@ -40,6 +42,7 @@ impl Wanted {
 pub(super) fn save_findings(recordings: &Recordings, dir: &Path) -> anyhow::Result<()> {
     let wanted = Wanted {
         saves: true,
+        only_saves: true,
         ..Wanted::default()
     };
     analyzed(recordings, dir, wanted).map(drop)
@@ -64,6 +67,7 @@ pub(super) fn analyzed(
         is_unfolded: wanted.is_unfolded,
         has_curves: wanted.has_curves,
         has_bins: false,
+        only_saves: wanted.only_saves,
         zone: wanted.is_local.then(jiff::tz::TimeZone::system),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),

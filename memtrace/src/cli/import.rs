@@ -8,7 +8,8 @@ use super::progress::Progress;
 use super::recorded::{open, recording_dir};
 use crate::host::{HostFacts, Person, as_person};
 use crate::import::{
-    FILE_BYTES_MAX, FORMATS, FormatError, Known, Placed, format_of, place, read as read_load,
+    FILE_BYTES_MAX, FORMATS, Format, FormatError, Known, LoadFile, Placed, REQUESTS_MAX, format_of,
+    place, read as read_load, rows,
 };
 use crate::model::tables::{ClockRow, MarkRow, RequestRow};
 use crate::model::{BootNs, Bytes, ClockReading, Clocks, FINDINGS, Target, quoted};
@@ -18,8 +19,10 @@ use anyhow::{Context, bail};
 use search::Search;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
+use std::mem::take;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,8 +72,9 @@ fn known_formats() -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What is read beside a file is a page or two of options and figures.
-const BESIDE_BYTES_MAX: u64 = 16 << 20;
+/// What is read beside a file is a page or two of options and figures. A value of two bytes takes 32 of
+/// memory, and twice that where it stands in a list.
+const BESIDE_BYTES_MAX: u64 = 1 << 20;
 
 /// Imports.
 ///
@@ -102,41 +106,49 @@ fn import(recordings: &Recordings, dir: &Path, args: &Requests) -> anyhow::Resul
     let shown = dir.display().to_string();
     let doing = || format!("failed to import into the recording {}", visible(&shown));
     let mut addition = Addition::begin(&recording).with_context(doing)?;
-    let into = Destination::read(&recording).with_context(doing)?;
-    let mut known = into.known;
-    let mut requests = Vec::new();
-    let mut marks = Vec::new();
-    let mut told = 0;
-    for (path, is_named) in wanted_files(args, &recording, person.as_ref())? {
-        let file = Named {
-            path: &path,
-            person: person.as_ref(),
-        };
-        let placed = match file.placed((&into.clocks, into.span), &known, is_named) {
-            Ok(Some(placed)) => placed,
-            Ok(None) => continue,
-            Err(error) if is_named => return Err(error),
-            // Of those that were looked for, one that can't be used keeps no other out.
-            Err(error) => {
-                told += 1;
-                say(&format!("{error:#}"));
-                continue;
-            }
-        };
-        told += 1;
-        let placed = file.tell(placed);
-        placed.note(&mut known);
-        requests.extend(placed.requests);
-        marks.extend(placed.marks);
+    let files = wanted_files(args, &recording, person.as_ref())?;
+    let files = files.iter().map(|(path, is_named)| Named {
+        path,
+        person: person.as_ref(),
+        is_named: *is_named,
+    });
+    let mut understood = Vec::new();
+    let (mut told, mut left) = (0, REQUESTS_MAX);
+    for file in files {
+        let found = file.understood(left).transpose();
+        told += usize::from(found.is_some());
+        if let Some(found) = file.used(found)? {
+            left -= found.1.request_count();
+            understood.push((file, found));
+        }
     }
     if told == 0 {
         say("no file of a load generator was written since the recording began");
     }
-    let new_rows = requests.len() + marks.len();
+    // Only now: what it knows of a million requests takes the room in which files were read.
+    let mut into = Destination::read(&recording).with_context(doing)?;
+    let mut placed = Vec::new();
+    let mut understood = understood.into_iter().peekable();
+    while let Some((file, found)) = understood.next() {
+        let one = file.placed(found, (&into.clocks, into.span), &into.known);
+        if let Some(one) = file.used(Some(one))? {
+            if understood.peek().is_some() {
+                one.note(&mut into.known);
+            }
+            placed.push(one);
+        }
+    }
+    into.known = Known::default();
+    let mut marks: Vec<MarkRow> = placed
+        .iter_mut()
+        .flat_map(|one| take(&mut one.marks))
+        .collect();
+    marks.sort_by_key(|row| row.boot_ns);
+    let new_rows = placed.iter().map(Placed::request_count).sum::<usize>() + marks.len();
     if new_rows > 0 {
         // Phases last: a phase without its requests would say that there were none.
         let add = addition
-            .add(requests, |row: &RequestRow| row.boot_ns)
+            .add(rows(&placed, &into.clocks), |row: &RequestRow| row.boot_ns)
             .and_then(|()| addition.add(marks, |row: &MarkRow| row.boot_ns));
         add.and_then(|()| addition.finish()).with_context(doing)?;
     }
@@ -166,6 +178,7 @@ impl Destination {
         let mut known = Known::default();
         let columns = ["load_run", "time_error_ns"];
         recording.scan(&columns, |row: RequestRow| known.request(&row))?;
+        known.order();
         let columns = ["kind", "source", "attributes"];
         recording.scan(&columns, |row: MarkRow| known.mark(&row))?;
         Ok(Self {
@@ -220,25 +233,29 @@ fn not_opened(path: &Path) -> String {
 struct Named<'a> {
     path: &'a Path,
     person: Option<&'a Person>,
-}
-
-/// A file that was understood and has a place.
-struct Understood {
-    name: &'static str,
-    placed: Placed,
-    unknown_fields: BTreeSet<String>,
+    /// By the person; else it was looked for.
+    is_named: bool,
 }
 
 impl Named<'_> {
-    /// What it brings to a recording; `None` of a file that was looked for and is none of a load
-    /// generator.
-    fn placed(
-        &self,
-        (clocks, span): (&Clocks, [BootNs; 2]),
-        known: &Known,
-        is_named: bool,
-    ) -> anyhow::Result<Option<Understood>> {
-        let doing = |what: &str| format!("{}: failed to {what}", self.path.display());
+    /// Of those that were looked for, one that can't be used keeps no other out.
+    fn used<T>(&self, found: Option<anyhow::Result<T>>) -> anyhow::Result<Option<T>> {
+        match found.transpose() {
+            Err(error) if !self.is_named => {
+                say(&format!("{error:#}"));
+                Ok(None)
+            }
+            found => found,
+        }
+    }
+
+    fn failed(&self, what: &dyn Error) -> anyhow::Error {
+        anyhow::anyhow!("{}: failed to {what}", self.path.display())
+    }
+
+    /// What it says, of so many requests at most; `None` of a file that was looked for and is none of
+    /// a load generator.
+    fn understood(&self, most: usize) -> anyhow::Result<Option<(&'static Format, LoadFile)>> {
         let file = open_regular(self.path, self.person).with_context(|| not_opened(self.path))?;
         if file
             .metadata()
@@ -251,24 +268,31 @@ impl Named<'_> {
             );
         }
         let mut file = BufReader::with_capacity(1 << 16, file);
-        if !is_named && format_of(&mut file).is_err() {
+        if !self.is_named && format_of(&mut file).is_err() {
             return Ok(None);
         }
         let beside = |name: &str| self.beside(name);
-        let (format, told) = match read_load(&mut file, &beside) {
-            Err(error @ FormatError::Missing { .. }) if !is_named => {
+        match read_load(&mut file, &beside, most) {
+            Err(error @ FormatError::Missing { .. }) if !self.is_named => {
                 bail!("{} is not imported: failed to {error}", self.path.display())
             }
-            read => read.map_err(|error| anyhow::anyhow!(doing(&error.to_string())))?,
-        };
+            read => read.map(Some).map_err(|error| self.failed(&error)),
+        }
+    }
+
+    /// What it brings to a recording, which is said.
+    fn placed(
+        &self,
+        (format, mut told): (&Format, LoadFile),
+        (clocks, span): (&Clocks, [BootNs; 2]),
+        known: &Known,
+    ) -> anyhow::Result<Placed> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let placed = place((format.name, &name), &told, clocks, span, known)
-            .map_err(|error| anyhow::anyhow!(doing(&error.to_string())))?;
-        Ok(Some(Understood {
-            name: format.name,
-            placed,
-            unknown_fields: told.unknown_fields,
-        }))
+        let unknown_fields = take(&mut told.unknown_fields);
+        let placed = place((format.name, &name), told, clocks, span, known)
+            .map_err(|error| self.failed(&error))?;
+        self.tell(format.name, &placed, unknown_fields);
+        Ok(placed)
     }
 
     /// A file of the same folder, as JSON.
@@ -279,19 +303,18 @@ impl Named<'_> {
         serde_json::from_slice(&text).ok()
     }
 
-    /// Says what it brings, and gives that.
-    fn tell(&self, found: Understood) -> Placed {
+    /// Says what it brings.
+    fn tell(&self, generator: &str, new: &Placed, unknown_fields: BTreeSet<String>) {
         let path = self.path.display();
-        let new = found.placed;
         let (outside, error) = (new.outside_count, new.error);
-        match (new.requests.len(), new.condition_count()) {
+        match (new.request_count(), new.condition_count()) {
             (0, 0) => say(&format!("{path}: all of it is in the recording already")),
             (requests, conditions) => say(&format!(
                 "{path}: {} of {} under {} of {}, on the clock of the recording to within {:.1} ms",
                 words::counted(requests, "request", "requests"),
                 words::count(new.within_count),
                 words::counted(conditions, "condition", "conditions"),
-                found.name,
+                generator,
                 error.0 as f64 / 1e6
             )),
         }
@@ -301,14 +324,13 @@ impl Named<'_> {
                 words::counted(outside, "request", "requests")
             ));
         }
-        if !found.unknown_fields.is_empty() {
-            let fields: Vec<String> = found.unknown_fields.into_iter().collect();
+        if !unknown_fields.is_empty() {
+            let fields: Vec<String> = unknown_fields.into_iter().collect();
             say(&format!(
                 "{path}: fields that are not known and not used: {}",
                 fields.join(", ")
             ));
         }
-        new
     }
 }
 

@@ -2,16 +2,12 @@
 //! (`profile_export_aiperf.json`). Its times are those of the wall clock.
 
 use super::clocks::Clock;
-use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, check_count, ns};
-use super::object::{Words, object};
-use super::outcome::failure_with;
+use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, ns};
+use super::object::{Words, count_request, object};
+use super::outcome::Failure;
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
 use serde_json::Value;
-use std::collections::BTreeSet;
-
-/// A phase is a strategy that a person wrote down.
-const PHASES_MAX: usize = 1_000;
 
 /// The generator in messages.
 const TOOL: &str = "aiperf";
@@ -21,7 +17,7 @@ const SUMMARY: &str = "profile_export_aiperf.json";
 
 object! {
     /// A line.
-    Record { metadata: Metadata, metrics: Metrics, error: Failure, }
+    Record { metadata: Metadata, metrics: Metrics, error: Failed, }
     unused ["trace_data"]
 }
 
@@ -57,23 +53,23 @@ object! {
 
 object! {
     /// A figure.
-    Figure { value: f64, unit: String, }
-    unused []
+    Figure { value: f64, unit: Words, }
+    unused ["…"]
 }
 
 object! {
     /// Why it failed.
-    Failure { code: i32, kind = "type": Words, message: Words, }
+    Failed { code: i32, kind = "type": Words, message: Words, }
     unused ["cause", "cause_chain", "details"]
 }
 
 impl Figure {
     /// A length of time; `None` in a unit that is not known.
     fn nanoseconds(&self, place: usize) -> Result<Option<i64>, FormatError> {
-        let Some((value, unit)) = self.value.zip(self.unit.as_deref()) else {
+        let (Some(value), Some(Words(unit))) = (self.value, &self.unit) else {
             return Ok(None);
         };
-        let seconds = match unit {
+        let seconds = match unit.as_str() {
             "s" => value,
             "ms" => value / 1e3,
             "us" => value / 1e6,
@@ -88,34 +84,26 @@ impl Figure {
 pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile, FormatError> {
     let summary = beside(SUMMARY).unwrap_or_default();
     let config = &summary["input_config"];
-    let mut unknown_fields = BTreeSet::new();
+    let mut told = LoadFile::on(Clock::Wall);
     // A phase is what is sent at one pace.
-    let mut phases: Vec<(Option<String>, Run)> = Vec::new();
-    let records = deserializer(file).into_iter::<Record>();
-    for (place, record) in records.enumerate() {
+    let mut phases: Vec<Option<String>> = Vec::new();
+    for record in deserializer(file).into_iter::<Record>() {
         // Those that warm up count as well.
-        check_count(place + 1)?;
-        let Some((phase, sent)) = request(record?, place, &mut unknown_fields)? else {
+        let Some((phase, sent)) = request(record?, count_request()?)? else {
             continue;
         };
-        let count = phases.len();
-        match phases.iter_mut().find(|(name, _)| *name == phase) {
-            Some((_, run)) => run.requests.push(sent),
-            None if count == PHASES_MAX => return Err(FormatError::TooMany),
+        match phases.iter().position(|name| *name == phase) {
+            Some(place) => told.runs[place].requests.push(sent),
             None => {
-                let run = Run {
+                told.push(Run {
                     asked: asked(config, phase.as_deref()),
                     requests: vec![sent],
-                };
-                phases.push((phase, run));
+                })?;
+                phases.push(phase);
             }
         }
     }
-    Ok(LoadFile {
-        clock: Clock::Wall,
-        runs: phases.into_iter().map(|(_, run)| run).collect(),
-        unknown_fields,
-    })
+    Ok(told)
 }
 
 /// What was asked for in a phase, where that file is there.
@@ -139,19 +127,13 @@ fn asked(config: &Value, phase: Option<&str>) -> Asked {
 }
 
 /// A request and its phase; `None` of one that warms up.
-fn request(
-    mut record: Record,
-    place: usize,
-    unknown: &mut BTreeSet<String>,
-) -> Result<Option<(Option<String>, Sent)>, FormatError> {
+fn request(record: Record, place: usize) -> Result<Option<(Option<String>, Sent)>, FormatError> {
     let missing = |field| FormatError::Missing {
         tool: TOOL,
         field,
         advice: ", which each line of profile_export.jsonl has",
     };
-    let mut metadata = record.metadata.ok_or_else(|| missing("metadata"))?;
-    unknown.append(&mut record.unknown);
-    unknown.append(&mut metadata.unknown);
+    let metadata = record.metadata.ok_or_else(|| missing("metadata"))?;
     let name = |words: Option<Words>| words.map(|Words(name)| name);
     if name(metadata.benchmark_phase).as_deref() == Some("warmup") {
         return Ok(None);
@@ -168,31 +150,46 @@ fn request(
         .map(|first| first.nanoseconds(place))
         .transpose()?
         .flatten();
-    let count = |figure: &Option<Figure>| figure.as_ref()?.value.map(|value| value.round() as i64);
-    let mut error = record.error;
-    let status = error.as_ref().and_then(|error| error.code);
-    let status = status.filter(|status| (100..=999).contains(status));
-    let failure = match (&mut error, metadata.was_cancelled) {
-        (_, Some(true)) => Some((RequestOutcome::Interrupted, String::new())),
-        (None, _) => None,
-        (Some(error), _) => {
-            unknown.append(&mut error.unknown);
-            let (kind, text) = (error.kind.take(), error.message.take());
-            let (Words(kind), Words(text)) = (kind.unwrap_or_default(), text.unwrap_or_default());
-            Some(failure_with(status, &format!("{kind}: {text}")))
+    let count = |own: &Option<Figure>, tokenizers: &Option<Figure>| {
+        // The server's own count, else that of the generator's tokenizer.
+        let value = |figure: &Option<Figure>| figure.as_ref()?.value;
+        match value(own).or_else(|| value(tokenizers)).map(f64::round) {
+            Some(count) if !(0.0..=f64::from(u32::MAX)).contains(&count) => {
+                let what = "a count of tokens";
+                let request = place;
+                Err(FormatError::Absurd { what, request })
+            }
+            count => Ok(count.map(|count| count as u32)),
         }
     };
-    // The server's own count, else that of the generator's tokenizer.
-    let prompt = count(&metrics.usage_prompt_tokens);
-    let output = count(&metrics.usage_completion_tokens);
+    let status = record.error.as_ref().and_then(|error| error.code);
+    let status = status.filter(|status| (100..=999).contains(status));
+    let failure = match (record.error, metadata.was_cancelled) {
+        (_, Some(true)) => Some(Failure {
+            outcome: RequestOutcome::Interrupted,
+            words: String::new(),
+            http_status: status,
+        })
+        .map(Failure::shared),
+        (None, _) => None,
+        (Some(Failed { kind, message, .. }), _) => {
+            let (Words(kind), Words(text)) =
+                (kind.unwrap_or_default(), message.unwrap_or_default());
+            let text = format!("{kind}: {text}");
+            Some(Failure::of(&text, status, RequestOutcome::Failed))
+        }
+    };
     let sent = Sent {
         start_ns,
         first_token_ns: first.map(|first| start_ns.saturating_add(first)),
         end_ns,
-        prompt_tokens: prompt.or_else(|| count(&metrics.input_sequence_length)),
-        output_tokens: output.or_else(|| count(&metrics.output_sequence_length)),
-        http_status: status,
+        prompt_tokens: count(&metrics.usage_prompt_tokens, &metrics.input_sequence_length)?,
+        output_tokens: count(
+            &metrics.usage_completion_tokens,
+            &metrics.output_sequence_length,
+        )?,
         failure,
+        ..Sent::default()
     };
     Ok(Some((name(metadata.phase_name), sent)))
 }

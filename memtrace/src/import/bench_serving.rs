@@ -2,30 +2,29 @@
 //! run, with a list for each figure, the same request at the same place of each.
 
 use super::clocks::Clock;
-use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, check_count, ns};
-use super::object::{PerRequest, Sum, Words, object};
-use super::outcome::failure;
+use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, ns};
+use super::object::{PerRequest, Sum, Words, count_request, object};
+use super::outcome::{Failure, MaybeFailed};
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use std::collections::BTreeSet;
 
 object! {
     /// A run, as both write it.
     Bench {
-        model_id: String,
+        model_id: Words,
         request_rate: Rate,
         max_concurrency: i64,
         random_input_len: i64,
         random_output_len: i64,
-        dataset_name: String,
+        dataset_name: Words,
         start_times: PerRequest<f64>,
         ttfts: PerRequest<f64>,
         itls: PerRequest<Sum>,
-        input_lens: PerRequest<i64>,
-        output_lens: PerRequest<i64>,
-        errors: PerRequest<Option<Words>>,
+        input_lens: PerRequest<u32>,
+        output_lens: PerRequest<u32>,
+        errors: PerRequest<MaybeFailed>,
     }
     unused [
         "date", "endpoint_type", "backend", "label", "tokenizer_id", "num_prompts", "burstiness",
@@ -77,19 +76,9 @@ pub(super) fn read_sglang(file: &mut dyn Source) -> Result<LoadFile, FormatError
 }
 
 fn read(file: &mut dyn Source, tool: &Tool) -> Result<LoadFile, FormatError> {
-    let mut told = LoadFile {
-        clock: Clock::Monotonic,
-        runs: Vec::new(),
-        unknown_fields: BTreeSet::new(),
-    };
-    let mut count = 0;
+    let mut told = LoadFile::on(Clock::Monotonic);
     for bench in deserializer(file).into_iter::<Bench>() {
-        let mut bench = bench?;
-        told.unknown_fields.append(&mut bench.unknown);
-        let run = run(bench, tool)?;
-        count += run.requests.len();
-        check_count(count)?;
-        told.runs.push(run);
+        told.push(run(bench?, tool)?)?;
     }
     Ok(told)
 }
@@ -101,20 +90,20 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
         advice,
     };
     let starts = match bench.start_times {
-        Some(PerRequest(starts)) => starts,
+        Some(starts) => starts,
         // Where the other lists are there, it was asked for them.
         None if bench.ttfts.is_some() => return Err(missing("start_times", tool.start_times)),
         None => return Err(missing("start_times", tool.detailed)),
     };
-    let PerRequest(ttfts) = bench.ttfts.ok_or_else(|| missing("ttfts", tool.detailed))?;
-    let PerRequest(itls) = bench.itls.ok_or_else(|| missing("itls", tool.detailed))?;
-    let PerRequest(inputs) = bench
+    let ttfts = bench.ttfts.ok_or_else(|| missing("ttfts", tool.detailed))?;
+    let itls = bench.itls.ok_or_else(|| missing("itls", tool.detailed))?;
+    let inputs = bench
         .input_lens
         .ok_or_else(|| missing("input_lens", tool.detailed))?;
-    let PerRequest(outputs) = bench
+    let outputs = bench
         .output_lens
         .ok_or_else(|| missing("output_lens", tool.detailed))?;
-    let PerRequest(errors) = bench
+    let errors = bench
         .errors
         .ok_or_else(|| missing("errors", tool.detailed))?;
     for (field, found) in [
@@ -136,7 +125,7 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
     // Their data set of random words is the only one whose lengths are asked for so.
     let is_random = bench
         .dataset_name
-        .is_some_and(|name| name.starts_with("random"));
+        .is_some_and(|Words(name)| name.starts_with("random"));
     let asked = Asked {
         input_tokens: bench.random_input_len.filter(|_| is_random),
         output_tokens: bench.random_output_len.filter(|_| is_random),
@@ -145,7 +134,7 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
             Some(Rate::Number(rate)) if rate.is_finite() => Some(rate),
             _ => None,
         },
-        model: bench.model_id,
+        model: bench.model_id.map(|Words(model)| model),
     };
     let mut requests = Vec::with_capacity(starts.len());
     let figures = starts
@@ -153,17 +142,14 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
         .zip(ttfts)
         .zip(itls)
         .zip(inputs.into_iter().zip(outputs));
-    for (place, (figures, error)) in figures.zip(errors).enumerate() {
+    for (figures, MaybeFailed(error)) in figures.zip(errors) {
+        let place = count_request()?;
         let (((start, ttft), Sum(rest)), (input, output)) = figures;
         let start_ns = ns(start, "the start", place)?;
         let first_ns = ns(start + ttft, "the time of the first token", place)?;
-        let error = error.filter(|Words(error)| !error.is_empty());
         // Without a first token it was not answered, also where no words are left for it.
-        let failure = match error {
-            Some(Words(error)) => Some(failure(&error)),
-            None if ttft <= 0.0 => Some((RequestOutcome::Failed, String::new())),
-            None => None,
-        };
+        let unanswered = || Failure::of("", None, RequestOutcome::Failed);
+        let failure = error.or_else(|| (ttft <= 0.0).then(unanswered));
         requests.push(Sent {
             start_ns,
             first_token_ns: (ttft > 0.0).then_some(first_ns),
@@ -171,8 +157,8 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
             end_ns: ns(start + ttft + rest, "the end", place)?,
             prompt_tokens: Some(input),
             output_tokens: (failure.is_none() || output > 0).then_some(output),
-            http_status: None,
             failure,
+            ..Sent::default()
         });
     }
     Ok(Run { asked, requests })

@@ -1,13 +1,17 @@
 //! What a load generator's file says, whichever it is of.
 
 use super::clocks::Clock;
-use crate::model::RequestOutcome;
+use super::outcome::Failure;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, Seek};
+use std::rc::Rc;
 
 /// More requests are not looked at by a report.
-pub(super) const REQUESTS_MAX: usize = 1_000_000;
+pub const REQUESTS_MAX: usize = 1_000_000;
+
+/// A run, or a phase of one, is a condition that a person wrote down.
+pub(super) const RUNS_MAX: usize = 1_000;
 
 /// The latest time that a file can tell, in seconds: some thousand years.
 const SECONDS_MAX: f64 = 1e11;
@@ -56,7 +60,8 @@ pub struct Asked {
     pub model: Option<String>,
 }
 
-/// A request. Times are ns on the clock of the file.
+/// A request. There are a million of them, so it is small. Times are ns on the clock of the file, and
+/// once it has its place on that of the recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sent {
     /// When it was sent.
@@ -66,20 +71,24 @@ pub struct Sent {
     /// Its end: the last that the file knows of it.
     pub end_ns: i64,
     /// Tokens of the prompt.
-    pub prompt_tokens: Option<i64>,
+    pub prompt_tokens: Option<u32>,
     /// Tokens that came.
-    pub output_tokens: Option<i64>,
-    /// The HTTP status.
-    pub http_status: Option<i32>,
+    pub output_tokens: Option<u32>,
     /// Why it failed, and how; `None` where it was answered.
-    pub failure: Option<(RequestOutcome, String)>,
+    pub failure: Option<Rc<Failure>>,
+    /// Its place in its run, once it has one in the recording.
+    pub(super) request: u32,
+    /// By how many ns its times may be wrong then.
+    pub(super) error_ns: u32,
 }
+
+const _: () = assert!(size_of::<Sent>() == 64);
 
 /// Why a file can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// It is no JSON, or a value has another type than it should have.
-    #[error("understand it: {0}")]
+    #[error("understand it: {}", .0.to_string().replacen("use it: ", "", 1))]
     Json(#[from] serde_json::Error),
     /// It could not be read.
     #[error("read it: {0}")]
@@ -111,7 +120,7 @@ pub enum FormatError {
         found: usize,
     },
     /// A request can't have been so.
-    #[error("use it: {what} of request {request} can't be")]
+    #[error("use it: {what} of request {request} is impossible")]
     Absurd {
         /// What it is.
         what: &'static str,
@@ -121,9 +130,15 @@ pub enum FormatError {
     /// It tells of no request.
     #[error("use it: it tells of no request")]
     Empty,
-    /// It tells of too many.
-    #[error("use it: it tells of more than {REQUESTS_MAX} requests")]
-    TooMany,
+    /// It tells of more requests than that.
+    #[error(
+        "use it: it has more than {0} requests (have the load generator write a shorter run, or a \
+         file for each run, and import one file at a time)"
+    )]
+    TooMany(usize),
+    /// It tells of more runs than that.
+    #[error("use it: it has more than {0} runs (have the load generator write a file for each)")]
+    TooManyRuns(usize),
 }
 
 /// Nanoseconds of seconds.
@@ -135,36 +150,39 @@ pub(super) fn ns(seconds: f64, what: &'static str, request: usize) -> Result<i64
     }
 }
 
-/// That a file has no more requests than a report looks at, while it is read.
-pub(super) fn check_count(count: usize) -> Result<(), FormatError> {
-    match count <= REQUESTS_MAX {
-        true => Ok(()),
-        false => Err(FormatError::TooMany),
-    }
-}
-
 impl LoadFile {
+    pub(super) fn on(clock: Clock) -> Self {
+        Self {
+            clock,
+            runs: Vec::new(),
+            unknown_fields: BTreeSet::new(),
+        }
+    }
+
+    /// Takes a run.
+    pub(super) fn push(&mut self, run: Run) -> Result<(), FormatError> {
+        if self.runs.len() == RUNS_MAX {
+            return Err(FormatError::TooManyRuns(RUNS_MAX));
+        }
+        self.runs.push(run);
+        Ok(())
+    }
+
+    /// The requests of all runs.
+    pub fn request_count(&self) -> usize {
+        self.runs.iter().map(|run| run.requests.len()).sum()
+    }
+
     /// That it says something, that can be.
     pub(super) fn checked(mut self) -> Result<Self, FormatError> {
         self.runs.retain(|run| !run.requests.is_empty());
-        let count: usize = self.runs.iter().map(|run| run.requests.len()).sum();
-        if count == 0 {
+        if self.runs.is_empty() {
             return Err(FormatError::Empty);
         }
-        check_count(count)?;
         for (request, sent) in self.runs.iter().flat_map(|run| &run.requests).enumerate() {
             let first = sent.first_token_ns.unwrap_or(sent.start_ns);
             if first < sent.start_ns || sent.end_ns < first {
                 let what = "the order of the times";
-                return Err(FormatError::Absurd { what, request });
-            }
-            let tokens = [sent.prompt_tokens, sent.output_tokens];
-            if tokens
-                .into_iter()
-                .flatten()
-                .any(|count| !(0..=1 << 40).contains(&count))
-            {
-                let what = "a count of tokens";
                 return Err(FormatError::Absurd { what, request });
             }
         }

@@ -1,7 +1,7 @@
 //! The load generators whose files are understood, and which one a file is of.
 
 use super::file::{Beside, FormatError, LoadFile, Source};
-use super::object::{Shape, begin_file};
+use super::object::{Shape, begin_file, take_unknown};
 use super::python_json::deserializer;
 use super::{aiperf, bench_serving, guidellm, inference_perf};
 use serde::Deserialize;
@@ -78,17 +78,19 @@ pub fn format_of(file: &mut dyn Source) -> Result<&'static Format, FormatError> 
     })
 }
 
-/// Understands a file, whichever generator wrote it.
+/// Understands a file, whichever generator wrote it, of at most so many requests.
 ///
 /// # Errors
 /// When it is of none, or lacks what is needed.
 pub fn read(
     file: &mut dyn Source,
     beside: Beside<'_>,
+    requests_max: usize,
 ) -> Result<(&'static Format, LoadFile), FormatError> {
     let format = format_of(file)?;
     file.seek(SeekFrom::Start(0))?;
-    begin_file();
-    let read = (format.read)(file, beside)?;
+    begin_file(requests_max);
+    let mut read = (format.read)(file, beside)?;
+    read.unknown_fields = take_unknown();
     Ok((format, read.checked()?))
 }

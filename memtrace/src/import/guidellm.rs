@@ -2,20 +2,19 @@
 //! by what became of them. Its times are those of the wall clock.
 
 use super::clocks::Clock;
-use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, ns};
-use super::object::{PerRequest, Words, object};
-use super::outcome::failure;
+use super::file::{Asked, FormatError, LoadFile, RUNS_MAX, Run, Sent, Source, ns};
+use super::object::{PerRequest, Words, count_request, object};
+use super::outcome::Failure;
 use super::python_json::deserializer;
 use crate::model::{Order, RequestOutcome};
 use serde::Deserialize;
-use std::collections::BTreeSet;
 
 /// The generator in messages.
 const TOOL: &str = "guidellm";
 
 object! {
     /// The file.
-    Report { benchmarks: PerRequest<Benchmark>, }
+    Report { benchmarks: PerRequest<ToldRun, RUNS_MAX>, }
     unused ["metadata", "args", "config", "conclusions", "type_"]
 }
 
@@ -42,13 +41,13 @@ object! {
 
 object! {
     /// When the next request is due.
-    Strategy { streams: i64, max_concurrency: i64, rate: f64, type_: String, }
+    Strategy { streams: i64, max_concurrency: i64, rate: f64, type_: Words, }
     unused ["burst", "random_seed", "initial_burst", "startup_duration", "worker_count", "rampup…"]
 }
 
 object! {
     /// Who was asked.
-    Backend { model: String, }
+    Backend { model: Words, }
     unused [
         "target", "type_", "http2", "timeout", "verify", "follow_redirects", "…_path", "…_routes",
         "validate_backend", "request_format", "api_key", "api_routes", "request_handlers", "stream",
@@ -58,7 +57,7 @@ object! {
 
 object! {
     /// By what became of them.
-    Requests { successful: PerRequest<Request>, errored: PerRequest<Request>, incomplete: PerRequest<Request>, }
+    Requests { successful: PerRequest<Told>, errored: PerRequest<Told>, incomplete: PerRequest<Told>, }
     unused ["total"]
 }
 
@@ -68,8 +67,8 @@ object! {
         info: Info,
         request_start_time: f64,
         request_end_time: f64,
-        prompt_tokens: i64,
-        output_tokens: i64,
+        prompt_tokens: u32,
+        output_tokens: u32,
     }
     unused [
         "type_", "request_id", "response_id", "request_args", "output", "reasoning_output",
@@ -100,21 +99,23 @@ object! {
     ]
 }
 
+/// A benchmark, as it is kept.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Benchmark")]
+struct ToldRun(Run);
+
+/// A request, as it is kept; `None` of one that was never sent.
+#[derive(Debug, Default, Deserialize)]
+#[serde(try_from = "Request")]
+struct Told(Option<Sent>);
+
 /// Reads it.
 pub(super) fn read(file: &mut dyn Source) -> Result<LoadFile, FormatError> {
     let report = Report::deserialize(&mut deserializer(file))?;
-    let mut unknown_fields = report.unknown;
-    let mut runs = Vec::new();
-    let PerRequest(benchmarks) = report.benchmarks.ok_or_else(|| missing("benchmarks"))?;
-    for mut benchmark in benchmarks {
-        unknown_fields.append(&mut benchmark.unknown);
-        runs.push(run(benchmark, &mut unknown_fields)?);
-    }
-    Ok(LoadFile {
-        clock: Clock::Wall,
-        runs,
-        unknown_fields,
-    })
+    let mut told = LoadFile::on(Clock::Wall);
+    let runs = report.benchmarks.ok_or_else(|| missing("benchmarks"))?;
+    told.runs = runs.into_iter().map(|ToldRun(run)| run).collect();
+    Ok(told)
 }
 
 fn missing(field: &'static str) -> FormatError {
@@ -125,79 +126,95 @@ fn missing(field: &'static str) -> FormatError {
     }
 }
 
-fn run(benchmark: Benchmark, unknown: &mut BTreeSet<String>) -> Result<Run, FormatError> {
-    let mut config = benchmark.config.unwrap_or_default();
-    let mut strategy = config.strategy.take().unwrap_or_default();
-    let mut backend = config.backend.take().unwrap_or_default();
-    unknown.append(&mut config.unknown);
-    unknown.append(&mut strategy.unknown);
-    unknown.append(&mut backend.unknown);
-    let requests = benchmark.requests.ok_or_else(|| missing("requests"))?;
-    let is_synchronous = strategy.type_.as_deref() == Some("synchronous");
-    let asked = Asked {
-        concurrency: strategy
-            .streams
-            .or(strategy.max_concurrency)
-            .or(is_synchronous.then_some(1)),
-        request_rate: strategy.rate,
-        model: backend.model.filter(|model| !model.is_empty()),
-        ..Asked::default()
-    };
-    let groups = [
-        (requests.successful, None),
-        (requests.errored, Some(RequestOutcome::Failed)),
-        (requests.incomplete, Some(RequestOutcome::Interrupted)),
-    ];
-    let mut sent = Vec::new();
-    for (group, otherwise) in groups {
-        for mut request in group.unwrap_or_default().0 {
-            unknown.append(&mut request.unknown);
-            sent.extend(of_request(request, otherwise, sent.len(), unknown)?);
+impl TryFrom<Benchmark> for ToldRun {
+    type Error = FormatError;
+
+    fn try_from(benchmark: Benchmark) -> Result<Self, FormatError> {
+        let config = benchmark.config.unwrap_or_default();
+        let strategy = config.strategy.unwrap_or_default();
+        let model = config.backend.unwrap_or_default().model;
+        let requests = benchmark.requests.ok_or_else(|| missing("requests"))?;
+        let is_synchronous = strategy.type_ == Some(Words("synchronous".to_owned()));
+        let asked = Asked {
+            concurrency: strategy
+                .streams
+                .or(strategy.max_concurrency)
+                .or(is_synchronous.then_some(1)),
+            request_rate: strategy.rate,
+            model: model
+                .map(|Words(model)| model)
+                .filter(|model| !model.is_empty()),
+            ..Asked::default()
+        };
+        let groups = [
+            (requests.successful, None),
+            (requests.errored, Some(RequestOutcome::Failed)),
+            (requests.incomplete, Some(RequestOutcome::Interrupted)),
+        ];
+        let mut all: Vec<Sent> = Vec::new();
+        for (group, otherwise) in groups {
+            let group = group.unwrap_or_default();
+            let count = group.len();
+            let mut group: Vec<Sent> = group.into_iter().filter_map(|Told(sent)| sent).collect();
+            if otherwise.is_none() && group.len() < count {
+                return Err(missing("request_start or request_end"));
+            }
+            for sent in &mut group {
+                sent.failure = match (otherwise, sent.failure.take()) {
+                    (Some(outcome), Some(failure)) if failure.outcome == RequestOutcome::Failed => {
+                        let words = failure.words.clone();
+                        Some(
+                            Failure {
+                                outcome,
+                                words,
+                                http_status: None,
+                            }
+                            .shared(),
+                        )
+                    }
+                    (otherwise, failure) => otherwise.and(failure),
+                };
+            }
+            // Only the smaller is copied: there may be a million in the other.
+            if group.len() > all.len() {
+                std::mem::swap(&mut group, &mut all);
+            }
+            all.append(&mut group);
         }
+        all.order_by_key(|one| one.start_ns);
+        Ok(Self(Run {
+            asked,
+            requests: all,
+        }))
     }
-    sent.order_by_key(|one| one.start_ns);
-    Ok(Run {
-        asked,
-        requests: sent,
-    })
 }
 
-/// A request; `None` of one that was never sent. `otherwise` is what became of one that was not
-/// answered.
-fn of_request(
-    request: Request,
-    otherwise: Option<RequestOutcome>,
-    place: usize,
-    unknown: &mut BTreeSet<String>,
-) -> Result<Option<Sent>, FormatError> {
-    let mut info = request.info.unwrap_or_default();
-    let mut timings = info.timings.take().unwrap_or_default();
-    unknown.append(&mut info.unknown);
-    unknown.append(&mut timings.unknown);
-    let start = timings.request_start.or(request.request_start_time);
-    let start = start.or(timings.resolve_start);
-    let end = timings.request_end.or(request.request_end_time);
-    let end = end.or(timings.resolve_end);
-    let (start, end) = match (start, end, otherwise) {
-        (Some(start), Some(end), _) => (start, end),
-        (_, _, Some(_)) => return Ok(None),
-        (None, ..) => return Err(missing("request_start")),
-        (_, None, _) => return Err(missing("request_end")),
-    };
-    let first = timings.first_token_iteration.or(timings.first_iteration);
-    let Words(told) = info.error.unwrap_or_default();
-    Ok(Some(Sent {
-        start_ns: ns(start, "the start", place)?,
-        first_token_ns: first
-            .map(|first| ns(first, "the time of the first token", place))
-            .transpose()?,
-        end_ns: ns(end, "the end", place)?,
-        prompt_tokens: request.prompt_tokens,
-        output_tokens: request.output_tokens,
-        http_status: None,
-        failure: otherwise.map(|otherwise| match failure(&told) {
-            (RequestOutcome::Failed, kept) => (otherwise, kept),
-            known => known,
-        }),
-    }))
+impl TryFrom<Request> for Told {
+    type Error = FormatError;
+
+    fn try_from(request: Request) -> Result<Self, FormatError> {
+        let place = count_request()?;
+        let info = request.info.unwrap_or_default();
+        let timings = info.timings.unwrap_or_default();
+        let start = timings.request_start.or(request.request_start_time);
+        let start = start.or(timings.resolve_start);
+        let end = timings.request_end.or(request.request_end_time);
+        let end = end.or(timings.resolve_end);
+        let (Some(start), Some(end)) = (start, end) else {
+            return Ok(Self(None));
+        };
+        let first = timings.first_token_iteration.or(timings.first_iteration);
+        let Words(told) = info.error.unwrap_or_default();
+        Ok(Self(Some(Sent {
+            start_ns: ns(start, "the start", place)?,
+            first_token_ns: first
+                .map(|first| ns(first, "the time of the first token", place))
+                .transpose()?,
+            end_ns: ns(end, "the end", place)?,
+            prompt_tokens: request.prompt_tokens,
+            output_tokens: request.output_tokens,
+            failure: Some(Failure::of(&told, None, RequestOutcome::Failed)),
+            ..Sent::default()
+        })))
+    }
 }

@@ -1,16 +1,19 @@
 //! Which runs of load generators a recording has: those that were imported before, or by a file
 //! before this one.
 
-use crate::model::{BootNs, MarkKind, MarkRow, MarkSource, RequestRow};
+use super::file::Sent;
+use crate::model::{MarkKind, MarkRow, MarkSource, RequestRow};
 use serde::Deserialize;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 /// What was imported.
 #[derive(Debug, Default)]
 pub struct Known {
-    runs: HashMap<String, KnownRun>,
-    /// The run of a request, by begin and end: no two runs have a request with the same of both.
-    run_of: HashMap<(BootNs, BootNs), String>,
+    runs: HashMap<Rc<String>, KnownRun>,
+    /// Begin, end and run of each request, in this order: no two runs have a request with the same of
+    /// both. A map of a million would take twice as much.
+    requests: Vec<(i64, i64, Rc<String>)>,
 }
 
 /// A run. Its marks come last, the end behind the begin.
@@ -40,9 +43,27 @@ impl Known {
     /// Takes a row of the recording; those that no import made are of no interest.
     pub fn request(&mut self, row: &RequestRow) {
         if row.time_error_ns.is_some() {
-            self.run(&row.load_run).request_count += 1;
-            self.run_of.insert(times(row), row.load_run.clone());
+            self.push((row.start_boot_ns.0, row.boot_ns.0), &row.load_run);
         }
+    }
+
+    /// Takes requests of one run.
+    pub(super) fn sent(&mut self, run: &str, requests: &[Sent]) {
+        for sent in requests {
+            self.push((sent.start_ns, sent.end_ns), run);
+        }
+        self.order();
+    }
+
+    /// Has all be found that were taken.
+    pub fn order(&mut self) {
+        self.requests.sort_unstable();
+    }
+
+    fn push(&mut self, (start_ns, end_ns): (i64, i64), run: &str) {
+        let (run, known) = self.run(run);
+        known.request_count += 1;
+        self.requests.push((start_ns, end_ns, run));
     }
 
     /// Takes a row of the recording; those that no import made are of no interest.
@@ -56,14 +77,26 @@ impl Known {
         }
         let attributes = row.attributes.as_deref().unwrap_or_default();
         if let Ok(OfRun { load_run }) = serde_json::from_str(attributes) {
-            let run = self.run(&load_run);
+            let (_, run) = self.run(&load_run);
             run.has_begin |= row.kind == Some(MarkKind::Begin);
             run.has_end |= row.kind == Some(MarkKind::End);
         }
     }
 
-    fn run(&mut self, name: &str) -> &mut KnownRun {
-        self.runs.entry(name.to_owned()).or_default()
+    fn run(&mut self, name: &str) -> (Rc<String>, &mut KnownRun) {
+        let name = name.to_owned();
+        let there = self.runs.get_key_value(&name);
+        let name = there.map_or_else(|| Rc::new(name), |(name, _)| Rc::clone(name));
+        (Rc::clone(&name), self.runs.entry(name).or_default())
+    }
+
+    fn run_of(&self, sent: &Sent) -> Option<&str> {
+        let times = (sent.start_ns, sent.end_ns);
+        let place = self
+            .requests
+            .partition_point(|&(start, end, _)| (start, end) < times);
+        let (start, end, run) = self.requests.get(place)?;
+        ((*start, *end) == times).then_some(run.as_str())
     }
 
     /// Requests of all runs.
@@ -71,7 +104,7 @@ impl Known {
         self.runs.values().map(|run| run.request_count).sum()
     }
 
-    pub(super) fn has_run(&self, name: &str) -> bool {
+    pub(super) fn has_run(&self, name: &String) -> bool {
         self.runs.contains_key(name)
     }
 
@@ -79,36 +112,32 @@ impl Known {
     ///
     /// # Errors
     /// When it is there with other requests than these.
-    pub(super) fn name_of(&self, rows: &[RequestRow]) -> Result<Option<&str>, Changed> {
-        let mut names = rows.iter().map(|row| self.run_of.get(&times(row)));
+    pub(super) fn name_of(&self, requests: &[Sent]) -> Result<Option<&str>, Changed> {
+        let mut names = requests.iter().map(|sent| self.run_of(sent));
         let Some(name) = names.clone().flatten().next() else {
             return Ok(None);
         };
-        let there = &self.runs[name];
-        let is_same = there.request_count == rows.len() && names.all(|one| one == Some(name));
+        let there = &self.runs[&name.to_owned()];
+        let is_same = there.request_count == requests.len() && names.all(|one| one == Some(name));
         // Without its end the import was interrupted, and goes on where it was.
         match is_same || !there.has_end {
             true => Ok(Some(name)),
             false => Err(Changed {
-                run: name.clone(),
+                run: name.to_owned(),
                 there: there.request_count,
-                here: rows.len(),
+                here: requests.len(),
             }),
         }
     }
 
-    pub(super) fn is_new_request(&self, row: &RequestRow) -> bool {
-        !self.run_of.contains_key(&times(row))
+    pub(super) fn is_new_request(&self, sent: &Sent) -> bool {
+        self.run_of(sent).is_none()
     }
 
-    pub(super) fn is_new_mark(&self, run: &str, kind: MarkKind) -> bool {
+    pub(super) fn is_new_mark(&self, run: &String, kind: MarkKind) -> bool {
         self.runs.get(run).is_none_or(|run| match kind {
             MarkKind::Begin => !run.has_begin,
             _ => !run.has_end,
         })
     }
-}
-
-fn times(row: &RequestRow) -> (BootNs, BootNs) {
-    (row.start_boot_ns, row.boot_ns)
 }

@@ -21,10 +21,11 @@ use crate::model::clocks;
 /// Longer files are refused: no report looks at as many requests as they would have.
 pub const FILE_BYTES_MAX: u64 = 8 << 30;
 
-pub use file::{Asked, Beside, FormatError, LoadFile, Run, Sent};
+pub use file::{Asked, Beside, FormatError, LoadFile, REQUESTS_MAX, Run, Sent};
 pub use formats::{FORMATS, Format, format_of, read};
 pub use known::{Changed, Known};
-pub use place::{PlaceError, Placed, place};
+pub use outcome::Failure;
+pub use place::{PlaceError, Placed, place, rows};
 
 #[cfg(test)]
 mod tests;

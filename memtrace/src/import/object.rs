@@ -4,28 +4,45 @@
 use super::file::{FormatError, REQUESTS_MAX};
 use super::outcome::kept;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::iter::Flatten;
 use std::marker::PhantomData;
+use std::vec::IntoIter;
 
 /// So many unknown fields are noted, each so many characters of it.
 const UNKNOWN_MAX: usize = 32;
 const NAME_CHARS_MAX: usize = 64;
 /// By more fields no file is told from others, nor by longer names.
 const SHAPE_NAMES_MAX: usize = 1_024;
-/// What all lists of a file may take in memory, with an element for each request: a million requests of
-/// the generator that tells most of each.
-const LISTS_BYTES_MAX: usize = 512 << 20;
 
 thread_local! {
-    /// What those of the file that is read may still take.
-    static LISTS_BYTES_LEFT: Cell<usize> = const { Cell::new(LISTS_BYTES_MAX) };
+    /// Requests that were read of this file, and how many it may have.
+    static REQUESTS: Cell<(usize, usize)> = const { Cell::new((0, REQUESTS_MAX)) };
+    /// Its fields that are not known.
+    static UNKNOWN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Another file is read from here on.
-pub(super) fn begin_file() {
-    LISTS_BYTES_LEFT.set(LISTS_BYTES_MAX);
+/// Another file is read from here on, which may have so many requests.
+pub(super) fn begin_file(requests_max: usize) {
+    REQUESTS.set((0, requests_max));
+    take_unknown();
+}
+
+/// The fields of the file that are not known.
+pub(super) fn take_unknown() -> BTreeSet<String> {
+    UNKNOWN.take()
+}
+
+/// Counts a request of the file, and answers its place there.
+pub(super) fn count_request() -> Result<usize, FormatError> {
+    let (place, most) = REQUESTS.get();
+    REQUESTS.set((place + 1, most));
+    match place < most {
+        true => Ok(place),
+        false => Err(FormatError::TooMany(most)),
+    }
 }
 
 /// Declares an object. Every field is optional, and null is as good as absent; whoever needs one
@@ -41,8 +58,6 @@ macro_rules! object {
         #[derive(Debug, Default)]
         struct $name {
             $($field: Option<$type>,)+
-            /// Fields that are not known.
-            unknown: std::collections::BTreeSet<String>,
         }
 
         impl<'de> serde::Deserialize<'de> for $name {
@@ -69,11 +84,7 @@ macro_rules! object {
                                 })+
                                 other => {
                                     map.next_value::<serde::de::IgnoredAny>()?;
-                                    $crate::import::object::note(
-                                        other,
-                                        &[$($unused),*],
-                                        &mut object.unknown,
-                                    );
+                                    $crate::import::object::note(other, &[$($unused),*]);
                                 }
                             }
                         }
@@ -99,44 +110,75 @@ macro_rules! key {
 pub(super) use key;
 
 /// Notes a field that is not used, unless it is known.
-pub(super) fn note(name: &str, known: &[&str], unknown: &mut BTreeSet<String>) {
+pub(super) fn note(name: &str, known: &[&str]) {
     let is_meant = |known: &&str| match (known.strip_prefix('…'), known.strip_suffix('…')) {
         (Some(end), _) => name.ends_with(end),
         (_, Some(begin)) => name.starts_with(begin),
         (None, None) => name == *known,
     };
-    if unknown.len() < UNKNOWN_MAX && !known.iter().any(is_meant) {
-        unknown.insert(name.chars().take(NAME_CHARS_MAX).collect());
+    UNKNOWN.with_borrow_mut(|unknown| {
+        if unknown.len() < UNKNOWN_MAX && !known.iter().any(is_meant) {
+            unknown.insert(name.chars().take(NAME_CHARS_MAX).collect());
+        }
+    });
+}
+
+/// A list with an element for each request. One of too many is not read to its end. It is kept in
+/// pieces, so that what it takes is given back piece by piece while requests are made of several lists.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PerRequest<T, const MOST: usize = REQUESTS_MAX>(Vec<Vec<T>>);
+
+const PIECE_LENGTH: usize = 1 << 15;
+
+impl<T, const MOST: usize> PerRequest<T, MOST> {
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+
+    fn push(&mut self, element: T) {
+        match self.0.last_mut() {
+            Some(piece) if piece.len() < PIECE_LENGTH => piece.push(element),
+            _ => self.0.push(vec![element]),
+        }
     }
 }
 
-/// A list with an element for each request. One of too many is not read to its end.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PerRequest<T>(pub(super) Vec<T>);
+impl<T, const MOST: usize> IntoIterator for PerRequest<T, MOST> {
+    type Item = T;
+    type IntoIter = Flatten<IntoIter<Vec<T>>>;
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for PerRequest<T> {
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter().flatten()
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for PerRequest<T, MOST> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Elements<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Elements<T> {
-            type Value = PerRequest<T>;
+        struct Elements<T, const MOST: usize>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>, const MOST: usize> Visitor<'de> for Elements<T, MOST> {
+            type Value = PerRequest<T, MOST>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut elements = Vec::new();
+                let mut elements = PerRequest(Vec::new());
+                let mut count = 0;
                 while let Some(element) = list.next_element()? {
-                    let left = LISTS_BYTES_LEFT.get().checked_sub(size_of::<T>());
-                    let left = left.filter(|_| elements.len() < REQUESTS_MAX);
-                    let left = left.ok_or_else(|| A::Error::custom(FormatError::TooMany))?;
-                    LISTS_BYTES_LEFT.set(left);
+                    if count == MOST {
+                        return Err(A::Error::custom(match MOST {
+                            REQUESTS_MAX => FormatError::TooMany(MOST),
+                            _ => FormatError::TooManyRuns(MOST),
+                        }));
+                    }
+                    count += 1;
                     elements.push(element);
                 }
-                Ok(PerRequest(elements))
+                Ok(elements)
             }
         }
-        from.deserialize_seq(Elements(PhantomData))
+        from.deserialize_seq(Elements::<_, MOST>(PhantomData))
     }
 }
 
@@ -287,21 +329,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_lists_of_a_file_together_have_a_bound_and_the_next_file_has_its_own() {
-        let read = || serde_json::from_str::<PerRequest<u64>>("[1,2,3]");
-        LISTS_BYTES_LEFT.set(5 * size_of::<u64>());
-        assert_eq!(read().unwrap().0, [1, 2, 3]);
-        let refused = read().unwrap_err().to_string();
-        assert!(refused.contains("more than 1000000"), "{refused}");
-        begin_file();
-        assert!(read().is_ok());
+    fn all_requests_of_a_file_together_have_a_bound_and_the_next_file_has_its_own() {
+        begin_file(1);
+        assert_eq!(count_request().unwrap(), 0);
+        assert!(matches!(count_request(), Err(FormatError::TooMany(1))));
+        begin_file(1);
+        assert_eq!(count_request().unwrap(), 0);
     }
 
     #[test]
     fn a_list_of_too_many_requests_is_not_read_to_its_end() {
         let most = format!("[0{}", ",0".repeat(REQUESTS_MAX - 1));
         let read = |text: String| serde_json::from_str::<PerRequest<u8>>(&text);
-        assert_eq!(read(format!("{most}]")).unwrap().0.len(), REQUESTS_MAX);
+        assert_eq!(read(format!("{most}]")).unwrap().len(), REQUESTS_MAX);
         // What follows is no JSON, and nobody sees it.
         let refused = read(format!("{most},0,what follows")).unwrap_err();
         assert!(

@@ -1,7 +1,31 @@
 //! What became of a request, by the words that the HTTP clients of Python have for it. Generators
 //! tell these words and no more.
 
+use super::object::Words;
 use crate::model::{ERROR_BYTES_MAX, RequestOutcome};
+use serde::Deserialize;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::rc::Rc;
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Failure {
+    /// How.
+    pub outcome: RequestOutcome,
+    /// The words for it that are kept.
+    pub words: String,
+    /// The HTTP status.
+    pub http_status: Option<i32>,
+}
+
+/// Of so many failures with different words the words are kept; of more, the name of the exception.
+const FAILURES_MAX: usize = 1 << 14;
+
+thread_local! {
+    /// Each once: many requests fail in the same way.
+    static FAILURES: RefCell<HashSet<Rc<Failure>>> = RefCell::default();
+}
 
 /// Names of exceptions, of aiohttp, httpx and Python itself; the first that is found counts.
 const EXCEPTIONS: &[(&str, RequestOutcome)] = &[
@@ -23,13 +47,60 @@ const EXCEPTIONS: &[(&str, RequestOutcome)] = &[
     ("HTTPStatusError", RequestOutcome::Refused),
 ];
 
-/// What a text about a failure tells, with the part of it that is kept: of a traceback the last
-/// line, which names the exception.
-pub(super) fn failure(text: &str) -> (RequestOutcome, String) {
-    let kept = kept(text);
-    let known = EXCEPTIONS.iter().find(|(name, _)| kept.contains(name));
-    let outcome = known.map_or(RequestOutcome::Failed, |(_, outcome)| *outcome);
-    (outcome, kept)
+impl Failure {
+    /// What a text about a failure tells, with the part of it that is kept: of a traceback the last
+    /// line, which names the exception. An HTTP status tells more, and else `otherwise` is how it failed.
+    pub(super) fn of(
+        text: &str,
+        http_status: Option<i32>,
+        otherwise: RequestOutcome,
+    ) -> Rc<Failure> {
+        let words = kept(text);
+        let known = exception(&words);
+        let outcome = match http_status {
+            Some(status) if status != 200 => RequestOutcome::Refused,
+            _ => known.map_or(otherwise, |(_, outcome)| *outcome),
+        };
+        let failure = Self {
+            outcome,
+            words,
+            http_status,
+        };
+        failure.shared()
+    }
+
+    /// It, as all who failed so have it.
+    pub(super) fn shared(mut self) -> Rc<Failure> {
+        FAILURES.with_borrow_mut(|failures| {
+            if failures.len() >= FAILURES_MAX && !failures.contains(&self) {
+                self.words = exception(&self.words)
+                    .map_or("", |(name, _)| name)
+                    .to_owned();
+            }
+            let failure = failures.get(&self).cloned();
+            failure.unwrap_or_else(|| {
+                let failure = Rc::new(self);
+                failures.insert(Rc::clone(&failure));
+                failure
+            })
+        })
+    }
+}
+
+fn exception(words: &str) -> Option<&'static (&'static str, RequestOutcome)> {
+    EXCEPTIONS.iter().find(|(name, _)| words.contains(name))
+}
+
+/// Of a list of errors one, which is null or empty of a request that was answered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Option<Words>")]
+pub(super) struct MaybeFailed(pub(super) Option<Rc<Failure>>);
+
+impl From<Option<Words>> for MaybeFailed {
+    fn from(words: Option<Words>) -> Self {
+        let words = words.filter(|Words(words)| !words.is_empty());
+        Self(words.map(|Words(words)| Failure::of(&words, None, RequestOutcome::Failed)))
+    }
 }
 
 /// That part: the begin of the last line.
@@ -43,15 +114,6 @@ pub(super) fn kept(text: &str) -> String {
     last[..end].to_owned()
 }
 
-/// The same of one with an HTTP status, which tells more.
-pub(super) fn failure_with(status: Option<i32>, text: &str) -> (RequestOutcome, String) {
-    let (outcome, kept) = failure(text);
-    match status {
-        Some(status) if status != 200 => (RequestOutcome::Refused, kept),
-        _ => (outcome, kept),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,14 +122,32 @@ mod tests {
     fn of_a_traceback_the_exception_is_kept() {
         let text = "Traceback (most recent call last):\n  File \"x.py\", line 1\n\
             aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected\n";
-        let (outcome, kept) = failure(text);
-        assert_eq!(outcome, RequestOutcome::Broken);
+        let failure = |text: &str| Failure::of(text, None, RequestOutcome::Failed);
+        let broken = failure(text);
+        assert_eq!(broken.outcome, RequestOutcome::Broken);
         assert_eq!(
-            kept,
+            broken.words,
             "aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected"
         );
-        assert_eq!(failure("Internal Server Error").0, RequestOutcome::Failed);
-        assert_eq!(failure_with(Some(503), "x").0, RequestOutcome::Refused);
-        assert_eq!(failure(&"ü".repeat(900)).1.len(), ERROR_BYTES_MAX);
+        assert!(Rc::ptr_eq(&broken, &failure(text)));
+        let internal = failure("Internal Server Error");
+        assert_eq!(internal.outcome, RequestOutcome::Failed);
+        let refused = Failure::of("x", Some(503), RequestOutcome::Failed);
+        assert_eq!(refused.outcome, RequestOutcome::Refused);
+        assert_eq!(failure(&"ü".repeat(900)).words.len(), ERROR_BYTES_MAX);
+    }
+
+    #[test]
+    fn of_failures_that_all_have_other_words_the_first_keep_them() {
+        let failures: Vec<_> = (0..FAILURES_MAX + 9)
+            .map(|at| Failure::of(&format!("Timeout {at}"), None, RequestOutcome::Failed))
+            .collect();
+        assert_eq!(failures[9].words, "Timeout 9");
+        let last = failures.last().unwrap();
+        assert_eq!(
+            (last.words.as_str(), last.outcome),
+            ("Timeout", RequestOutcome::TimedOut)
+        );
+        assert!(Rc::ptr_eq(last, &failures[FAILURES_MAX + 1]));
     }
 }

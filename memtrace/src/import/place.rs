@@ -1,6 +1,6 @@
 //! Where what a file tells stands in a recording: rows of `request`, and a phase for each condition.
 
-use super::clocks::{Clock, Clocks, Found, TIME_ERROR_MAX};
+use super::clocks::{Clock, Clocks, TIME_ERROR_MAX};
 use super::file::{Asked, LoadFile, REQUESTS_MAX, Run, Sent};
 use super::known::{Changed, Known};
 use super::median::median;
@@ -22,8 +22,8 @@ const RUN_BYTES_MAX: usize = 128;
 /// Rows for a recording that it does not have yet.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
-    /// The requests.
-    pub requests: Vec<RequestRow>,
+    /// The requests, by condition.
+    pub runs: Vec<PlacedRun>,
     /// Begin and end of each condition.
     pub marks: Vec<MarkRow>,
     /// Requests of the file within the recording, with those that it has already.
@@ -34,11 +34,50 @@ pub struct Placed {
     pub error: DurationNs,
 }
 
+/// Requests of a condition.
+#[derive(Clone, Debug)]
+pub struct PlacedRun {
+    load_run: String,
+    condition: String,
+    /// On the clock of the recording.
+    requests: Vec<Sent>,
+}
+
+/// The requests of these in the order of their ends, each a row only when it is asked for: a row takes
+/// six times as much.
+pub fn rows<'a>(
+    placed: &'a [Placed],
+    clocks: &'a Clocks,
+) -> impl Iterator<Item = RequestRow> + use<'a> {
+    let runs: Vec<&PlacedRun> = placed.iter().flat_map(|placed| &placed.runs).collect();
+    let mut order: Vec<(i64, u32, u32)> = Vec::new();
+    for (run, of_run) in runs.iter().enumerate() {
+        let ends = of_run.requests.iter().map(|sent| sent.end_ns);
+        // There are at most a million.
+        order.extend(
+            ends.enumerate()
+                .map(|(at, end)| (end, run as u32, at as u32)),
+        );
+    }
+    order.sort_unstable();
+    order.into_iter().filter_map(move |(_, run, at)| {
+        let run = runs[run as usize];
+        row(run, &run.requests[at as usize], clocks)
+    })
+}
+
 impl Placed {
     /// Has it known, for the files that follow.
     pub fn note(&self, known: &mut Known) {
-        self.requests.iter().for_each(|row| known.request(row));
+        for run in &self.runs {
+            known.sent(&run.load_run, &run.requests);
+        }
         self.marks.iter().for_each(|row| known.mark(row));
+    }
+
+    /// Requests that it has.
+    pub fn request_count(&self) -> usize {
+        self.runs.iter().map(|run| run.requests.len()).sum()
     }
 
     /// Conditions that it has.
@@ -119,39 +158,37 @@ impl fmt::Display for Stretch {
 /// state of it.
 pub fn place(
     (generator, file): (&str, &str),
-    told: &LoadFile,
+    told: LoadFile,
     clocks: &Clocks,
     span: [BootNs; 2],
     known: &Known,
 ) -> Result<Placed, PlaceError> {
     let mut placed = Placed::default();
     let mut names = Names::of(generator, file);
-    for (number, run) in told.runs.iter().enumerate() {
-        let mut condition = condition(number, run);
+    let outside = outside(&told, clocks, span);
+    for (number, run) in told.runs.into_iter().enumerate() {
+        let mut condition = condition(number, &run);
         condition.generator = Some(generator.to_owned());
         let shown = name_of(&condition).unwrap_or_else(|| generator.to_owned());
-        let mut rows = rows(run, told.clock, clocks, span, &mut placed)?;
-        let begin = rows.iter().map(|row| row.start_boot_ns).min();
-        let end = rows.iter().map(|row| row.boot_ns).max();
+        let mut requests = run.requests;
+        bring(&mut requests, told.clock, clocks, span, &mut placed)?;
+        let begin = requests.iter().map(|sent| BootNs(sent.start_ns)).min();
+        let end = requests.iter().map(|sent| BootNs(sent.end_ns)).max();
         let (Some(begin), Some(end)) = (begin, end) else {
             continue;
         };
-        placed.within_count += rows.len();
-        condition.load_run = match known.name_of(&rows)? {
+        placed.within_count += requests.len();
+        condition.load_run = match known.name_of(&requests)? {
             Some(name) => name.to_owned(),
             None => names.next(known),
         };
-        for row in &mut rows {
-            row.load_run.clone_from(&condition.load_run);
-            row.condition.clone_from(&shown);
-        }
         for (kind, at, attributes) in [
             (
                 MarkKind::Begin,
                 begin,
                 of_begin(&condition, file, &run.asked),
             ),
-            (MarkKind::End, end, of_end(&condition, &rows)),
+            (MarkKind::End, end, of_end(&condition, &requests)),
         ] {
             if !known.is_new_mark(&condition.load_run, kind) {
                 continue;
@@ -168,29 +205,34 @@ pub fn place(
                 ..MarkRow::default()
             });
         }
-        rows.retain(|row| known.is_new_request(row));
-        placed.requests.append(&mut rows);
+        requests.retain(|sent| known.is_new_request(sent));
+        placed.runs.push(PlacedRun {
+            load_run: condition.load_run,
+            condition: shown,
+            requests,
+        });
     }
     if placed.within_count == 0 {
-        return Err(outside(told, clocks, span));
+        return Err(outside);
     }
-    match placed.requests.len() + known.request_count() > REQUESTS_MAX {
+    match placed.request_count() + known.request_count() > REQUESTS_MAX {
         true => Err(PlaceError::TooMany),
         false => Ok(placed),
     }
 }
 
-/// The requests of a run that lie within the recording, without the names of run and condition.
-fn rows(
-    run: &Run,
+/// Brings the requests of a run to the clock of the recording, and leaves those that lie within it.
+fn bring(
+    requests: &mut Vec<Sent>,
     clock: Clock,
     clocks: &Clocks,
     span: [BootNs; 2],
     placed: &mut Placed,
-) -> Result<Vec<RequestRow>, PlaceError> {
+) -> Result<(), PlaceError> {
     let find = |time_ns| clocks.find(clock, time_ns).ok_or(PlaceError::NoClock);
-    let mut rows = Vec::new();
-    for (request, sent) in run.requests.iter().enumerate() {
+    let mut within = 0;
+    for request in 0..requests.len() {
+        let sent = &mut requests[request];
         let [start, end] = [find(sent.start_ns)?, find(sent.end_ns)?];
         let first = sent.first_token_ns.map(find).transpose()?;
         if start.at < span[0] || span[1] < end.at {
@@ -203,18 +245,15 @@ fn rows(
             return Err(PlaceError::Uncertain { mover, error });
         }
         placed.error = placed.error.max(error);
-        let times = Times {
-            start,
-            first,
-            end,
-            error,
-        };
-        rows.push(RequestRow {
-            ts: clocks.to_wall(end.at).ok_or(PlaceError::NoClock)?,
-            ..row(request, sent, &times)
-        });
+        (sent.start_ns, sent.end_ns) = (start.at.0, end.at.0);
+        sent.first_token_ns = first.map(|first| first.at.0);
+        // Below 2^32: at most a million, and some ms.
+        (sent.request, sent.error_ns) = (request as u32, error.0 as u32);
+        requests.swap(within, request);
+        within += 1;
     }
-    Ok(rows)
+    requests.truncate(within);
+    Ok(())
 }
 
 /// Names for the runs of a file: `guidellm/results`, `guidellm/results#2`. No two runs of a recording
@@ -267,13 +306,15 @@ fn of_begin(condition: &LoadCondition, file: &str, asked: &Asked) -> Map<String,
 }
 
 /// What came of it.
-fn of_end(condition: &LoadCondition, rows: &[RequestRow]) -> Map<String, Value> {
-    let is_ok = |row: &&RequestRow| row.outcome == Some(RequestOutcome::Ok);
-    let answered = rows.iter().filter(is_ok).count();
+fn of_end(condition: &LoadCondition, requests: &[Sent]) -> Map<String, Value> {
+    let answered = requests
+        .iter()
+        .filter(|sent| sent.failure.is_none())
+        .count();
     let attributes = [
         ("load_run", Value::from(condition.load_run.as_str())),
         ("answered_requests", answered.into()),
-        ("failed_requests", (rows.len() - answered).into()),
+        ("failed_requests", (requests.len() - answered).into()),
     ];
     let attributes = attributes.map(|(name, value)| (name.to_owned(), value));
     Map::from_iter(attributes)
@@ -319,9 +360,9 @@ fn condition(number: usize, run: &Run) -> LoadCondition {
         generator: None,
         condition: number as i64,
         input_tokens: input_tokens
-            .or_else(|| median(requests().filter_map(|one| one.prompt_tokens))),
+            .or_else(|| median(requests().filter_map(|one| one.prompt_tokens.map(i64::from)))),
         output_tokens: output_tokens
-            .or_else(|| median(answered().filter_map(|one| one.output_tokens))),
+            .or_else(|| median(answered().filter_map(|one| one.output_tokens.map(i64::from)))),
         concurrency,
         request_rate,
         prefix_reuse: None,
@@ -343,32 +384,24 @@ fn name_of(condition: &LoadCondition) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("-"))
 }
 
-/// When a request was under way.
-struct Times {
-    start: Found,
-    first: Option<Found>,
-    end: Found,
-    error: DurationNs,
-}
-
-fn row(request: usize, sent: &Sent, times: &Times) -> RequestRow {
-    let (outcome, error) = match &sent.failure {
-        None => (RequestOutcome::Ok, None),
-        Some((outcome, error)) => (*outcome, Some(error.clone())),
-    };
-    RequestRow {
-        boot_ns: times.end.at,
-        request: request as i64,
-        start_boot_ns: times.start.at,
-        first_token_boot_ns: times.first.map(|first| first.at),
-        prompt_tokens: sent.prompt_tokens,
-        output_tokens: sent.output_tokens,
-        http_status: sent.http_status,
-        outcome: Some(outcome),
-        error,
-        time_error_ns: Some(times.error),
+fn row(run: &PlacedRun, sent: &Sent, clocks: &Clocks) -> Option<RequestRow> {
+    let failure = sent.failure.as_deref();
+    Some(RequestRow {
+        ts: clocks.to_wall(BootNs(sent.end_ns))?,
+        boot_ns: BootNs(sent.end_ns),
+        load_run: run.load_run.clone(),
+        condition: run.condition.clone(),
+        request: sent.request.into(),
+        start_boot_ns: BootNs(sent.start_ns),
+        first_token_boot_ns: sent.first_token_ns.map(BootNs),
+        prompt_tokens: sent.prompt_tokens.map(i64::from),
+        output_tokens: sent.output_tokens.map(i64::from),
+        http_status: failure.and_then(|failure| failure.http_status),
+        outcome: Some(failure.map_or(RequestOutcome::Ok, |failure| failure.outcome)),
+        error: failure.map(|failure| failure.words.clone()),
+        time_error_ns: Some(DurationNs(sent.error_ns.into())),
         ..RequestRow::default()
-    }
+    })
 }
 
 #[cfg(test)]

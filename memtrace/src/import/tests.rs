@@ -27,7 +27,7 @@ fn read_with(
     let beside = |name: &str| -> Option<Value> {
         serde_json::from_slice(&std::fs::read(path.with_file_name(name)).ok()?).ok()
     };
-    let (format, file) = read(&mut Cursor::new(text.into_bytes()), &beside)?;
+    let (format, file) = read(&mut Cursor::new(text.into_bytes()), &beside, REQUESTS_MAX)?;
     Ok((format.name, file))
 }
 
@@ -109,7 +109,9 @@ fn what_became_of_requests_that_failed_is_told_in_our_words() {
         .requests
         .iter()
         .map(|sent| sent.failure.clone().unwrap());
-    let (outcomes, texts): (Vec<_>, Vec<_>) = failures.unzip();
+    let (outcomes, texts): (Vec<_>, Vec<_>) = failures
+        .map(|failure| (failure.outcome, failure.words.clone()))
+        .unzip();
     let broken = RequestOutcome::Broken;
     assert_eq!(outcomes, [broken, broken, RequestOutcome::NotConnected]);
     assert!(
@@ -120,9 +122,9 @@ fn what_became_of_requests_that_failed_is_told_in_our_words() {
     let cut = &file.runs[0].requests[0];
     assert!(cut.end_ns - cut.start_ns > 5_000_000_000, "{cut:?}");
     let (_, file) = read_sample("guidellm-0.8.1-refused.json");
-    let (outcome, text) = file.runs[0].requests[0].failure.clone().unwrap();
-    assert_eq!(outcome, RequestOutcome::Refused);
-    assert!(text.contains("400 Bad Request"), "{text}");
+    let failure = file.runs[0].requests[0].failure.clone().unwrap();
+    assert_eq!(failure.outcome, RequestOutcome::Refused);
+    assert!(failure.words.contains("400 Bad Request"), "{failure:?}");
 }
 
 #[test]
@@ -193,14 +195,16 @@ fn what_beside_says_of_another_run_is_not_believed() {
     let path = sample("inference-perf-0.7.0/per_request_lifecycle_metrics.json");
     let text = std::fs::read(path).unwrap();
     let other = |_: &str| Some(serde_json::json!({"load_summary": {"count": 7, "concurrency": 9}}));
-    let (_, file) = read(&mut Cursor::new(text), &other).unwrap();
+    let (_, file) = read(&mut Cursor::new(text), &other, REQUESTS_MAX).unwrap();
     assert_eq!(runs(&file), [(None, None, 5)]);
 }
 
 #[test]
 fn a_file_that_is_deep_or_has_a_text_without_end_is_refused() {
     let read = |text: String| {
-        let refused = read(&mut Cursor::new(text), &|_| None).err().unwrap();
+        let refused = read(&mut Cursor::new(text), &|_| None, REQUESTS_MAX)
+            .err()
+            .unwrap();
         refused.to_string()
     };
     let deep = read(format!(r#"{{"model_id":{}"#, "[".repeat(1 << 20)));

@@ -66,17 +66,16 @@ impl Addition {
         })
     }
 
-    /// Adds rows to a table without a key; `at` is the time of each.
+    /// Adds rows to a table without a key, in the order of time; `at` is the time of each.
     ///
     /// # Errors
     /// When the table is damaged, since what could not be read of it would be lost, or the system
     /// refuses.
     pub fn add<R: Row>(
         &mut self,
-        mut rows: Vec<R>,
+        rows: impl IntoIterator<Item = R>,
         at: impl Fn(&R) -> BootNs,
     ) -> Result<(), StoreError> {
-        rows.sort_by_key(&at);
         let table = R::TABLE;
         let files = list(&self.reading.origin, table.name)?;
         if !files.segments.is_empty() {
@@ -97,15 +96,12 @@ impl Addition {
             parts.push((files.parts.first().copied().unwrap_or(1), i64::MIN));
         }
         // A part has the rows from its first one on, up to the next part's first.
-        let mut rest = rows.as_slice();
+        let mut rest = rows.into_iter().peekable();
         for (place, &(seq, _)) in parts.iter().enumerate() {
-            let count = match parts.get(place + 1) {
-                Some(&(_, next_ns)) => rest.partition_point(|row| at(row).0 < next_ns),
-                None => rest.len(),
-            };
-            let (own, later) = rest.split_at(count);
-            rest = later;
-            if !own.is_empty() {
+            let next_ns = parts.get(place + 1).map(|&(_, next_ns)| next_ns);
+            let is_own = |row: &R| next_ns.is_none_or(|next_ns| at(row).0 < next_ns);
+            if rest.peek().is_some_and(is_own) {
+                let own = std::iter::from_fn(|| rest.next_if(is_own));
                 self.write(seq, own, &at)?;
             }
         }
@@ -168,7 +164,7 @@ impl Addition {
     fn write<R: Row>(
         &mut self,
         seq: u32,
-        rows: &[R],
+        rows: impl Iterator<Item = R>,
         at: &impl Fn(&R) -> BootNs,
     ) -> Result<(), StoreError> {
         let table = R::TABLE;
@@ -180,7 +176,7 @@ impl Addition {
             part: PartWriter::create(&self.disk, table, &path)?,
             path: path.clone(),
         };
-        let mut new = rows.iter().peekable();
+        let mut new = rows.peekable();
         let mut irregular = Irregular::default();
         let mut cut = None;
         if self.reading.origin.modified_ns(&path).is_ok() {
@@ -192,17 +188,18 @@ impl Addition {
             for batch in batches.into_iter().flatten() {
                 for_each_row(&batch, &mut irregular, &mut |row: R| {
                     if outcome.is_ok() {
-                        let earlier = std::iter::from_fn(|| new.next_if(|one| at(one) < at(&row)));
+                        let before = at(&row);
+                        let earlier = std::iter::from_fn(|| new.next_if(|one| at(one) < before));
                         outcome = earlier
-                            .chain([&row])
-                            .try_for_each(|row| output.push(&self.disk, row));
+                            .chain([row])
+                            .try_for_each(|row| output.push(&self.disk, &row));
                     }
                 });
             }
             outcome?;
         }
         for row in new {
-            output.push(&self.disk, row)?;
+            output.push(&self.disk, &row)?;
         }
         self.check_whole()?;
         if irregular.incomplete_rows + irregular.long_texts > 0 {

@@ -78,7 +78,11 @@ fn trace(bytes: &[u8]) {
 /// What a load generator wrote.
 fn load_file(bytes: &[u8]) {
     let beside: Beside<'_> = &|_| None;
-    drop(import::read(&mut Cursor::new(bytes), beside));
+    drop(import::read(
+        &mut Cursor::new(bytes),
+        beside,
+        import::REQUESTS_MAX,
+    ));
 }
 
 /// The kernel's own types, which a container can put another file in the place of.

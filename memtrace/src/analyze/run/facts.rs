@@ -64,7 +64,10 @@ impl Facts {
         let groups = Groups::of(&table.processes, titles.roles);
         focus(&mut phases, source, options, (&table, &clock))?;
         let load = phases.conditions();
-        let requests = Requests::read(source, &load)?;
+        let requests = match options.only_saves {
+            true => Requests::default(),
+            false => Requests::read(source, &load)?,
+        };
         phases.watch(requests.before_failures());
         let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;
         let instants = oom::instants(&kills, &table)

@@ -27,7 +27,8 @@ fn closed(dir: &Path, limits: Limits) -> Recording {
     Recording::open(dir).unwrap()
 }
 
-fn add(recording: &Recording, rows: Vec<MarkRow>) -> Result<(), StoreError> {
+fn add(recording: &Recording, mut rows: Vec<MarkRow>) -> Result<(), StoreError> {
+    rows.sort_by_key(|row| row.boot_ns);
     let mut addition = Addition::begin(recording)?;
     addition.add(rows, |row| row.boot_ns)?;
     addition.finish()
