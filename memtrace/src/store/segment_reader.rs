@@ -55,8 +55,8 @@ impl<F: ReadAt> SegmentReader<F> {
         Self::of(frames, None, projection)
     }
 
-    /// Goes on where another reader of the same segment stopped, which its recorder is adding to:
-    /// a message that is cut off is one that is being written.
+    /// Goes on where another reader of the same segment stopped. Where its recorder is adding to it, a
+    /// message that is cut off is one that is being written.
     pub(super) fn resume(
         file: F,
         len: u64,
@@ -64,6 +64,7 @@ impl<F: ReadAt> SegmentReader<F> {
         projection: &Projection,
         reading: &Reading,
         place: &Place,
+        is_growing: bool,
     ) -> Option<Self> {
         let frames = Frames {
             file,
@@ -71,7 +72,7 @@ impl<F: ReadAt> SegmentReader<F> {
             len,
             at: place.at,
             search_effort: 0,
-            is_growing: true,
+            is_growing,
             reading: reading.clone(),
         };
         Self::of(frames, place.schema.clone(), projection)

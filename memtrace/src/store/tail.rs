@@ -47,6 +47,7 @@ pub struct Tail {
     /// What is in the spool.
     names: Vec<OsString>,
     looks: u32,
+    is_live: bool,
     has_lost: bool,
 }
 
@@ -82,6 +83,7 @@ impl Tail {
             tables: HashMap::new(),
             names: Vec::new(),
             looks: 0,
+            is_live: true,
             has_lost: false,
         })
     }
@@ -122,6 +124,7 @@ impl Tail {
             self.reading.bounds = Bounds::of(&self.info, last_write_ns(dir)?);
         }
         self.looks += 1;
+        self.is_live = is_live;
         Ok(match state {
             _ if self.has_lost => TailState::Lost,
             _ if is_live => TailState::Live,
@@ -153,7 +156,7 @@ impl Tail {
             None => self.begin(table, &projection, &mut take)?,
         };
         self.has_lost |= !followed.find(&self.reading, table, &self.names);
-        followed.read(&self.reading, table, &projection, &mut take);
+        followed.read(&self.reading, table, &projection, self.is_live, &mut take);
         self.tables.insert(table.name, followed);
         if irregular.incomplete_rows > 0 {
             let count = irregular.incomplete_rows;
@@ -211,18 +214,20 @@ impl Followed {
         true
     }
 
-    /// Reads on. Only to the newest segment something can be added.
+    /// Reads on. Only to the newest segment something can be added, and only while somebody writes.
     fn read(
         &mut self,
         reading: &Reading,
         table: &Table,
         projection: &Projection,
+        is_live: bool,
         take: &mut impl FnMut(RecordBatch),
     ) {
-        for open in &mut self.open {
-            open.read(reading, table, projection, take);
-        }
         let newest = self.newest;
+        for open in &mut self.open {
+            let is_growing = is_live && open.seq == newest;
+            open.read(reading, table, projection, is_growing, take);
+        }
         self.open.retain(|open| open.seq == newest);
     }
 }
@@ -233,6 +238,7 @@ impl Open {
         reading: &Reading,
         table: &Table,
         projection: &Projection,
+        is_growing: bool,
         take: &mut impl FnMut(RecordBatch),
     ) {
         let name = segment_path(table.name, self.seq);
@@ -252,6 +258,7 @@ impl Open {
             projection,
             reading,
             &self.place,
+            is_growing,
         );
         let Some(mut batches) = resumed else {
             return;

@@ -1,7 +1,7 @@
 //! A recording is followed: every row comes once, whatever becomes of its files meanwhile.
 
 use super::*;
-use crate::store::{Recordings, Tail, TailState};
+use crate::store::{ProblemKind, Recordings, Tail, TailState};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,14 +104,13 @@ fn whoever_did_not_look_for_whole_segments_is_told_so() {
 }
 
 #[test]
-fn a_batch_that_is_being_written_is_read_when_it_is_whole_and_is_no_damage() {
+fn a_batch_that_is_being_written_is_no_damage_until_its_recorder_is_gone() {
     let (_parent, dir) = new_dir();
     let mut writer = Writer::create(&dir, &info()).unwrap();
     append_all(&mut writer, &[mem(1, 1)]);
     writer.flush().unwrap();
     append_all(&mut writer, &[mem(2, 1)]);
     writer.flush().unwrap();
-    kill(writer);
     let path = dir.join("spool/mem-00001.arrows");
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, []).unwrap();
@@ -125,8 +124,19 @@ fn a_batch_that_is_being_written_is_read_when_it_is_whole_and_is_no_damage() {
         file.write_all(piece).unwrap();
         read.extend(fresh(&mut tail));
     }
+    file.write_all(&bytes[..100]).unwrap();
+    assert_eq!(fresh(&mut tail), []);
     assert_eq!(read, [mem(1, 1), mem(2, 1)]);
     assert_eq!(tail.problems(), []);
+    kill(writer);
+    for _ in 0..2 {
+        assert_eq!(fresh(&mut tail), []);
+        let problems = tail.problems();
+        assert!(
+            matches!(&problems[..], [one] if matches!(one.kind, ProblemKind::TruncatedTail { .. })),
+            "{problems:?}"
+        );
+    }
 }
 
 #[test]
