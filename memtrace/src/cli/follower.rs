@@ -101,11 +101,13 @@ impl Feed for Follower<'_> {
             return Ok(false);
         }
         let before = self.recorder;
+        let was_closed = self.is_closed() && self.live.now().at == BootNs::default();
         let mut state = self.tail.look()?;
         let mut has_news = self.live.take(&mut Fresh(&mut self.tail))?;
         let is_wrong = self.live.is_contradicted() && Instant::now() >= self.anew_due;
         // What was closed has all there is in its parts, in order.
-        if is_wrong || matches!(state, TailState::Lost | TailState::Closed) {
+        let is_to_order = state == TailState::Closed && !was_closed;
+        if is_wrong || is_to_order || state == TailState::Lost {
             state = self.read_anew()?;
             has_news = true;
         }
