@@ -663,6 +663,40 @@ def test_a_segment_that_was_cut_off_is_read_to_its_last_complete_batch(tmp_path:
     assert counts == {1, 3, 5, 7}
 
 
+def seal(stream: bytes) -> bytes:
+    """An Arrow IPC stream with the checksums that memtrace gives each of its messages."""
+    made, at = b"", 0
+    while stream[at + 4 : at + 8] != bytes(4):
+        length = 8 + int.from_bytes(stream[at + 4 : at + 8], "little")
+        body = pa.ipc.read_message(pa.py_buffer(stream[at:])).body or b""
+        head = stream[at : at + 4] + (length + 8).to_bytes(4, "little")
+        head += stream[at + 8 : at + length] + b"mtcrc32\n" + zlib.crc32(body).to_bytes(4, "little")
+        made += head + zlib.crc32(head).to_bytes(4, "little") + bytes(body)
+        at += length + len(body)
+    return made + stream[at:]
+
+
+def test_a_flipped_bit_in_the_spool_is_told_and_what_it_is_in_left_out(tmp_path: Path) -> None:
+    rows: list[Row] = [(n, 1, n, "rss_stat") for n in range(6)]
+    path = write(tmp_path, [(9, 1, 9, "first")], [(1, None)], state="recording")
+    segment = put_segment(path, "mem", mem_table(rows), 2, rows=2)
+    whole = seal(segment.read_bytes())
+    segment.write_bytes(whole)
+    before = memtrace.load(path)
+    values = set(before.mem.column("rss_bytes"))
+    assert len(values) == 7
+    for at in range(0, len(whole), 23):
+        flipped = bytearray(whole)
+        flipped[at] ^= 0x10
+        segment.write_bytes(flipped)
+        recording = memtrace.load(path)
+        read = set(recording.mem.column("rss_bytes"))
+        assert read < values or read == values, at
+        is_told = recording.problems != before.problems
+        # The mark of a checksum: without one it is a segment of the first versions of memtrace.
+        assert is_told or read == values, at
+
+
 def test_a_damaged_file_is_a_problem_and_no_end(tmp_path: Path) -> None:
     shutil.copytree(TRAINING, tmp_path / "copy")
     (tmp_path / "copy/diag/part-00001.parquet").write_bytes(b"PAR1 not really")

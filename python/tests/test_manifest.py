@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import memtrace
 from memtrace._recording.findings import NAMES
+from memtrace._recording.table import Table
 
 pytest.importorskip("pyarrow")
 
 NAME = "steps_that_leak"
+TABLES = ("mem", "process", "cgroup_mem", "mark", *NAMES)
 
 
 @pytest.fixture
@@ -83,3 +88,73 @@ def test_a_manifest_that_is_gone_or_cut_off_is_told_and_no_row_is_lost(copy: Pat
     gone = memtrace.load(copy)
     assert gone.problems == ["manifest.jsonl is missing"]
     assert len(cut_off.mem) == len(gone.mem) == rows
+
+
+def answers(path: Path) -> tuple[dict[str, str], list[str]]:
+    """What each view of a recording has, or why it has nothing, and the problems told then."""
+    try:
+        recording = memtrace.load(path)
+    except (OSError, ValueError) as error:
+        return {}, [str(error)]
+    views: dict[str, Callable[[], Any]] = {
+        "peak": recording.peak,
+        "at": lambda: recording.at("peak"),
+        "at by role": lambda: recording.at("peak", by="role"),
+        "columns": lambda: recording.read("mem", ["boot_ns", "rss_bytes"]),
+        "stretch": lambda: recording.read("mem", since=1, until=9),
+        "resample": lambda: recording.resample(60),
+        "names": recording.names,
+        **{name: partial(recording.read, name) for name in TABLES},
+    }
+    found = {}
+    for name, view in views.items():
+        try:
+            found[name] = shown(view())
+        except (memtrace.FindingsError, OSError, ValueError, KeyError) as error:
+            found[name] = f"refused: {error}"
+    return found, recording.problems
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(shown, value))
+    return str(value.to_arrow().to_pydict() if isinstance(value, Table) else value)
+
+
+def faults(path: Path, file: Path) -> Iterator[str]:
+    """Has one thing after the other happen to a file, and puts it back each time."""
+    text = file.read_bytes()
+    for part in (0.1, 0.5, 0.9, 0.99):
+        at = int(len(text) * part)
+        file.write_bytes(text[:at] + bytes([text[at] ^ 0x10]) + text[at + 1 :])
+        yield f"a bit at {part}"
+    file.write_bytes(text[: len(text) // 2])
+    yield "cut off"
+    file.unlink()
+    yield "deleted"
+    if file.suffix == ".parquet":
+        other = path / "title/part-00001.parquet"
+        file.write_bytes(other.read_bytes())
+        yield "another table's"
+        file.write_bytes(text)
+        doubled = file.with_name("part-00002.parquet")
+        doubled.write_bytes(text)
+        yield "doubled"
+        doubled.unlink()
+    file.write_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mem/part-00001.parquet", "process/part-00001.parquet", "held/part-00001.parquet",
+     "role_mem/part-00001.parquet", "run.json", "manifest.jsonl"],
+)  # fmt: skip
+def test_no_view_of_a_recording_that_is_not_whole_is_silent(copy: Path, name: str) -> None:
+    whole, problems = answers(copy)
+    assert problems == []
+    for fault in faults(copy, copy / name):
+        found, told = answers(copy)
+        refused = {view for view in found if found[view].startswith("refused: ")}
+        other = {view for view in found if found[view] != whole[view]} - refused
+        assert told != [] or not other, (fault, other)
+    assert answers(copy) == (whole, [])

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import checksums
 from .part import ALWAYS, TIME, Part, Stretch, within
 from .places import Folder
 from .table import Table, arrow
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _PART = re.compile(r"part-(\d{5,})\.parquet\Z")
 _SEGMENT = re.compile(r"(\w+)-(\d{5,})\.arrows\Z")
 _SPOOL = "spool"
+# Begins each message of a segment.
+_CONTINUATION = b"\xff" * 4
 # Tables of which only the last row of each key counts.
 _KEYS = {"process": "upid"}
 # Parts become one while somebody reads them.
@@ -69,10 +73,10 @@ def parts(place: Place, name: str) -> list[str]:
     return [file for _, file in _numbered(place, name, _PART, 1)]
 
 
-def text_of(place: Place, file: str, key: bytes) -> str | None:
-    """A text that the metadata of a Parquet file has."""
+def texts_of(place: Place, file: str) -> dict[bytes, bytes]:
+    """The texts that the metadata of a Parquet file has."""
     with place.open(file) as raw:
-        return Part(raw, place.size(file)).text(key)
+        return Part(raw, place.size(file)).texts
 
 
 def read(
@@ -204,20 +208,47 @@ def _segment(
     batches, schema = [], None
     try:
         with place.open(file) as raw:
-            # All of it at once: lengths in a damaged file then meet the end of the buffer.
-            read = pa.py_buffer(raw.read())
-        with pa.ipc.open_stream(read) as stream:
-            schema = stream.schema
-            if manifest and (why := manifest.refusal(name, number, schema.metadata)):
-                problems.append(f"{file} is left out: {why}")
-                return None
-            for batch in stream:
+            read = raw.read()
+        for index, (message, is_whole) in enumerate(_messages(read, manifest is not None)):
+            if schema is None:
+                schema = pa.ipc.read_schema(message)
+                if manifest and (why := manifest.refusal(name, number, schema.metadata)):
+                    problems.append(f"{file} is left out: {why}")
+                    return None
+            elif is_whole:
+                batch = pa.ipc.read_record_batch(message, schema)
                 batch.validate(full=True)
                 batches.append(batch)
+            else:
+                why = "it does not match its checksum"
+                problems.append(f"{file}: batch {index - 1} is damaged and left out: {why}")
     except Exception as error:
         rows = sum(batch.num_rows for batch in batches)
         problems.append(f"{file} ends within a batch after {rows} rows: {error}")
     return None if schema is None else pa.Table.from_batches(batches, schema)
+
+
+def _messages(read: bytes, has_checksums: bool) -> Iterator[tuple[Any, bool]]:
+    """The messages of a segment, an Arrow IPC stream, each with whether its body is as it was
+    written. What pyarrow would take for a length is held against its checksum before."""
+    pa = arrow()
+    # Lengths in a damaged file meet the end of the buffer.
+    buffer = pa.py_buffer(read)
+    at = 0
+    while at < len(read):
+        mark, length = read[at : at + 4], int.from_bytes(read[at + 4 : at + 8], "little")
+        head = read[at : at + 8 + length]
+        if mark != _CONTINUATION or len(head) < 8 + length:
+            raise ValueError("no whole message is there")
+        if length == 0:
+            return
+        crc32 = checksums.stated_of_body(head)
+        if crc32 is None and has_checksums:
+            raise ValueError("a message without a checksum")
+        message = pa.ipc.read_message(buffer.slice(at))
+        body = message.body or b""
+        yield message, crc32 is None or crc32 == zlib.crc32(body)
+        at += len(head) + len(body)
 
 
 def _last_of_each(frame: Any, key: str) -> Any:

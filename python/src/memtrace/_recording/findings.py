@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .places import Place
 
 NAMES = ("phase", "role_mem", "held")
-_OF = b"memtrace.findings_of"
+_OF, _TABLE = b"memtrace.findings_of", b"memtrace.table"
 
 
 def read(
@@ -33,7 +33,12 @@ def read(
     table = files.read(place, name, problems, columns, stretch)
     if problems:
         raise FindingsError(f"of the findings of {place}, {problems[0]}; {how}")
-    if any(files.text_of(place, file, _OF) != _state(place) for file in parts):
+    texts = [files.texts_of(place, file) for file in parts]
+    of_table = name.encode()
+    if len(parts) > 1 or any(text.get(_TABLE, of_table) != of_table for text in texts):
+        # There is one part of each.
+        raise FindingsError(f"files of the findings of {place} were copied or exchanged; {how}")
+    if any(text.get(_OF) != _state(place).encode() for text in texts):
         raise FindingsError(f"the findings saved in {place} are of another recording; {how}")
     return table
 

@@ -37,14 +37,16 @@ class Part:
         if length > len(footer):
             footer = self._read(max(size - length, 0), size)
         footer = footer[-length:]
+        # Before anything is made of it: what pyarrow finds in a damaged one can end the process.
+        if checksums.is_footer_whole(footer) is False:
+            raise ValueError("the footer does not match its checksum")
         # What is in front of its footer nobody asks a file of which only that is read.
         read_from = arrow().BufferReader(b"PAR1" + footer)
         self._metadata = pyarrow.parquet.read_metadata(read_from)
         self._stated = self._texts.get(checksums.COLUMNS)
-        has_changed = self._stated is not None and not checksums.is_footer_whole(footer)
-        self.damages: dict[str, None] = {"its footer": None} if has_changed else {}
-        """What of it is not as it was written, as far as it was read: `its footer`, or columns
-        by name. Nothing of a part without checksums: memtrace did not write them at first."""
+        self.damages: dict[str, None] = {}
+        """Which columns are not as they were written, as far as it was read. None of a part without
+        checksums: memtrace did not write them at first."""
 
     @property
     def cut_ns(self) -> int | None:
@@ -61,11 +63,6 @@ class Part:
     def rows(self) -> int:
         """How many it has."""
         return int(self._metadata.num_rows)
-
-    def text(self, key: bytes) -> str | None:
-        """A text that its metadata has."""
-        value = self._texts.get(key)
-        return None if value is None else value.decode()
 
     def read(self, columns: Iterable[str] | None = None, stretch: Stretch = ALWAYS) -> Any:
         """The rows of a stretch as a pyarrow.Table: all columns, or those of these that it has."""

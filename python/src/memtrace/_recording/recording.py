@@ -274,8 +274,8 @@ class Recording:
         """The most that all processes held at one instant, every page once, and who held it.
 
         It is the peak of the report, out of its findings (the table `held`). Where those are not
-        saved it is the highest sum of RSS, and `held_bytes` is None. It is not the sum of the
-        processes' own peaks, which fall at different times.
+        saved it is the highest sum of RSS, `held_bytes` is None, and `problems` says so. It is not
+        the sum of the processes' own peaks, which fall at different times.
         """
         time, held, at_least, at_most = self._peak
         wall = self._clock.to_wall(time)
@@ -431,7 +431,8 @@ class Recording:
         names = ("boot_ns", "held_bytes", "held_at_least_bytes", "held_at_most_bytes")
         try:
             rows = list(zip(*map(self["held"].column, names)))
-        except FindingsError:
+        except FindingsError as error:
+            self._note(str(error))
             highest = max(range(len(total.times)), key=lambda row: total.held[row][0] or 0)
             return total.times[highest], None, None, None
         return max(rows, key=lambda row: row[1])
