@@ -70,6 +70,9 @@ pub(super) fn reduced(
         places.retain(|place| chosen.hosts.contains(&place.host));
         unread.clear();
     }
+    for host in &unread {
+        recordings.note_unread(Path::new(shown), host.why.clone());
+    }
     let progress = Progress::of("reading the recordings of all hosts");
     let next = AtomicUsize::new(0);
     let outcomes: Mutex<Vec<(usize, anyhow::Result<HostPart>)>> = Mutex::default();
@@ -101,10 +104,12 @@ pub(super) fn reduced(
     for (number, outcome) in outcomes {
         match outcome {
             Ok(part) => parts.push(part),
-            Err(error) => unread.push(Unread {
-                place: place_of(&places[number]),
-                why: format!("{error:#}"),
-            }),
+            Err(error) => {
+                let (placed, why) = (&places[number], format!("{error:#}"));
+                recordings.note_unread(&root.path_of(placed), why.clone());
+                let place = place_of(placed);
+                unread.push(Unread { place, why });
+            }
         }
     }
     Ok(Found { run, parts, unread })

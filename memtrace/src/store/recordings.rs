@@ -1,7 +1,7 @@
 //! The only way to a recording: who opens one is known, and what was wrong with it.
 
 use super::error::StoreError;
-use super::problem::{Problem, Problems};
+use super::problem::{Problem, ProblemKind, Problems};
 use super::recording::Recording;
 use super::remote::RemoteReader;
 use super::root::{Placed, Root};
@@ -60,6 +60,13 @@ impl Recordings {
         let tail = Tail::open(dir)?;
         self.note(dir, tail.problem_list());
         Ok(tail)
+    }
+
+    /// Notes that a recording is left out of what it was asked for, and why.
+    pub fn note_unread(&self, path: &Path, reason: String) {
+        let mut opened = self.lock();
+        let problems = opened.entry(path.to_path_buf()).or_default();
+        problems.note(Path::new("recording"), ProblemKind::Unreadable { reason });
     }
 
     fn note(&self, path: &Path, problems: Problems) {

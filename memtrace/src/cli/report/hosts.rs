@@ -3,7 +3,6 @@
 
 use super::{Args, no_section};
 use crate::analyze::{self, HostPart, Line, Place, RUN_SECTIONS, RunSection, Unread};
-use crate::cli::output::say;
 use crate::cli::recorded::{no_option, open, recording_dir};
 use crate::cli::reduced::{Chosen, Found, place_of, reduce, reduce_one, reduced, root_at};
 use crate::model::parse_host_list;
@@ -87,10 +86,6 @@ pub(super) fn run(args: &Args, recordings: &Recordings) -> anyhow::Result<Option
         check(args)?;
         let found = reduced(recordings, &root, &args.hosts.chosen(), &shown).with_context(doing)?;
         if args.hosts.reduce {
-            for unread in &found.unread {
-                let Place { host, rec, .. } = &unread.place;
-                say(&format!("host {host}, recording {rec}: {}", unread.why));
-            }
             write_lines(args, &found)?;
             return Ok(Some(ExitCode::SUCCESS));
         }
