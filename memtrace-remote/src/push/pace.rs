@@ -223,13 +223,18 @@ impl Pusher<'_> {
         let Some(mut carry) = course.carry.take() else {
             return;
         };
-        for problem in carry.problems().into_iter().take(TOLD_PROBLEMS) {
+        let problems = carry.problems();
+        for problem in problems.iter().take(TOLD_PROBLEMS) {
             let source = course.source.display();
             self.progress.say(&format!("{source}: {problem}"));
         }
         course.held = carry.take_arrived();
         course.not_before = Instant::now() + self.args.look_again_after;
-        let complete = format!("{destination} is closed and complete ({})", carry.sent());
+        let arrived = match problems.is_empty() {
+            true => "is closed and complete",
+            false => "is closed and has all that is here",
+        };
+        let complete = format!("{destination} {arrived} ({})", carry.sent());
         if !self.args.delete {
             return self.progress.tell(&complete);
         }
