@@ -5,7 +5,8 @@ use memtrace_tests::beside::beside;
 use memtrace_tests::program::workload;
 use std::path::{Path, PathBuf};
 
-/// What is asked of the recording that stands for `@`; `+` stands for a folder to write to.
+/// What is asked of the recording that stands for `@`, and of the root that it is below, `^`; `+` stands
+/// for a folder to write to. What comes after `&&` is asked of what was written there.
 const VIEWS: &[&str] = &[
     "report @",
     "report @ --full",
@@ -39,6 +40,13 @@ const VIEWS: &[&str] = &[
     "export @ --force --to perfetto -o +",
     "top -r @ --once",
     "top -r @ --once --view processes",
+    "report ^",
+    "report ^ -f json",
+    "report ^ -f csv",
+    "report ^ -f html -o +run.html",
+    "report ^ --reduce",
+    "diff ^ ^",
+    "push @ + && report +",
 ];
 
 /// Sections that need no option of their own.
@@ -58,30 +66,43 @@ struct Answer {
 
 fn ask(view: &str, recording: &Path, options: &[&str]) -> Result<Answer> {
     let folder = tempfile::tempdir()?;
-    let words = view.split(' ').map(|word| match word.strip_prefix('+') {
+    let root = recording.ancestors().nth(3).context("a root")?;
+    let place = |word: &str| match word.strip_prefix('+') {
         Some("") => folder.path().display().to_string(),
         Some(name) if name.contains(".html") || name.contains(".txt") => {
             folder.path().join(name).display().to_string()
         }
         _ if word == "@" => recording.display().to_string(),
+        _ if word == "^" => root.display().to_string(),
         _ => word.to_owned(),
-    });
+    };
+    let (first, last) = view.split_once(" && ").unwrap_or(("", view));
+    let (mut written, mut said) = (Vec::new(), String::new());
+    if !first.is_empty() {
+        let output = memtrace(first.split(' ').map(place))?;
+        said += &String::from_utf8_lossy(&output.stderr);
+    }
     let options = options.iter().map(|option| (*option).to_owned());
-    let output = memtrace(words.chain(options))?;
-    let lines = output.stdout.split_inclusive(|byte| *byte == b'\n');
+    let output = memtrace(last.split(' ').map(place).chain(options))?;
+    said += &String::from_utf8_lossy(&output.stderr);
+    // Its name is another each time.
+    let folder_name = folder.path().display().to_string();
+    let answered = String::from_utf8_lossy(&output.stdout).replace(&folder_name, "+");
     // The line of `top` with the age of an unclosed recording is another at each look.
-    let is_age = |line: &[u8]| String::from_utf8_lossy(line).contains("  recorder gone");
-    let lines = lines.skip_while(|line| view.starts_with("top ") && is_age(line));
-    let mut written = vec![(PathBuf::new(), lines.flatten().copied().collect())];
+    let is_age = |line: &&str| view.starts_with("top ") && line.contains("  recorder gone");
+    let answered: String = answered.split_inclusive('\n').skip_while(is_age).collect();
+    written.push((PathBuf::new(), answered.into_bytes()));
     for entry in std::fs::read_dir(folder.path())? {
         let path = entry?.path();
-        let bytes = std::fs::read(&path)?;
-        written.push((path.file_name().context("a name")?.into(), bytes));
+        if path.is_file() {
+            let bytes = std::fs::read(&path)?;
+            written.push((path.file_name().context("a name")?.into(), bytes));
+        }
     }
     written.sort();
     Ok(Answer {
         written,
-        said: String::from_utf8_lossy(&output.stderr).into_owned(),
+        said: said.replace(&folder_name, "+"),
         status: output.status.code(),
     })
 }
@@ -112,22 +133,34 @@ const FAULTS: [Fault; 6] = [
 /// How many faults are tried of each of two recordings; `MEMTRACE_TEST_FAULTS` says another number.
 const TRIED: usize = 6;
 
+/// At how many places of a file one bit is another, or the file ends.
+const PLACES: usize = 16;
+
 /// A recording before a fault, to be put back.
 struct Before(Vec<(PathBuf, Option<Vec<u8>>)>);
 
 impl Fault {
-    /// Has it happen to a file of a recording; `None` where it can't.
-    fn make(self, file: &Path, other: &Path, of_another: &Path) -> Result<Option<Before>> {
+    /// Has it happen to a file of a recording for the first time, the second and so on: at another
+    /// place of the file each time. `None` where it can't, or would be the same again.
+    fn make(
+        self,
+        time: usize,
+        file: &Path,
+        other: &Path,
+        of_another: &Path,
+    ) -> Result<Option<Before>> {
         let bytes = std::fs::read(file)?;
         let mut before = vec![(file.to_path_buf(), Some(bytes.clone()))];
+        let place = |first: usize| bytes.len() * ((first + 3 * time) % PLACES) / PLACES;
         match self {
             Self::Bit => {
+                let at = place(PLACES / 4);
                 let mut damaged = bytes;
-                let at = damaged.len() / 4;
                 *damaged.get_mut(at).context("an empty file")? ^= 0x10;
                 std::fs::write(file, damaged)?;
             }
-            Self::CutOff => std::fs::write(file, &bytes[..bytes.len() / 2])?,
+            Self::CutOff => std::fs::write(file, &bytes[..place(PLACES / 2)])?,
+            _ if time > 0 => return Ok(None),
             Self::Deleted => std::fs::remove_file(file)?,
             Self::Doubled => {
                 let Some(next) = next_number(file).filter(|next| !next.exists()) else {
@@ -228,9 +261,17 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
         .collect();
     let tried = std::env::var("MEMTRACE_TEST_FAULTS").ok();
     let tried = tried.map_or(Ok(TRIED), |tried| tried.parse())?;
+    let mut silent = 0;
     for is_closed in [true, false] {
-        let (recorded, another) = (recorded(is_closed)?, recorded(is_closed)?);
-        let recording = recorded.path();
+        let root = tempfile::tempdir()?;
+        let placed = |host: &str| -> Result<PathBuf> {
+            let of_host = root.path().join("run=1").join(host);
+            std::fs::create_dir_all(&of_host)?;
+            let recording = of_host.join("rec=20261123T121913Z");
+            std::fs::rename(recorded(is_closed)?.path(), &recording)?;
+            Ok(recording)
+        };
+        let (recording, another) = (placed("host=a")?, placed("host=b")?);
         let whole = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
         for (view, answer) in views.iter().zip(&whole) {
             // Of a recorder that was killed the last batch can be half written, which is told.
@@ -240,13 +281,13 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
         }
         let files = files(&recording)?;
         // Each kind of each file: one kind more for all of them each time round.
-        let made = (0..FAULTS.len() * files.len()).map(|place| {
+        let made = (0..PLACES * FAULTS.len() * files.len()).map(|place| {
             let round = place / files.len();
             let fault = FAULTS[(place + round) % FAULTS.len()];
-            (fault, &files[place % files.len()])
+            (fault, &files[place % files.len()], round / FAULTS.len())
         });
         let mut count = 0;
-        for (fault, file) in made {
+        for (fault, file, time) in made {
             if count == tried {
                 break;
             }
@@ -256,27 +297,27 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
                 has_kind && *other != file
             });
             let other = other.map_or(file.as_path(), PathBuf::as_path);
-            let of_another = another.path().join(name);
-            let Some(before) = fault.make(file, other, &of_another)? else {
+            let of_another = another.join(name);
+            let Some(before) = fault.make(time, file, other, &of_another)? else {
                 continue;
             };
             count += 1;
             let answers = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
             for ((view, before), told) in views.iter().zip(&whole).zip(answers) {
-                let shown = name.display();
-                let case = format!(
-                    "{view}, {shown} {fault:?}, closed {is_closed}: {:?} {}",
-                    told.status, told.said
-                );
                 let is_said = told.said != before.said
                     && matches!(told.status, Some(1 | 4))
                     && !told.said.is_empty();
                 let is_same = told.written == before.written;
-                assert!(is_said || is_same, "{case}");
+                if !(is_said || is_same) {
+                    silent += 1;
+                    let (shown, status, said) = (name.display(), told.status, told.said);
+                    println!("{view}, {shown} {fault:?}, closed {is_closed}: {status:?} {said}");
+                }
             }
             before.put_back()?;
         }
         println!("{count} faults of {} views", views.len());
     }
+    assert_eq!(silent, 0, "views are silent");
     Ok(())
 }
