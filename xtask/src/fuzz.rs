@@ -21,6 +21,10 @@ pub(crate) struct Args {
     /// Keep what it found that reaches more code, as small as that gets, in tests/fuzz/corpus.tgz.
     #[arg(long)]
     keep: bool,
+    /// Run memtrace's unit tests under the sanitizer instead; those with a TARGET in their names
+    /// where one is given.
+    #[arg(long, conflicts_with_all = ["keep", "seconds"])]
+    tests: bool,
 }
 
 /// Named, so that what runs while it is built has no part in it.
@@ -32,8 +36,16 @@ const KEPT_BYTES_MAX: u64 = 16 << 10;
 /// What a reader may take of memory, and for how long it may read what is no larger than a few MiB.
 const LIMITS: [&str; 2] = ["-rss_limit_mb=1024", "-timeout=20"];
 
+/// What libFuzzer asks of the compiler.
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing";
+
 /// Builds, and tries each for its time, two at once.
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.tests {
+        return run_tests(&args.targets);
+    }
     let program = build()?;
     // Without the name of one it prints them all.
     let known = sh::capture(&mut Command::new(&program))?;
@@ -120,15 +132,39 @@ fn build() -> Result<PathBuf> {
     let package = sh::root().join("tests/fuzz");
     // The dependencies of the workspace, as its lock has them.
     std::fs::copy(sh::root().join("Cargo.lock"), package.join("Cargo.lock"))?;
+    let mut cargo = sanitized(&["build"], &place(""));
+    sh::run(cargo.current_dir(&package).env("MEMTRACE_RUSTC", COVERAGE))?;
+    Ok(place(TRIPLE).join("debug/memtrace-fuzz"))
+}
+
+/// They look for glibc's own heap in their process, and the sanitizer has another.
+const OF_GLIBC: [&str; 4] = [
+    "each_part_is_told_by_what_stands_in_it",
+    "the_parts_add_up_to_what_the_kernel_counts",
+    "what_is_freed_in_an_arena_shows_as_free",
+    "both_ways_find_the_same_in_this_process",
+];
+
+fn run_tests(names: &[String]) -> Result<()> {
+    let words = ["test", "--locked", "-p", "memtrace"];
+    let mut cargo = sanitized(&words, &place("tests"));
+    cargo
+        .current_dir(sh::root())
+        .args(["--lib", "--bins", "--"]);
+    cargo.args(OF_GLIBC.iter().flat_map(|name| ["--skip", name]));
+    sh::run(cargo.args(names))
+}
+
+/// Cargo, with AddressSanitizer in what it builds of memtrace's own crates.
+fn sanitized(words: &[&str], target_dir: &Path) -> Command {
     let mut cargo = sh::cargo();
     cargo
-        .current_dir(&package)
-        .args(["build", "--target", TRIPLE, "--target-dir"])
-        .arg(place(""))
+        .args(words)
+        .args(["--target", TRIPLE, "--target-dir"])
+        .arg(target_dir)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTC_WRAPPER", package.join("rustc.sh"));
-    sh::run(&mut cargo)?;
-    Ok(place(TRIPLE).join("debug/memtrace-fuzz"))
+        .env("RUSTC_WRAPPER", sh::root().join("tests/fuzz/rustc.sh"));
+    cargo
 }
 
 struct Target<'a> {
