@@ -1,7 +1,7 @@
 //! What user space tells the programs: globals that are read-only once loaded, so that the
 //! verifier knows every value and removes the branches that this kernel does not need.
 
-use crate::event::Origin;
+use crate::event::{Origin, SentSignal};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most CPUs whose per-CPU counter parts are added up.
@@ -196,4 +196,6 @@ pub struct Member {
     pub exec_boot_ns: u64,
     /// What its end tells with it.
     pub origin: Origin,
+    /// The last signal that was sent to it and ends a process by default.
+    pub sent_signal: SentSignal,
 }

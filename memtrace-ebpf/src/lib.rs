@@ -14,6 +14,6 @@ pub mod names;
 pub use config::{Config, Layout};
 pub use event::{
     Comm, Counts, Ended, EndedKey, EventHeader, EventKind, Exec, Exit, Fork, Oom, Origin, Sample,
-    SampleCause, TaskSeen, VmCall, VmOp, VmSum, VmTotals,
+    SampleCause, SentSignal, TaskSeen, VmCall, VmOp, VmSum, VmTotals,
 };
 pub use loss::LossClass;

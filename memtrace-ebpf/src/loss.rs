@@ -20,17 +20,20 @@ pub enum LossClass {
     Vm = 4,
     /// A name event found the ring nearly full: the last quarter is kept for starts and ends.
     Title = 5,
+    /// An end found the ring full, and what is kept of it does not say who sent the signal.
+    Sender = 6,
 }
 
 impl LossClass {
     /// Every class.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Lifecycle,
         Self::Sample,
         Self::Oom,
         Self::Members,
         Self::Vm,
         Self::Title,
+        Self::Sender,
     ];
 
     /// Its name in a recording.
@@ -42,6 +45,7 @@ impl LossClass {
             Self::Members => "members",
             Self::Vm => "vm",
             Self::Title => "title",
+            Self::Sender => "sender",
         }
     }
 
@@ -64,6 +68,9 @@ impl LossClass {
             Self::Title => {
                 "names that processes took were lost: the event ring was nearly full; what each is \
                  called since is known"
+            }
+            Self::Sender => {
+                "who sent the signal that ended some processes is not known: the event ring was full"
             }
         }
     }

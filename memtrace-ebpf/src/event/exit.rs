@@ -1,6 +1,6 @@
 //! The end of a process.
 
-use super::{Counts, EventHeader, Origin};
+use super::{Counts, EventHeader, Origin, SentSignal};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The last thread of a member ended.
@@ -18,6 +18,8 @@ pub struct Exit {
     pub pending_peak: [i64; 3],
     /// When that was.
     pub pending_peak_boot_ns: u64,
+    /// The last signal that was sent to it and ends a process by default.
+    pub sent_signal: SentSignal,
 }
 
 /// Who a process was and how it ended: complete without any other event. An end that finds

@@ -8,6 +8,7 @@ mod fork;
 mod oom;
 mod origin;
 mod sample;
+mod sent_signal;
 mod task_seen;
 mod vm;
 
@@ -19,6 +20,7 @@ pub use fork::Fork;
 pub use oom::Oom;
 pub use origin::{ORIGIN_ARGS_LEN, Origin};
 pub use sample::{Sample, SampleCause};
+pub use sent_signal::SentSignal;
 pub use task_seen::TaskSeen;
 pub use vm::{FILE_NAME_LEN, VmCall, VmOp, VmSum, VmTotals};
 

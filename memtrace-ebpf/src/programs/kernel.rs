@@ -7,8 +7,10 @@
 
 use crate::maps::{CPU_OFFSETS, layout};
 use aya_ebpf::helpers::generated::{bpf_ktime_get_boot_ns, bpf_probe_read_kernel};
+use memtrace_abi::SentSignal;
 use memtrace_abi::event::{COMM_LEN, Counts};
 
+const PF_EXITING: u32 = 0x4;
 const PF_KTHREAD: u32 = 0x0020_0000;
 const SIGNAL_GROUP_EXIT: u32 = 4;
 
@@ -75,7 +77,24 @@ impl Task {
 
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
-        read::<u32>(self.0, layout!(task_flags)) & PF_KTHREAD != 0
+        self.what() & SentSignal::KERNEL_THREAD != 0
+    }
+
+    /// Whether it is a thread of the kernel's, and whether it is ending, as [`SentSignal`] has it.
+    #[inline(always)]
+    pub fn what(self) -> u8 {
+        let flags: u32 = read(self.0, layout!(task_flags));
+        let kernel_thread = if flags & PF_KTHREAD != 0 {
+            SentSignal::KERNEL_THREAD
+        } else {
+            0
+        };
+        let exiting = if flags & PF_EXITING != 0 {
+            SentSignal::EXITING
+        } else {
+            0
+        };
+        kernel_thread | exiting
     }
 
     #[inline(always)]

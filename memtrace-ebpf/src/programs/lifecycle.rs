@@ -18,7 +18,7 @@ use memtrace_abi::LossClass;
 use memtrace_abi::config::Member;
 use memtrace_abi::event::{
     ARGS_MAX, COMM_LEN, Comm, Counts, EndedKey, EventKind, Exec, Exit, Fork, ORIGIN_ARGS_LEN,
-    Origin, PATH_MAX, TaskSeen,
+    Origin, PATH_MAX, SentSignal, TaskSeen,
 };
 
 /// Enters a process that is already running. Answers whether it is followed now.
@@ -60,6 +60,7 @@ fn enter(tgid: u32, start_boot_ns: u64, mm: Mm, origin: Origin) -> bool {
         earlier_peak_boot_ns: 0,
         exec_boot_ns: 0,
         origin,
+        sent_signal: SentSignal::default(),
     };
     let is_entered = MEMBERS.insert(tgid, member, 0).is_ok();
     if !is_entered {
@@ -512,11 +513,12 @@ fn end(task: Task, room: u32) {
     let Some(leaving) = LEAVING.get_ptr_mut(room) else {
         return;
     };
-    // SAFETY: a map value that only this process's own events write, and this CPU's value of a
-    // per-CPU array that only this caller uses.
+    // SAFETY: a map value that only this process's own events write, but for its last signal, which
+    // its senders write; and this CPU's value of a per-CPU array that only this caller uses.
     let (member, event) = unsafe { (&*member, &mut *leaving) };
     let own_mm = Mm(member.mm);
     event.ended.origin = member.origin;
+    event.sent_signal = member.sent_signal;
     event.ended.earlier_peak_pages = member.earlier_peak_pages;
     event.ended.earlier_peak_boot_ns = member.earlier_peak_boot_ns;
     // Two last threads can both see the group dead before 6.16: one of them removes.
@@ -566,6 +568,9 @@ fn end(task: Task, room: u32) {
     };
     if ENDED.insert(key, &event.ended, 0).is_ok() {
         count_kept();
+        if event.sent_signal.signal != 0 && event.ended.wait_status & 0x7f != 0 {
+            count_loss(LossClass::Sender);
+        }
     } else {
         count_loss(LossClass::Lifecycle);
     }

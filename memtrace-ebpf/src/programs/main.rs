@@ -3,7 +3,8 @@
 //! The programs do the least they can: filter, fill, submit. What a number means is decided
 //! in user space. One family a file: [`lifecycle`] keeps the members of the recording,
 //! [`rss`] watches their resident pages, [`sweep`] samples those that moved at every tick,
-//! [`snapshot`] finds who runs already, [`oom`] reports kills, [`vm`] accounts calls on
+//! [`snapshot`] finds who runs already, [`oom`] reports kills, [`signal`] keeps who sent
+//! them signals, [`vm`] accounts calls on
 //! address spaces, which [`vm_ways`] sees by whatever way the kernel offers. [`kernel`] knows
 //! how to read kernel memory, [`space`] what is kept about an address space, [`ring`] how
 //! events leave, [`maps`] where state is kept.
@@ -18,6 +19,7 @@ mod maps;
 mod oom;
 mod ring;
 mod rss;
+mod signal;
 mod snapshot;
 mod space;
 mod sweep;

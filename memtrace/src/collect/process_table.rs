@@ -122,6 +122,15 @@ impl ProcessTable {
         living.or_else(|| ended.find(|row| row.upid == upid))
     }
 
+    /// The process with this id that started then: one that is alive, or that ended lately.
+    pub fn identity(&self, tgid: Tgid, start: BootNs) -> Option<Upid> {
+        let living = self.upid(tgid).and_then(|upid| self.process(upid));
+        let living = living.map(Process::row).into_iter();
+        let mut all = living.chain(self.ended.iter().chain(&self.recently_ended).rev());
+        all.find(|row| row.tgid == tgid && row.start_boot_ns == start)
+            .map(|row| row.upid)
+    }
+
     /// Whether a process with this id is alive, or ended lately.
     pub fn has_had(&self, tgid: Tgid) -> bool {
         let mut ended = self.ended.iter().chain(&self.recently_ended);

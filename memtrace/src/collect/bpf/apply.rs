@@ -6,6 +6,7 @@ mod names;
 use super::decode::{Event, boot, comm_text};
 use super::known::{current, identity};
 use super::peaks::{Peaks, Seen};
+use super::sender::Sender;
 use super::vm;
 use crate::collect::cgroup::CgroupPaths;
 use crate::collect::container_id;
@@ -343,8 +344,13 @@ impl Apply {
         // Zero is no RSS that a process can have had: not set yet (before 6.16).
         let maxrss = Pages(ended.maxrss_pages);
         let maxrss = (maxrss.0 > 0).then(|| maxrss.to_bytes(self.peaks.page_size));
+        let sent = event.map(|exit| &exit.sent_signal);
+        let sender = sent.and_then(|sent| Sender::of(sent, tgid, ended.wait_status, table));
         if let Some(process) = table.process_mut(upid) {
             process.row_mut().kernel_maxrss_bytes = maxrss;
+            if let Some(sender) = sender {
+                sender.note(process.row_mut());
+            }
         }
         out.push(Record::Mem(exit_row(upid, at, tick)));
         table.end(

@@ -302,7 +302,7 @@ impl BpfBackend {
                 }
                 table.add_lost_events(count);
                 let severity = match class {
-                    LossClass::Sample | LossClass::Title => Severity::Degraded,
+                    LossClass::Sample | LossClass::Title | LossClass::Sender => Severity::Degraded,
                     _ => Severity::Loss,
                 };
                 out.push(tick.diag(

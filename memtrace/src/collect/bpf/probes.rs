@@ -29,6 +29,8 @@ pub(super) struct Probe {
 pub(super) const TASK_ITERATOR: &str = "task_iter";
 /// The program that sees OOM kills.
 pub(super) const MARK_VICTIM: &str = "mark_victim";
+/// The program that sees who sends a signal.
+pub(super) const SIGNAL_GENERATE: &str = "signal_generate";
 /// The program that sees a process end while its address space is still there: for kernels
 /// whose exit tracepoint comes after that (before 6.16).
 pub(super) const BEFORE_EXIT: &str = "taskstats_exit";
@@ -70,6 +72,11 @@ pub(super) const PROBES: &[Probe] = &[
         program: MARK_VICTIM,
         on: On::Tracepoint,
         without: Some("kills by the OOM killer are not seen as they happen"),
+    },
+    Probe {
+        program: SIGNAL_GENERATE,
+        on: On::Tracepoint,
+        without: Some("who sent the signal that ended a process is not known"),
     },
     Probe {
         program: BEFORE_EXIT,

@@ -52,6 +52,14 @@ table! {
         exit_code: Option<i32>,
         /// Number of the signal that ended it; null otherwise.
         exit_signal: Option<i32>,
+        /// Why that signal was sent: si_code of sigaction(2). 0 and below: a process sent it (0 by kill, -6 by tgkill or raise), or a timer (-2); above 0: the kernel did, for a fault (SEGV_MAPERR is 1) or else with 128. Null when unknown: no signal, no `bpf` backend, or a loss.
+        exit_signal_code: Option<i32>,
+        /// The process that sent that signal, itself where it did; where `exit_signal_code` is 128, the one whose end made the kernel send it. Null where the kernel sent it, where that process is not recorded, and when unknown.
+        exit_signal_sender_upid: Option<Upid>,
+        /// Process id of that sender, recorded or not, in the initial pid namespace, or in memtrace's own where it runs inside one. Null where the kernel sent the signal, and when unknown.
+        exit_signal_sender_tgid: Option<Tgid>,
+        /// Name of that sender as the kernel keeps it, when it sent the signal. Null as `exit_signal_sender_tgid`.
+        exit_signal_sender_comm: Option<String>,
         /// True when the kernel's OOM killer chose it; null when OOM events could not be observed.
         oom_killed: Option<bool>,
         /// Highest RSS (anonymous + file + shared memory) of the process's own address spaces. An address space borrowed through vfork never counts. Of a copy that fork made and exec replaced only what it grew by since the fork counts; one that never called exec counts whole, see `inherited_rss_bytes`.

@@ -150,6 +150,11 @@ fn each_other_thing_that_is_missing_turns_one_feature_off_and_is_said() {
             "btf_trace_mark_victim",
             "kills by the OOM killer",
         ),
+        (
+            LINUX_6_18,
+            "btf_trace_signal_generate",
+            "who sent the signal that ended a process",
+        ),
         (LINUX_6_18, "memory_cgrp_id", "memory cgroups of processes"),
         (LINUX_6_18, "pptrs", "exact counters: their per-CPU parts"),
         (
