@@ -285,6 +285,14 @@ impl Analysis {
         killed.or_else(|| self.info.command_exit_code.map(Ending::Exited))
     }
 
+    /// The same in words, with who sent a signal.
+    pub(super) fn command_ended_in_words(&self) -> Option<String> {
+        let ending = self.command_ending()?;
+        let mut processes = self.processes.iter();
+        let main = processes.find(|process| process.is_main && process.ending == ending);
+        Some(main.map_or_else(|| ending.shown_in_full(), Process::ended_in_words))
+    }
+
     /// Whether the command that was recorded did not end well; `None` when unknown.
     pub fn has_command_failed(&self) -> Option<bool> {
         self.command_ending()

@@ -43,6 +43,9 @@ keys! {
 const SIGINT: i32 = 2;
 const SIGKILL: i32 = 9;
 const SIGTERM: i32 = 15;
+/// Signals that end programs. An exit code of 128 and another number is a program's own (billiard's
+/// 155 is no SIGPROF).
+const SHELL_SIGNALS: [i32; 12] = [1, 2, 3, 4, 5, 6, 7, 8, SIGKILL, 11, 13, SIGTERM];
 
 impl Ending {
     /// The word for it.
@@ -92,22 +95,10 @@ impl Ending {
         !matches!(self, Self::Running | Self::Exited(0) | Self::Unknown)
     }
 
-    /// By SIGKILL, and not the OOM killer's.
-    pub(super) fn is_kill_by_someone(self) -> bool {
-        let Self::Killed {
-            signal,
-            by_oom_killer,
-        } = self
-        else {
-            return false;
-        };
-        signal == SIGKILL && by_oom_killer == Some(false)
-    }
-
-    /// As programs end that are done, or were asked to.
+    /// Of itself, also with an error, or because it was asked to.
     pub(super) fn is_orderly(self) -> bool {
         match self {
-            Self::Exited(code) => code == 0,
+            Self::Exited(_) => true,
             Self::Killed { signal, .. } => matches!(signal, SIGINT | SIGTERM),
             Self::Running | Self::Unknown => false,
         }
@@ -129,22 +120,26 @@ impl Ending {
         }
     }
 
-    /// The same with what a person should know about it.
+    /// The same with what a person should know about it, where nothing says who sent a signal.
     pub fn shown_in_full(self) -> String {
         let shown = self.shown();
         match self {
             Self::Killed {
                 signal: SIGKILL,
                 by_oom_killer: Some(false),
-            } => format!("{shown} (no OOM kill recorded)"),
+            } => format!("{shown} (no OOM kill recorded; sender not known)"),
             Self::Killed {
                 signal: SIGKILL,
                 by_oom_killer: None,
             } => format!("{shown} (OOM kill or not: unknown)"),
-            Self::Exited(code) => match signal_name(code - 128) {
-                Some(name) => format!("{shown} (128 + {name})"),
-                None => shown,
-            },
+            Self::Killed {
+                by_oom_killer: Some(false) | None,
+                ..
+            } => format!("{shown} (sender not known)"),
+            Self::Exited(code) if SHELL_SIGNALS.contains(&(code - 128)) => {
+                let signal = signal_name(code - 128).unwrap_or_default();
+                format!("{shown} (as a shell reports {signal})")
+            }
             _ => shown,
         }
     }
@@ -173,8 +168,14 @@ impl Ending {
         }
     }
 
-    /// The gravity of an ending that somebody asked for.
-    pub(super) const ORDINARY: u8 = 4;
+    /// The gravity of an end by SIGKILL,
+    pub(super) const KILLED: u8 = 1;
+    /// by another signal that says that something failed,
+    pub(super) const CRASHED: u8 = 2;
+    /// by one of these that an ancestor sent,
+    pub(super) const STOPPED: u8 = 3;
+    /// and of one that somebody asked for.
+    pub(super) const ORDINARY: u8 = 5;
 
     /// What to read first.
     pub(super) fn gravity(self) -> u8 {
@@ -185,16 +186,16 @@ impl Ending {
             } => 0,
             Self::Killed {
                 signal: SIGKILL, ..
-            } => 1,
+            } => Self::KILLED,
             // SIGHUP, SIGINT, SIGPIPE, SIGTERM: how processes are asked to end.
             Self::Killed {
                 signal: 1 | SIGINT | 13 | SIGTERM,
                 ..
             } => Self::ORDINARY,
-            Self::Killed { .. } => 2,
-            Self::Exited(_) => 3,
-            Self::Unknown => 5,
-            Self::Running => 6,
+            Self::Killed { .. } => Self::CRASHED,
+            Self::Exited(_) => 4,
+            Self::Unknown => 6,
+            Self::Running => 7,
         }
     }
 }
@@ -204,11 +205,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_exit_code_above_128_names_the_signal_it_stands_for() {
+    fn an_exit_code_names_a_signal_only_where_a_shell_would_mean_one() {
         assert_eq!(
             Ending::Exited(137).shown_in_full(),
-            "exit 137 (128 + SIGKILL)"
+            "exit 137 (as a shell reports SIGKILL)"
         );
-        assert_eq!(Ending::Exited(1).shown_in_full(), "exit 1");
+        for code in [1, 128, 155, 168, 255] {
+            assert_eq!(Ending::Exited(code).shown_in_full(), format!("exit {code}"));
+        }
     }
 }

@@ -6,8 +6,15 @@
 
 use crate::model::tables::{TitleRow, TitleSource};
 use crate::model::{BootNs, MAIN, Role, trim_title};
+use crate::report::{shorten, visible};
 use std::collections::HashSet;
 use std::sync::Arc;
+
+/// A name inside a sentence, kept short.
+pub(super) fn in_words(name: &str) -> String {
+    const WIDTH: usize = 48;
+    shorten(&visible(name), WIDTH).into_owned()
+}
 
 /// Keeps each text once: thousands of children share a command line.
 #[derive(Clone, Debug, Default)]

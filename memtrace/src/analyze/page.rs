@@ -219,7 +219,7 @@ fn flags(analysis: &Analysis) -> Vec<Flag> {
     );
     let main = analysis.processes.iter().find(|process| process.is_main);
     if let Some((main, end)) = main.and_then(|main| Some((main, main.end?))) {
-        let text = format!("{} ended: {}", main.name, main.ending.shown_in_full());
+        let text = format!("{} ended: {}", main.name, main.ended_in_words());
         flags.push(flag("exit", clock.offset(end.boot_ns), text));
     }
     let moments = analysis.drawings.iter();
@@ -285,7 +285,7 @@ fn lane<'a>(
         cgroup: process.cgroup.as_deref(),
         begin_ns: analysis.clock.offset(process.start.boot_ns),
         end_ns: process.exit_boot_ns().map(|end| analysis.clock.offset(end)),
-        ending: process.ending.shown(),
+        ending: process.ended_in_short(),
         peak_bytes: peak.rss_bytes,
         peak_bound: bound.map(Bound::as_str),
         peak_bound_bytes: bound.and_then(Bound::error),

@@ -5,6 +5,7 @@ use super::endings::Ending;
 use super::growth::Growth;
 use super::keys;
 use super::peak::{Bound, Peak};
+use super::sender::Sender;
 use crate::model::tables::FirstSeenBy;
 use crate::model::{BootNs, Bytes, Instant, Role, Tgid, Upid};
 use schemars::JsonSchema;
@@ -92,6 +93,9 @@ pub struct Process {
     /// How it ended.
     #[serde(flatten)]
     pub ending: Ending,
+    /// Who sent the signal that ended it.
+    #[serde(flatten)]
+    pub sender: Sender,
     /// Its own peak.
     pub peak: Peak,
     /// ru_maxrss: with waited-for children and borrowed memory.
@@ -104,6 +108,25 @@ impl Process {
     /// When it ended, on CLOCK_BOOTTIME.
     pub fn exit_boot_ns(&self) -> Option<BootNs> {
         self.end.map(|end| end.boot_ns)
+    }
+
+    /// How it ended, with who sent the signal that ended it.
+    pub(super) fn ended_in_words(&self) -> String {
+        self.sender.in_words(self.ending)
+    }
+
+    /// The same for a column.
+    pub(super) fn ended_in_short(&self) -> String {
+        self.sender.in_short(self.ending)
+    }
+
+    /// What to read first of how processes ended.
+    pub(super) fn gravity(&self) -> u8 {
+        match self.ending.gravity() {
+            Ending::KILLED | Ending::CRASHED if self.sender.is_teardown() => Ending::ORDINARY,
+            Ending::KILLED | Ending::CRASHED if self.sender.is_ancestor() => Ending::STOPPED,
+            gravity => gravity,
+        }
     }
 
     /// Gives its instants their offset and wall time.

@@ -8,6 +8,8 @@ use super::losses::Loss;
 use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
+use super::sender::Sender;
+use super::teardown;
 use crate::model::tables::{DiagKind, FirstSeenBy, MemRow, OomRow, ProcessRow, Severity, TitleRow};
 use crate::model::{BootNs, Bytes, Instant, Order, Role, RunInfo, Target, Upid};
 use crate::sweep::{Amounts, Track};
@@ -122,6 +124,7 @@ impl ProcessTable {
             copy_until: None,
             end: None,
             ending: Ending::Unknown,
+            sender: Sender::Unknown,
             peak: Peak::UNKNOWN,
             kernel_maxrss_bytes: None,
             growth: None,
@@ -193,7 +196,7 @@ impl ProcessTable {
         }
     }
 
-    /// Reads `title` and gives every process its name. The peaks must be known by now.
+    /// Reads `title` and gives every process its name, also where another was ended by it. The peaks must be known by now.
     pub(super) fn name<S: RowSource>(
         &mut self,
         source: &S,
@@ -242,6 +245,8 @@ impl ProcessTable {
             process.name = self.texts.intern(&name);
             process.title = track.last().cloned();
         }
+        let index = &self.index;
+        teardown::settle(&mut self.processes, |upid| index.get(upid));
         Ok(())
     }
 }
@@ -370,6 +375,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         copy_until: None,
         end: row.exit_boot_ns.map(Instant::unsettled),
         ending: Ending::of(row),
+        sender: Sender::of(row, texts),
         peak: Peak::of(row),
         kernel_maxrss_bytes: row.kernel_maxrss_bytes,
         growth: None,

@@ -1,9 +1,10 @@
 //! Who a finding is about.
 
+use super::name;
 use super::process::Process;
 use crate::model::keys::keys;
 use crate::model::{Tgid, Upid};
-use crate::report::{Cell, shorten, visible, words};
+use crate::report::{Cell, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -40,9 +41,7 @@ impl Who {
 
     /// `22924 VLLM::Worker_TP0`: inside a sentence, its name kept short.
     pub(super) fn in_words(&self) -> String {
-        const WIDTH: usize = 48;
-        let name = visible(self.name.as_deref().unwrap_or_default());
-        let name = shorten(&name, WIDTH);
+        let name = name::in_words(self.name.as_deref().unwrap_or_default());
         format!("{} {name}", Cell::known(self.pid).shown())
     }
 }

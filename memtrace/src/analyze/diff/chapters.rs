@@ -88,8 +88,8 @@ fn other_gpus(told: &DiffReport) -> Option<String> {
 fn recording(name: &str, analysis: &Analysis) -> String {
     let info = &analysis.info;
     let path = analysis.path.as_deref().unwrap_or("recording");
-    let ending = match analysis.command_ending() {
-        Some(ending) => format!(", {}", ending.shown_in_full()),
+    let ending = match analysis.command_ended_in_words() {
+        Some(how) => format!(", {how}"),
         None => String::new(),
     };
     format!(

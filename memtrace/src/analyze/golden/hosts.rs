@@ -241,7 +241,7 @@ fn clock_off() -> Vec<Member> {
                 _ => run.step(tgid, step, (at, 4.0), [9_216.0, 1_024.0]),
             }
         }
-        run.kill(tgid, 112.0 + f64::from(rank) * 0.5, 6);
+        run.kill_from(tgid, tgid, 112.0 + f64::from(rank) * 0.5, 6);
         run.exit(100, 115.0, 1);
         member(host, run)
     });
@@ -274,7 +274,7 @@ fn oom_chain() -> Vec<Member> {
     first.oom(killed, killed, 92.5, pod, gib(56.0));
     first.exit(100, 93.0, 1);
     let (mut same, tgid) = job(0);
-    same.kill(tgid, 92.502, 6);
+    same.kill_from(tgid, tgid, 92.502, 6);
     same.exit(100, 94.5, 1);
     let (mut later, tgid) = job(2);
     later.exit(tgid, 94.0, 1);

@@ -58,9 +58,9 @@ pub(crate) fn vllm_start_up() -> Script {
     run.mark(None, 40.0, Instant, "first request \u{1b}[31mby hand");
     run.mark(None, 41.0, Begin, "load test");
     run.mem(420, 50.0, [1_900.0, 220.0, 2_048.0]);
-    run.kill(421, 60.0, 9);
-    run.kill(420, 61.0, 9);
-    run.kill(410, 61.5, 9);
+    run.kill_from(410, 421, 60.0, 9);
+    run.kill_from(410, 420, 61.0, 9);
+    run.kill_from(400, 410, 61.5, 9);
     run.exit(400, 74.0, 0);
     run
 }

@@ -108,9 +108,9 @@ pub(crate) fn trainer_with_vllm() -> Script {
     run.cgroup(83.4, job, [14.1, 12.4, 0.375], Some(gib(64.0)));
     run.node(83.4, gib(402.0));
     run.exit(22845, 858.0, 0);
-    run.kill(22878, 858.6, 9);
-    run.kill(22924, 858.7, 9);
-    run.kill(22925, 858.7, 9);
+    run.kill_from(22837, 22878, 858.6, 9);
+    run.kill_from(22878, 22924, 858.7, 9);
+    run.kill_from(22878, 22925, 858.7, 9);
     run.exit(22877, 859.0, 0);
     run.exit(22837, 862.5, 0);
     run

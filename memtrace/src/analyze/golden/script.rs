@@ -322,6 +322,26 @@ impl Script {
         self.edit(tgid, |process| process.exit_signal = Some(signal));
     }
 
+    /// A process ends another by a signal; one that is no process of the run is not recorded.
+    pub(crate) fn kill_from(&mut self, sender: u32, tgid: u32, at: f64, signal: i32) {
+        self.kill(tgid, at, signal);
+        let recorded = self.processes.get(&sender);
+        let comm = recorded.map_or("bash", |sender| &sender.comm).to_owned();
+        let upid = recorded.map(|sender| sender.upid);
+        self.edit(tgid, |process| {
+            process.exit_signal_code = Some(0);
+            process.exit_signal_sender_upid = upid;
+            process.exit_signal_sender_tgid = Some(Tgid(sender));
+            process.exit_signal_sender_comm = Some(comm);
+        });
+    }
+
+    /// The kernel ends a process by a signal.
+    pub(crate) fn fault(&mut self, tgid: u32, at: f64, signal: i32) {
+        self.kill(tgid, at, signal);
+        self.edit(tgid, |process| process.exit_signal_code = Some(1));
+    }
+
     /// The OOM killer ends a process, at the limit of a cgroup.
     pub(crate) fn oom(&mut self, victim: u32, trigger: u32, at: f64, memcg: &str, limit: Bytes) {
         let comm = |tgid: u32| Some(self.processes[&tgid].comm.clone());

@@ -62,9 +62,9 @@ fn served(each: f64) -> Script {
     run.mark(Some(810), 80.0, MarkKind::Begin, "vllm.wake_up");
     run.mark(Some(810), 81.0, MarkKind::End, "vllm.wake_up");
     for rank in 0..3 {
-        run.kill(820 + rank, 110.0, 9);
+        run.kill_from(810, 820 + rank, 110.0, 9);
     }
-    run.kill(810, 110.0, 9);
+    run.kill_from(800, 810, 110.0, 9);
     run.exit(800, 111.0, 0);
     run.survivor(823, 113.0, [2_600.0, 256.0], Fate::Left);
     run.survivor_on_gpus(823, gib(each));

@@ -10,7 +10,6 @@ use crate::analyze::diff::error_of;
 use crate::analyze::growth::{Growth, Verdict};
 use crate::analyze::run::{AnalyzeError, Options, analyze_into};
 use crate::analyze::sections::growth::time_to_fill;
-use crate::analyze::shutdown::is_killed_at_shutdown;
 use crate::analyze::{Analysis, Composition, Ending, Loss, Process, RowSource};
 use crate::model::tables::{Finding, Severity};
 use crate::model::{Instant, Kind, Order, Role, RunInfo, WallNs};
@@ -333,11 +332,8 @@ fn ends(analysis: &Analysis) -> (Vec<PartEnd>, usize) {
         let rank = process.role.as_ref().and_then(|role| role.rank.as_ref());
         let is_watched = process.is_main || rank.is_some();
         let is_failure = matches!(process.ending, Ending::Exited(_)) && is_watched;
-        let is_violent = matches!(process.ending.gravity(), 0..=2);
-        process.ending.is_notable()
-            && (is_violent || is_failure)
-            && !killed.contains(place)
-            && !is_killed_at_shutdown(processes, *place)
+        let is_violent = process.gravity() <= Ending::STOPPED;
+        process.ending.is_notable() && (is_violent || is_failure) && !killed.contains(place)
     };
     let others = processes.iter().enumerate().filter(is_told);
     ends.extend(others.map(|(_, process)| {
@@ -353,7 +349,7 @@ fn ends(analysis: &Analysis) -> (Vec<PartEnd>, usize) {
                 .as_ref()
                 .and_then(|role| role.rank.as_deref())
                 .map(cut),
-            how: process.ending.shown(),
+            how: process.ended_in_short(),
         }
     }));
     ends.order_by_key(|end| (end.wall_ns.is_none(), end.wall_ns, end.pid));

@@ -4,7 +4,7 @@
 use super::endings::Group;
 use super::oom_kills;
 use crate::analyze::section::{MORE_IN_JSON, Section, View};
-use crate::analyze::{Analysis, RowSource, Survivor, together};
+use crate::analyze::{Analysis, Ending, RowSource, Survivor, together};
 use crate::model::{Bytes, Fate, Upid};
 use crate::report::words::{bytes_or_unknown, count, processes};
 use crate::report::{Chapter, Tone};
@@ -44,7 +44,9 @@ impl Section for AbnormalEndings {
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         // Among the first lines of the whole report stands the first of them.
-        let is_told = view.is_below_the_answer() && oom_kills::is_none(analysis);
+        let is_told = view.is_below_the_answer()
+            && oom_kills::is_none(analysis)
+            && self.headline(analysis).is_some();
         let others =
             &self.abnormal_endings[usize::from(is_told).min(self.abnormal_endings.len())..];
         let most = view.most(MAX_TOLD);
@@ -98,10 +100,20 @@ impl AbnormalEndings {
         }
     }
 
+    /// The gravest of them; none where the command failed by itself and an ancestor stopped them: it
+    /// is what happened.
+    fn headline(&self, analysis: &Analysis) -> Option<&AbnormalEnding> {
+        let has_failed =
+            matches!(analysis.command_ending(), Some(Ending::Exited(code)) if code != 0);
+        let gravest = self.abnormal_endings.first()?;
+        (!has_failed || !gravest.group.is_by_ancestor()).then_some(gravest)
+    }
+
     /// The gravest of them in a sentence, with how many others there are, and which process it is.
     pub(super) fn in_short(&self, analysis: &Analysis) -> Option<(String, Option<usize>)> {
-        let (first, others) = self.abnormal_endings.split_first()?;
-        let more = match others.iter().map(|one| one.group.who.process_count).sum() {
+        let first = self.headline(analysis)?;
+        let others = self.abnormal_endings.iter().skip(1);
+        let more = match others.map(|one| one.group.who.process_count).sum() {
             0 => String::new(),
             others => format!(" {} more ended abnormally.", processes(others)),
         };

@@ -54,8 +54,8 @@ fn run_line(analysis: &Analysis) -> String {
     {
         parts.push(format!("recorded for {}", words::duration(recorded)));
     }
-    match (&info.target, analysis.command_ending()) {
-        (_, Some(ending)) => parts.push(ending.shown_in_full()),
+    match (&info.target, analysis.command_ended_in_words()) {
+        (_, Some(how)) => parts.push(how),
         (Target::Command { .. }, None) if is_still_running(analysis) => {
             parts.push("still running".to_owned());
         }

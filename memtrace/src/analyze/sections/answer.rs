@@ -125,14 +125,15 @@ fn before_end(analysis: &Analysis, process: usize) -> Option<Instant> {
 fn ending(analysis: &Analysis) -> (String, bool) {
     let after = analysis.command_duration().map(words::duration);
     let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
+    let how = || analysis.command_ended_in_words().unwrap_or_default();
     let (mut told, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
         (_, Some(Ending::Exited(0))) => (format!("the command ended well{after}"), false),
-        (_, Some(ending @ Ending::Killed { .. })) => {
-            let how = ending.shown_in_full();
+        (_, Some(Ending::Killed { .. })) => {
+            let how = how();
             (format!("the command was ended by {how}{after}"), false)
         }
-        (_, Some(ending)) => {
-            let how = ending.shown_in_full();
+        (_, Some(_)) => {
+            let how = how();
             (format!("the command failed{after}: {how}"), true)
         }
         _ if analysis.is_live => ("the recording goes on".to_owned(), false),

@@ -1,7 +1,7 @@
 //! How processes ended.
 
 use crate::analyze::section::{Section, Tables, View, one_part};
-use crate::analyze::shutdown::is_killed_at_shutdown;
+use crate::analyze::sender::Sender;
 use crate::analyze::who::Bundle;
 use crate::analyze::{Analysis, Ending, RowSource};
 use crate::model::{Instant, Order};
@@ -43,9 +43,12 @@ pub(super) struct Group {
     /// How.
     #[serde(flatten)]
     ending: Ending,
-    /// Whether its parent killed it at shutdown, by all that was seen: no OOM kill of it was
-    /// recorded, and an ancestor ended orderly at that time.
-    is_killed_at_shutdown: bool,
+    /// Who sent the signal.
+    #[serde(flatten)]
+    sender: Sender,
+    /// What to read first.
+    #[serde(skip)]
+    gravity: u8,
     /// Who, in the order in which they started.
     #[serde(flatten)]
     pub(super) who: Bundle,
@@ -57,42 +60,35 @@ impl Group {
     /// The endings that a person should read about, the gravest first.
     pub(super) fn all(analysis: &Analysis) -> Vec<Self> {
         let processes = &analysis.processes;
-        let mut groups: HashMap<(Ending, bool, &str), Vec<usize>> = HashMap::new();
+        let mut groups: HashMap<(Ending, &Sender, &str), Vec<usize>> = HashMap::new();
         for (place, process) in processes.iter().enumerate() {
             if process.ending.is_notable() {
-                let is_killed_at_shutdown = is_killed_at_shutdown(processes, place);
-                let key = (
-                    process.ending,
-                    is_killed_at_shutdown,
-                    process.shape.as_ref(),
-                );
+                let key = (process.ending, &process.sender, process.shape.as_ref());
                 groups.entry(key).or_default().push(place);
             }
         }
         let groups = groups
             .into_iter()
-            .map(|((ending, killed, _), members)| Self {
+            .map(|((ending, sender, _), members)| Self {
                 ending,
-                is_killed_at_shutdown: killed,
+                sender: sender.clone(),
+                gravity: processes[members[0]].gravity(),
                 end: members.first().and_then(|&first| processes[first].end),
                 who: Bundle::of(processes, members),
             });
         let mut groups: Vec<Self> = groups.collect();
-        groups.order_by_key(|group| (group.gravity(), group.who.members.first().copied()));
+        groups.order_by_key(|group| (group.gravity, group.who.members.first().copied()));
         groups
     }
 
     /// In words.
     pub(super) fn how(&self) -> String {
-        match self.is_killed_at_shutdown {
-            true => "SIGKILL (by its parent at shutdown)".to_owned(),
-            false => self.ending.shown_in_full(),
-        }
+        self.sender.in_words(self.ending)
     }
 
     /// Whether somebody killed them, or they crashed. The OOM killer's kills are told elsewhere.
     pub(super) fn is_violent(&self) -> bool {
-        matches!(self.gravity(), 1 | 2)
+        matches!(self.gravity, Ending::KILLED..=Ending::STOPPED)
     }
 
     /// Whether the OOM killer ended them.
@@ -100,11 +96,9 @@ impl Group {
         self.ending.by_oom_killer() == Some(true)
     }
 
-    fn gravity(&self) -> u8 {
-        match self.is_killed_at_shutdown {
-            true => Ending::ORDINARY,
-            false => self.ending.gravity(),
-        }
+    /// Whether an ancestor sent them the signal.
+    pub(super) fn is_by_ancestor(&self) -> bool {
+        self.sender.is_ancestor()
     }
 }
 
@@ -152,10 +146,10 @@ impl Section for Endings {
         let more = " more kinds of ending: see `--format json`.";
         section.rest(self.notable.len(), view.top, words::count, more);
         let mut shown = self.notable.iter().take(view.top);
-        if shown.any(|group| group.is_killed_at_shutdown) {
+        if shown.any(|group| group.sender.is_teardown()) {
             section.explain(
-                "By its parent at shutdown: no OOM kill was recorded, and an ancestor ended by exit \
-                 0, SIGTERM or SIGINT within the next 15 s. Who sent the signal is not recorded.",
+                "As it shut down: an ancestor sent the signal, started no process after that, and \
+                 ended within 15 s.",
             );
         }
         vec![section]
@@ -165,7 +159,7 @@ impl Section for Endings {
 impl Endings {
     fn table(&self, top: usize) -> Table {
         TableOf::of(self.notable.iter().take(top))
-            .words("how", 0, |group| group.how())
+            .words("how", 0, |group| group.sender.in_short(group.ending))
             .data("process_count", |group| group.who.process_count.to_string())
             .who(|group| group.who.cells())
             .figures("at_s", 1, |group| {

@@ -70,7 +70,7 @@ fn head(analysis: &Analysis, life: &Life, process: &Process, view: &View<'_>) ->
         Some(end) => format!(
             "ended at {}: {}",
             analysis.clock.when(end),
-            process.ending.shown_in_full()
+            process.ended_in_words()
         ),
         None => "lived on".to_owned(),
     };

@@ -49,8 +49,8 @@ fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
     assert!(report.contains(told), "{report}");
 }
 
-/// A server with a worker that is killed, and how its parents end.
-fn ends(worker: f64, engine: impl Fn(&mut Script), server: impl Fn(&mut Script)) -> String {
+/// A server with an engine and a worker, and how they end.
+fn ends(how: impl Fn(&mut Script)) -> String {
     let mut run = Script::command(&["serve"], 60.0);
     for (tgid, parent, name) in [
         (1, None, "serve"),
@@ -60,39 +60,122 @@ fn ends(worker: f64, engine: impl Fn(&mut Script), server: impl Fn(&mut Script))
         run.process(tgid, parent, 0.0, name);
         run.mem(tgid, 1.0, [100.0, 0.0, 0.0]);
     }
-    run.kill(3, worker, 9);
-    engine(&mut run);
-    server(&mut run);
+    how(&mut run);
     let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
     report.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What the report says first.
+fn happened(report: &str) -> &str {
+    let (_, told) = report.split_once("What happened: ").expect("an answer");
+    told.split_once(" Most held:")
+        .map_or(told, |(told, _)| told)
+}
+
 #[test]
-fn what_a_server_kills_as_it_shuts_down_is_ordinary_and_what_others_kill_is_among_the_first_lines()
-{
-    let is_ordinary = |report: &str| {
-        let is_told = report.contains("SIGKILL (by its parent at shutdown) 3 worker");
-        let is_alarming = report.contains("SIGKILL (no OOM kill recorded)");
-        assert_ne!(is_told, is_alarming, "{report}");
+fn what_a_server_kills_as_it_shuts_down_is_ordinary() {
+    let is_ordinary = |how: &dyn Fn(&mut Script)| {
+        let report = ends(|run| how(run));
+        let is_told = report.contains("SIGKILL from 2 as it shut down 3 worker");
+        let is_first = happened(&report).contains("3 worker: SIGKILL from 2 engine at");
+        let is_abnormal = report.contains("3 worker: SIGKILL from 2 engine at");
+        assert!(is_told || is_first || is_abnormal, "{report}");
         is_told
     };
-    let killed = |run: &mut Script| run.kill(2, 50.5, 9);
-    assert!(is_ordinary(&ends(50.0, killed, |run| run.exit(1, 51.0, 0))));
-    assert!(is_ordinary(&ends(50.0, killed, |run| run.kill(1, 51.0, 15))));
-    assert!(is_ordinary(&ends(50.0, |run| run.kill(2, 49.9, 2), |_| ())));
-    // The server failed, ran on, or ended for another reason later.
-    assert!(!is_ordinary(&ends(50.0, killed, |run| run.exit(1, 51.0, 1))));
-    assert!(!is_ordinary(&ends(50.0, killed, |_| ())));
-    assert!(!is_ordinary(&ends(
-        20.0,
-        |run| run.exit(2, 51.0, 0),
-        |_| ()
-    )));
-    // The engine failed when its worker was gone, and the server then ended as it should.
-    let failed = |run: &mut Script| run.exit(2, 50.5, 1);
-    let report = ends(50.0, failed, |run| run.exit(1, 51.0, 0));
-    assert!(!is_ordinary(&report));
-    assert!(report.contains("3 worker: SIGKILL (no OOM kill recorded) at"));
+    // In turn, however the server ends by itself.
+    for code in [0, 1] {
+        assert!(is_ordinary(&|run| {
+            run.kill_from(2, 3, 50.0, 9);
+            run.kill_from(1, 2, 50.5, 9);
+            run.exit(1, 51.0, code);
+        }));
+    }
+    // The kernel kills what asked for it when its parent ends.
+    assert!(is_ordinary(&|run| {
+        run.kill_from(9, 2, 49.9, 2);
+        run.kill_from(2, 3, 50.0, 9);
+    }));
+    // It ran on, started another, or crashed.
+    assert!(!is_ordinary(&|run| run.kill_from(2, 3, 50.0, 9)));
+    assert!(!is_ordinary(&|run| {
+        run.kill_from(2, 3, 20.0, 9);
+        run.exit(2, 51.0, 0);
+    }));
+    assert!(!is_ordinary(&|run| {
+        run.kill_from(2, 3, 50.0, 9);
+        run.process(4, Some(2), 50.1, "worker");
+        run.exit(2, 51.0, 0);
+    }));
+    assert!(!is_ordinary(&|run| {
+        run.kill_from(2, 3, 50.0, 9);
+        run.fault(2, 50.5, 11);
+    }));
+}
+
+#[test]
+fn a_worker_that_another_kills_shortly_before_a_shutdown_is_what_happened() {
+    let report = ends(|run| {
+        run.kill_from(99, 3, 48.0, 9);
+        run.exit(2, 51.0, 0);
+        run.exit(1, 51.5, 0);
+    });
+    let told = "3 worker: SIGKILL from 99 bash (not recorded) at";
+    assert!(happened(&report).starts_with(told), "{report}");
+    // Also where it is recorded, and no ancestor.
+    let report = ends(|run| {
+        run.kill_from(3, 2, 48.0, 9);
+        run.exit(3, 51.0, 0);
+        run.exit(1, 51.5, 0);
+    });
+    let told = "2 engine: SIGKILL from 3 worker at";
+    assert!(happened(&report).starts_with(told), "{report}");
+}
+
+#[test]
+fn a_command_that_failed_by_itself_is_what_happened_whatever_it_stopped() {
+    let report = ends(|run| {
+        run.kill_from(2, 3, 20.0, 9);
+        run.kill_from(1, 2, 50.0, 9);
+        run.exit(1, 50.5, 1);
+        run.info.command_exit_code = Some(1);
+    });
+    assert!(
+        happened(&report).starts_with("the command failed after"),
+        "{report}"
+    );
+    assert!(
+        report.contains("Ended abnormally 3 worker: SIGKILL from 2 engine at"),
+        "{report}"
+    );
+    // But for what made it fail.
+    let report = ends(|run| {
+        run.fault(3, 20.0, 11);
+        run.kill_from(1, 2, 50.0, 9);
+        run.exit(1, 50.5, 1);
+        run.info.command_exit_code = Some(1);
+    });
+    assert!(
+        happened(&report).starts_with("3 worker: SIGSEGV from the kernel at"),
+        "{report}"
+    );
+}
+
+#[test]
+fn a_signal_says_who_sent_it_or_that_this_is_not_known() {
+    for (how, told) in [
+        (
+            (|run: &mut Script| run.kill_from(3, 3, 50.0, 6)) as fn(&mut Script),
+            "SIGABRT from itself",
+        ),
+        (|run| run.fault(3, 50.0, 24), "SIGXCPU from the kernel"),
+        (|run| run.kill(3, 50.0, 11), "SIGSEGV (sender not known)"),
+    ] {
+        let report = ends(how);
+        assert!(
+            happened(&report).starts_with(&format!("3 worker: {told} at")),
+            "{report}"
+        );
+    }
 }
 
 #[test]
