@@ -44,6 +44,13 @@ mod needs_bpf {
         Ok(())
     }
 
+    #[test]
+    fn an_end_by_a_signal_says_who_sent_it() -> anyhow::Result<()> {
+        need::require("bpf");
+        all_hold(scenario::endings(BPF)?);
+        Ok(())
+    }
+
     /// There the parts of the counters are added to a maximum at larger steps.
     #[test]
     fn a_spike_is_seen_at_its_height_as_on_a_machine_of_many_cpus() -> anyhow::Result<()> {

@@ -15,6 +15,7 @@ mod changers;
 mod clone_vm;
 mod cow;
 mod daemons;
+mod endings;
 mod exec_from_thread;
 mod execs;
 mod forkstorm;
@@ -66,6 +67,7 @@ const WORKLOADS: &[Workload] = &[
     clone_vm::WORKLOAD,
     cow::WORKLOAD,
     daemons::WORKLOAD,
+    endings::WORKLOAD,
     exec_from_thread::WORKLOAD,
     execs::WORKLOAD,
     forkstorm::WORKLOAD,

@@ -2,6 +2,7 @@
 //! that every score is full; the benchmark prints them.
 
 mod book;
+mod endings;
 mod holdings;
 mod hostile;
 mod identities;
@@ -27,6 +28,7 @@ mod swarm;
 mod vm;
 
 pub use book::{Book, Score};
+pub use endings::endings;
 pub use holdings::holdings;
 pub use hostile::{Excess, Hostile, hostile};
 pub use identities::{daemons, exec_from_thread, execs, titles};
