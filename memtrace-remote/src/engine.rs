@@ -19,8 +19,8 @@ use std::process::ExitCode;
 
 /// Ask all servers of an engine to profile, sleep or wake
 ///
-/// The servers are named, or found by their router or in a log. All are asked at once, and what each
-/// answers is told with its reason. Into a recording that runs it is written as a phase.
+/// The servers are named, or found through their router or in a log. All are asked at once; the
+/// answer of each is printed, with its reason. It is written as a phase into a running recording.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -19,15 +19,15 @@ use std::process::ExitCode;
 /// memory each condition took
 ///
 /// A plan is a grid of conditions: prompt length, output length, concurrency, and how much of the
-/// prompts is one shared prefix. The sender goes through them one after the other, closed loop. Into
-/// a recording that runs, each condition is written as a phase and each request as a row.
+/// prompts is one shared prefix. The sender goes through them one after the other, closed loop.
+/// Each condition is written into a running recording as a phase, and each request as a row.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   memtrace load smoke                 # the whole way in seconds, without an engine
-  memtrace load plan -o plan.jsonl    # then load check, and load run beside a recording
+  memtrace load plan -o plan.jsonl    # then load check, and load run during a recording
 
-What each condition took is shown by `memtrace report --section conditions`.")]
+`memtrace report --section conditions` shows what each condition took.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Task,

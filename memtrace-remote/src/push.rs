@@ -22,11 +22,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Carry recordings to a bucket or a directory where those of many hosts are
+/// Upload recordings to a bucket or a directory for many hosts
 ///
 /// ROOT is s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///directory or a
-/// directory. Below it each recording is at run=ID/host=NAME/rec=START. What is there already is not
-/// sent again, so a push that was interrupted is begun anew with the same words.
+/// directory. Below it each recording is at run=ID/host=NAME/rec=START. What is there already is
+/// not sent again: after an interruption, run the same command again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,31 +37,31 @@ Credentials are read from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCE
 AWS_ENDPOINT_URL for another server that speaks S3; GOOGLE_APPLICATION_CREDENTIALS;
 AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY. docs/hosts.md says more.
 
-Exit status: 0 when all of it is there, closed; 1 when something is not; 3 when all that there is
-was carried of a recording whose recorder is gone without having closed it.")]
+Exit status: 0 if all of it has arrived and is closed; 1 if something has not; 3 if the recorder is
+gone without having closed the recording, and everything that exists of it has arrived.")]
 pub(crate) struct Args {
     /// A recording, or a directory of recordings of many runs (run=…/host=…/rec=…)
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
 
-    /// Where to
+    /// The root to upload to
     #[arg(value_name = "ROOT")]
     root: String,
 
-    /// Go on until the recording is closed and all of it is there; of a directory of recordings,
-    /// until it is stopped
+    /// Go on until the recording is closed and all of it has arrived; for a directory of
+    /// recordings, until stopped
     #[arg(long)]
     watch: bool,
 
-    /// Remove what is closed and arrived
+    /// Remove each recording here once it is closed and has arrived
     #[arg(long)]
     delete: bool,
 
-    /// Send no more than so much a second on average, as 10MiB/s
+    /// Limit on the average rate, such as 10MiB/s
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     limit: Option<Bytes>,
 
-    /// Give up when nothing has arrived for so long, in seconds; with --watch it is tried again
+    /// Give up if nothing has arrived for this many seconds; with --watch, try again
     #[arg(long, value_name = "SECONDS", env = "MEMTRACE_REMOTE_TIMEOUT",
           default_value = PATIENCE_SECONDS, value_parser = parse_seconds)]
     timeout: Duration,
@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     given: Given,
 
-    /// Say nothing but what goes wrong
+    /// Print errors only
     #[arg(short, long)]
     quiet: bool,
 
@@ -85,7 +85,7 @@ fn parse_rate(text: &str) -> Result<Bytes, String> {
     let rate = parse_size(text.strip_suffix("/s").unwrap_or(text))?;
     match rate.0 > 0 {
         true => Ok(rate),
-        false => Err("must be more than nothing".to_owned()),
+        false => Err("must be more than zero".to_owned()),
     }
 }
 
@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Outcome::Unclosed => ExitCode::from(3),
         Outcome::Failed => ExitCode::FAILURE,
         Outcome::Stopped => {
-            say("stopped; the same words carry the rest");
+            say("stopped; the same command uploads the rest");
             ExitCode::from(INTERRUPTED)
         }
     })

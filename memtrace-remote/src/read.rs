@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(objects) => runtime.block_on(async {
                 tokio::select! {
                     answered = within(args.timeout, objects, ask) => answered,
-                    () = gone() => Err(Trouble::blocked("nobody waits for it".to_owned())),
+                    () = gone() => Err(Trouble::blocked("no one waits for it".to_owned())),
                 }
             }),
             Err(error) => Err(Trouble::blocked(format!("{error:#}"))),

@@ -15,11 +15,11 @@ use std::path::PathBuf;
 /// Which recordings are told.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Told {
-    /// The recording; may be repeated [default: the one that runs, if any]
+    /// The recording; may be repeated [default: the running one, if any]
     #[arg(short, long = "recording", value_name = "DIR")]
     recordings: Vec<PathBuf>,
 
-    /// Tell no recording, even if one runs
+    /// Write to no recording, even if one is running
     #[arg(long, conflicts_with = "recordings")]
     no_recording: bool,
 }
@@ -148,7 +148,7 @@ impl Sink {
             self.is_gone = true;
             say(&format!("{shown} is not being recorded any more"));
         } else {
-            say(&format!("failed to tell {shown} of it: {error}"));
+            say(&format!("failed to write it to {shown}: {error}"));
         }
     }
 }

@@ -116,7 +116,10 @@ fn a_recording_is_carried_into_a_directory_once_and_into_no_part_of_itself() {
         assert!(said.contains(words), "{said}");
     }
     let said = run(push(&made.dir, &made.root().display().to_string()), 1);
-    assert!(said.contains("lies where it would be carried to"), "{said}");
+    assert!(
+        said.contains("lies where it would be uploaded to"),
+        "{said}"
+    );
     assert!(run(push(root.path(), ROOT), 1).contains("neither a recording"));
 }
 

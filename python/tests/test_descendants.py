@@ -90,14 +90,14 @@ def test_a_reason_is_given_where_the_recorder_knows_nothing(answers: Answers) ->
 def test_without_a_recorder_it_is_unknown() -> None:
     with memtrace.peak() as section:
         pass
-    assert (section.child_peak_bytes, section.child_source) == (None, "nobody records")
+    assert (section.child_peak_bytes, section.child_source) == (None, "no recorder runs")
 
 
 def test_where_the_socket_is_none_nobody_records(recorder: FakeRecorder) -> None:
     os.unlink(recorder.path)
     with memtrace.peak(child_timeout=60) as section:
         pass
-    assert (section.child_peak_bytes, section.child_source) == (None, "nobody records")
+    assert (section.child_peak_bytes, section.child_source) == (None, "no recorder runs")
 
 
 def test_a_recorder_that_is_gone_is_not_waited_for(recorder: FakeRecorder) -> None:
@@ -187,7 +187,7 @@ def test_a_section_that_nobody_recorded_has_not_the_answer_of_an_earlier_one(
     monkeypatch.setattr(_recorder, "active", None)
     with section:
         pass
-    assert section.child_source == "nobody records"
+    assert section.child_source == "no recorder runs"
 
 
 def test_a_section_may_be_entered_again(answers: Answers) -> None:

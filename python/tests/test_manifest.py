@@ -69,9 +69,9 @@ def test_a_part_of_another_recording_is_told_and_left_out(copy: Path) -> None:
     text = (copy / "run.json").read_text().replace(run["id"], of_other)
     (copy / "run.json").write_text(text)
     told = problems(copy)
-    assert any(f"mem/part-00001.parquet is left out: it is of another recording, {run['id']}"
+    assert any(f"mem/part-00001.parquet is left out: it belongs to another recording, {run['id']}"
                in problem for problem in told)  # fmt: skip
-    assert any("manifest.jsonl is of another recording" in problem for problem in told)
+    assert any("manifest.jsonl belongs to another recording" in problem for problem in told)
     assert any("run.json does not match its checksum" in problem for problem in told)
 
 

@@ -138,7 +138,11 @@ fn two_runs_of_many_hosts_are_compared_and_no_run_with_a_recording() -> Result<(
             "compare two runs, or two recordings",
         ),
         (&[one, small], &[], "compare two runs, or two recordings"),
-        (&[one, one], &["--run", "small"], "and these are none"),
+        (
+            &[one, one],
+            &["--run", "small"],
+            "and neither of these is one",
+        ),
         (
             &["", ""],
             &["--run", "medium"],

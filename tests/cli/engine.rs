@@ -224,7 +224,7 @@ fn behind_a_router_the_server_without_a_profiler_is_told_and_the_other_goes_on()
     let said = words(&run);
     assert_eq!(run.status.code(), Some(1), "{said}");
     for part in [
-        format!("{}: its router holds it unhealthy", without.url),
+        format!("{}: its router considers it unhealthy", without.url),
         format!(
             "{}: 404: the server was started without a profiler",
             without.url

@@ -155,11 +155,11 @@ fn traces_of_a_profiler_stand_beside_a_recording_of_the_same_time() -> Result<()
         "{text}"
     );
     assert!(
-        text.contains("old.json is left out: it is of another time"),
+        text.contains("old.json is left out: it is from another time"),
         "{text}"
     );
     assert!(
-        text.contains("pipe.json is left out: it is no ordinary file"),
+        text.contains("pipe.json is left out: it is not a regular file"),
         "{text}"
     );
     let trace = std::fs::read(dir.path().join("memtrace.pftrace"))?;

@@ -67,7 +67,7 @@ mod needs_freeze {
             words(&output)
         );
         assert!(text.contains("stopped recording: "), "{text}");
-        assert!(text.contains("the disk has taken nothing for"), "{text}");
+        assert!(text.contains("the disk has accepted nothing for"), "{text}");
         assert!(text.contains("ended with 1"), "{text}");
         Ok(())
     }

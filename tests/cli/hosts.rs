@@ -165,8 +165,7 @@ fn what_does_not_arrive_stays_and_the_command_that_carries_it_is_told() -> Resul
     );
     assert!(said.contains(&line), "{said}");
     assert_eq!(
-        said.matches("of carrying it is said: no such bucket")
-            .count(),
+        said.matches("the upload reports: no such bucket").count(),
         1,
         "{said}"
     );
@@ -187,7 +186,7 @@ fn what_hangs_keeps_the_recorder_from_nothing_and_a_signal_ends_the_wait_for_it(
     assert!(asked.elapsed() < Duration::from_secs(15), "{said}");
     assert_eq!(output.status.code(), Some(0), "the command's, {said}");
     assert!(
-        said.contains("a signal came meanwhile; the rest is carried by: memtrace push"),
+        said.contains("a signal arrived in the meantime; to upload the rest: memtrace push"),
         "{said}"
     );
     Ok(())
@@ -221,7 +220,7 @@ fn a_killed_recorder_leaves_the_one_that_carries_to_its_work() -> Result<()> {
     assert_eq!(run_json(recording)?["state"], "recording");
     let report = memtrace([OsStr::new("report"), recording.as_os_str()])?;
     let text = String::from_utf8_lossy(&report.stdout);
-    assert!(text.contains("was last heard of at"), "{text}");
+    assert!(text.contains("last data"), "{text}");
     assert!(
         !text.contains("damaged") && !text.contains("memtrace recover"),
         "{text}"
@@ -344,7 +343,8 @@ fn what_did_not_arrive_goes_for_its_size_alone_and_that_is_told() -> Result<()> 
     let said = super::words(&record("0B")?);
     assert_eq!(host.recordings("state").len(), 1, "{said}");
     assert_eq!(
-        said.matches("for room, not all of which is in").count(),
+        said.matches("to stay under the size, though not all of it is in")
+            .count(),
         2,
         "{said}"
     );

@@ -240,7 +240,7 @@ fn a_file_that_has_no_place_or_lacks_what_is_needed_is_refused_and_nothing_is_wr
         ("mine.json", &["which load generator wrote it", "guidellm"]),
         (
             "uneven.json",
-            &["ttfts tells of 1 requests, and start_times of 2"],
+            &["ttfts has 1 requests, and start_times has 2"],
         ),
         ("nothing.json", &["No such file"]),
     ] {

@@ -296,14 +296,14 @@ fn what_cannot_be_is_refused_with_the_reason() -> Result<()> {
         (
             &["--marks-from-output", "--mark-rules", rules],
             1,
-            "rules.toml, line 4: \"(\" is no regular expression",
+            "rules.toml, line 4: \"(\" is not a regular expression",
         ),
         (
             &["--marks-from-output", "--mark-rules", "/nope"],
             1,
             "/nope",
         ),
-        (&["--marks-from", folder], 1, "it is no file"),
+        (&["--marks-from", folder], 1, "it is not a file"),
     ] {
         let refused = recorder(&place, options, "true")?.output()?;
         assert_eq!(refused.status.code(), Some(code), "{options:?}");

@@ -102,7 +102,7 @@ fn where_different_processes_are_recorded_a_mark_asks_which_is_meant() -> Result
     let sent = mark(&["one", "--begin", "-r", one])?;
     assert_eq!(
         words(&sent),
-        format!("memtrace: the begin of one is marked in {one}\n")
+        format!("memtrace: the start of one is marked in {one}\n")
     );
     assert_eq!(words(&mark(&["one", "--end", "--quiet", "-r", one])?), "");
     let (first, second) = (first.stop()?, second.stop()?);

@@ -45,3 +45,23 @@ fn without_python_ray_says_so() -> Result<()> {
     assert!(words(&run).contains("failed to execute python3 -m memtrace.ray"));
     Ok(())
 }
+
+#[test]
+fn without_its_package_ray_says_what_to_install() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let python = dir.path().join("python3");
+    std::fs::write(&python, "#!/bin/sh\nexit 44\n")?;
+    std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755))?;
+    let path = format!("{}:{}", dir.path().display(), std::env::var("PATH")?);
+    let run = Command::new(program::memtrace()?)
+        .args(["ray", "status"])
+        .env("PATH", path)
+        .env_remove("SUDO_UID")
+        .output()?;
+    assert_eq!(run.status.code(), Some(1));
+    assert!(
+        words(&run).contains("install the Python package"),
+        "{run:?}"
+    );
+    Ok(())
+}

@@ -212,7 +212,7 @@ fn options_of_one_recording_and_of_a_root_are_refused_where_they_mean_nothing() 
         (
             &one,
             &["--section", "hosts"],
-            "the section hosts is of a run of many hosts",
+            "the section hosts belongs to a run of many hosts",
         ),
     ] {
         let refused = report(path, options)?;

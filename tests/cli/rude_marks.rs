@@ -139,7 +139,7 @@ fn who_asks_nothing_that_is_known_finds_the_door_closed_and_keeps_nobody_waiting
     stream.read_to_string(&mut answer)?;
     assert_eq!(
         answer,
-        "{\"v\":1,\"reason\":\"the begin of the section is not known\"}\n"
+        "{\"v\":1,\"reason\":\"the start of the section is unknown\"}\n"
     );
     drop(silent);
     recorder.stop()?;
@@ -182,10 +182,7 @@ fn what_a_program_says_that_it_held_is_no_more_than_the_kernel_bears_out() -> Re
     let output = memtrace(["report".as_ref(), place.as_os_str()])?;
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(!text.contains("PiB") && !text.contains("EiB"), "{text}");
-    assert!(
-        text.contains("figures that programs told of themselves"),
-        "{text}"
-    );
+    assert!(text.contains("self-reported figures"), "{text}");
     Ok(())
 }
 

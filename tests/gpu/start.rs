@@ -61,7 +61,7 @@ fn a_driver_that_answers_late_is_recorded_from_then_on_and_the_report_says_from_
     assert_eq!(info(&recorded).gpu_note, None);
 
     let report = report(&recorded, &[])?;
-    let told = format!("GPU memory is known from +{:.1}s", late.as_secs_f64());
+    let told = format!("GPU memory is known only from +{:.1}s", late.as_secs_f64());
     assert!(report.contains(&told), "{told}: {report}");
     Ok(())
 }

@@ -166,7 +166,7 @@ def check_the_report(program: Path, root: Path, polled: dict[float, int], killed
     """The first lines tell of the host that was lost, and the peak is that of one instant."""
     head = told(program, "report", root).split("\n\n")[0]
     print(head)
-    assert "node2 was not heard of after" in " ".join(head.split())
+    assert "node2 was not heard from after" in " ".join(head.split())
     report = json.loads(told(program, "report", root, "--format", "json"))
     assert {host["host"] for host in report["hosts"]} == {"node1", "node2", "node3"}
     peak = report["peak"]

@@ -155,7 +155,7 @@ def test_a_click_pins_an_instant_with_its_composition_and_the_nearest_ledger(pag
     first = pinned.locator("table").first
     assert "vLLM worker" in first.inner_text()
     assert "14.0 GiB" in first.locator("tr").last.inner_text()
-    assert "The nearest ledger of the report is of the peak" in pinned.inner_text()
+    assert "The nearest ledger in the report is of the peak" in pinned.inner_text()
     assert pinned.locator(".icicle button").count() > 5
     page.mouse.click(drawn.x(0.75), plot(page).box["y"] + 50)
     page.wait_for_timeout(LONGER_THAN_TWO_CLICKS)

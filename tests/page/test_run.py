@@ -102,7 +102,7 @@ def test_a_lost_host_ends_where_nothing_is_known_and_is_named(
     write_run("lost_host", file, "--expect-hosts", "node[1-4]")
     page = open_page(file=file)
     first = page.locator(".panel").first
-    assert "node2" in first.inner_text() and "not heard of any more" in first.inner_text()
+    assert "node2" in first.inner_text() and "not heard from any more" in first.inner_text()
     heights = plot(page, ".panel").columns("#0072b2")
     known = [height is not None for height in heights]
     assert any(known[: len(known) // 2]) and not any(known[len(known) * 4 // 5 :])

@@ -46,7 +46,7 @@ impl Engine {
         let shown = self.worker.shown();
         let mut warnings = Vec::new();
         if self.worker.is_healthy == Some(false) {
-            warnings.push(format!("{shown}: its router holds it unhealthy"));
+            warnings.push(format!("{shown}: its router considers it unhealthy"));
         }
         let Some(local) = &self.local else {
             return warnings;

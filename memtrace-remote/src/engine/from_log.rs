@@ -76,9 +76,7 @@ impl Found {
                 found.servers.push(told);
             }
             if found.engines.len() + found.servers.len() > SERVERS {
-                bail!(
-                    "it tells of more than {SERVERS} servers: name those that are meant with --url"
-                );
+                bail!("it has more than {SERVERS} servers: name those to ask with --url");
             }
         }
         if log.limit() == 0 {

@@ -13,7 +13,7 @@ mod tests;
 use clap::Subcommand;
 use std::process::ExitCode;
 
-/// Start and stop the profilers of all servers, and look what they wrote
+/// Start and stop the profilers of all servers, and list what they wrote
 ///
 /// vLLM has a profiler when it was started with --profiler-config '{"profiler": "torch",
 /// "torch_profiler_dir": "/DIR"}'; trainers that start vLLM pass that on (--vllm-profiler-config).

@@ -52,7 +52,7 @@ pub(super) struct Reset {
 
 /// Say whether each server is up, and whether it sleeps
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exit status: 0; 1 when one does not answer, or is not well.")]
+#[command(after_help = "Exit status: 0; 1 when one does not answer, or is unhealthy.")]
 pub(super) struct Status {
     #[command(flatten)]
     servers: Servers,
@@ -141,7 +141,7 @@ pub(super) fn status(args: &Status) -> anyhow::Result<ExitCode> {
         let look = async |worker: &Worker| of(&worker.client).await;
         looked_at(&workers, look, |worker, (words, is_up)| {
             let router = match worker.is_healthy {
-                Some(false) => "; its router holds it unhealthy",
+                Some(false) => "; its router considers it unhealthy",
                 _ => "",
             };
             say(&format!("{}: {words}{router}", worker.shown()));
@@ -172,7 +172,7 @@ async fn of(client: &Client) -> (String, bool) {
                 false,
             );
         }
-        Ok(status) => return (format!("not well, with status {status}"), false),
+        Ok(status) => return (format!("unhealthy, with status {status}"), false),
         Err(failure) => return (failure.to_string(), false),
     };
     let state: Result<State, Failure> = client.json("/is_sleeping", LOOK_TIME).await;

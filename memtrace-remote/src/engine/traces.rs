@@ -183,7 +183,7 @@ impl Looks<'_> {
         match self.verdict(configs) {
             Verdict::Written => {
                 let front = match configs.iter().any(|config| config.ignore_frontend) {
-                    true => "; of front ends there are none, as ignore_frontend asks",
+                    true => "; none by front ends, as ignore_frontend asks",
                     false => "",
                 };
                 format!("{files} written to {dirs}{front}")

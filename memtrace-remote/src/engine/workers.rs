@@ -17,7 +17,7 @@ const AT_ONCE: usize = 64;
 /// The servers.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Servers {
-    /// A router, whose workers are meant (GET /workers)
+    /// A router, whose workers are asked (GET /workers)
     #[arg(long, value_name = "URL", value_parser = parse_url, conflicts_with_all = ["url", "from_log"])]
     router: Option<Target>,
 
@@ -25,11 +25,11 @@ pub(crate) struct Servers {
     #[arg(long, value_name = "URL", value_parser = parse_url, conflicts_with = "from_log")]
     url: Vec<Target>,
 
-    /// Take the router, else the servers, from a log: the last addresses that it tells
+    /// Take the router, else the servers, from a log: the last addresses in it
     #[arg(long, value_name = "FILE")]
     from_log: Option<PathBuf>,
 
-    /// The key that the servers ask for
+    /// The API key of the servers
     #[arg(
         long,
         value_name = "KEY",
@@ -112,8 +112,8 @@ impl Servers {
         let count = listed.workers.len();
         if count > SERVERS {
             bail!(
-                "the router at {router} names {count} workers, and no more than {SERVERS} are asked: name those \
-                 that are meant with --url"
+                "the router at {router} names {count} workers, and no more than {SERVERS} are \
+                 asked: name those to ask with --url"
             );
         }
         let workers = listed.workers.into_iter().map(|entry| {
@@ -158,14 +158,14 @@ fn of_router(router: &Target, failure: &Failure) -> String {
             status: 503,
             message,
         } => format!(
-            "the router at {router} answers 503 itself ({message}): it holds none of its workers \
-             healthy, or belongs to another job, since a router's port may change with every job. \
-             Name the servers with --url"
+            "the router at {router} answers 503 itself ({message}): it considers none of its \
+             workers healthy, or belongs to another job, since a router's port may change with \
+             every job. Name the servers with --url"
         ),
         Failure::Status { status: 404, .. } => format!(
-            "{router} tells of no workers (404): it is no router that does. If it is a server, name it \
-             with --url"
+            "{router} does not list workers (404): it is not a router that can. If it is a \
+             server, name it with --url"
         ),
-        failure => format!("the router at {router} tells of no workers: {failure}"),
+        failure => format!("the router at {router} does not list its workers: {failure}"),
     }
 }

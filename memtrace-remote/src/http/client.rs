@@ -116,7 +116,7 @@ pub(crate) fn connector() -> anyhow::Result<TlsConnector> {
     if added == 0 {
         let errors: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
         let errors = errors.join("; ");
-        anyhow::bail!("this machine has no certificates to know an https server by: {errors}");
+        anyhow::bail!("this machine has no certificates to verify an https server with: {errors}");
     }
     let config = ClientConfig::builder()
         .with_root_certificates(roots)

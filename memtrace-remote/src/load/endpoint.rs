@@ -27,7 +27,7 @@ pub(crate) struct Endpoint {
     #[arg(long)]
     pub(crate) chat: bool,
 
-    /// The key that the server asks for
+    /// The API key of the server
     #[arg(
         long,
         value_name = "KEY",

@@ -38,7 +38,7 @@ pub(crate) struct Args {
           default_value = "64,128", value_parser = tokens)]
     output_lens: Vec<usize>,
 
-    /// Requests under way at a time
+    /// Requests in flight at a time
     #[arg(long, value_name = "N,…", value_delimiter = ',', env = "CONCURRENCIES",
           default_value = "8,16,32,64", value_parser = concurrency)]
     concurrencies: Vec<usize>,
@@ -49,12 +49,12 @@ pub(crate) struct Args {
           default_value = "low,high", value_parser = share)]
     prefix_reuse: Vec<f64>,
 
-    /// Requests of each condition; at least as many as are under way at a time
+    /// Requests of each condition; at least as many as are in flight at a time
     #[arg(long, value_name = "N", env = "N_PER_CONDITION", default_value = "1",
           value_parser = requests)]
     per_condition: usize,
 
-    /// What the prompts are made from
+    /// The seed that prompts are made from
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u32,
 }
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let conditions = grid.conditions();
     let names: HashSet<&str> = conditions.iter().map(|one| one.name.as_str()).collect();
     if names.len() < conditions.len() {
-        bail!("a value is given twice, and its conditions could not be told apart");
+        bail!("a value is given twice, and its conditions could not be distinguished");
     }
     let text = lines(&conditions)?;
     if args.output.as_os_str() == "-" {

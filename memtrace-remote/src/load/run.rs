@@ -30,13 +30,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Send the conditions of a plan, one after the other, and write what became of each request
+/// Send the conditions of a plan, one after the other, and write the outcome of each request
 ///
-/// Under each condition exactly so many requests are under way as it says, from the first moment
-/// until no more are left to begin. What is written goes to a new folder: workload.jsonl (the plan
-/// as it was sent), request_trace.csv (a row for each request), summary.json (figures of each
-/// condition) and manifest.json (how it was sent). Where a recording runs, each condition is a phase
-/// of it and each request a row of its table `request`, on the same clock.
+/// Each condition keeps exactly its number of requests in flight, from the first moment until none
+/// is left to start. The results go to a new folder: workload.jsonl (the plan as it was sent),
+/// request_trace.csv (a row for each request), summary.json (figures of each condition) and
+/// manifest.json (how it was sent). If a recording is running, each condition is a phase of it and
+/// each request a row of its table `request`, on the same clock.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -45,7 +45,7 @@ Example:
   memtrace report --section conditions
 
 Exit status: 0; 1 when the plan or the server can't be used, or not one request was answered; 130
-after Ctrl-C, which ends the run with what is there.")]
+after Ctrl-C, which ends the run and keeps its results so far.")]
 pub(crate) struct Args {
     /// The plan
     #[arg(value_name = "PLAN")]
@@ -63,21 +63,21 @@ pub(crate) struct Args {
     #[arg(long)]
     no_ignore_eos: bool,
 
-    /// How long a request may take, all of it, in seconds; to count the prompts of a condition may take no
-    /// longer
+    /// How long a whole request may take, in seconds; counting the tokens of a condition's prompts
+    /// has the same limit
     #[arg(long, value_name = "SECONDS", env = "REQUEST_TIMEOUT", default_value = "600",
           value_parser = parse_seconds)]
     timeout: Duration,
 
-    /// How often a request that failed is sent again
+    /// How often to retry a failed request
     #[arg(long, value_name = "N", default_value_t = 0)]
     retries: u32,
 
-    /// Rest between two conditions, in seconds
+    /// Pause between two conditions, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_pause)]
     cool_down: Duration,
 
-    /// What the name of the run begins with
+    /// Prefix of the run's name
     #[arg(long, value_name = "NAME", env = "RUN_TAG", default_value = "load")]
     tag: String,
 
@@ -94,21 +94,21 @@ pub(crate) struct Args {
     #[command(flatten)]
     told: Told,
 
-    /// When all is sent, open a window of the engine's profiler for so many more requests, and list the
-    /// traces, as `memtrace engine profile run` does
+    /// After the plan, open a window of the engine's profiler for this many more requests, and list
+    /// the traces, as `memtrace engine profile run` does
     #[arg(long, value_name = "REQUESTS")]
     profile: Option<usize>,
 
-    /// Wait so many seconds for a server that starts
+    /// How long to wait for a server that is starting, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait: Option<Duration>,
 
-    /// When all is sent, or nothing can be, end the server, this process: SIGINT, after 30 s SIGTERM
-    /// (Linux)
+    /// After the plan, or if nothing can be sent, end the server, which is this process: SIGINT,
+    /// and SIGTERM after 30 s (Linux)
     #[arg(long, value_name = "PID")]
     then_stop: Option<i32>,
 
-    /// A line for each condition, and no bar
+    /// Print a line for each condition instead of a progress bar
     #[arg(long)]
     no_bar: bool,
 }
@@ -118,8 +118,8 @@ impl Args {
     fn recordings(&self) -> anyhow::Result<Recordings> {
         let recordings = self.told.recordings()?;
         match recordings.names().as_slice() {
-            [] => say("no recording is told: only what the sender sees is written"),
-            names => say(&format!("the load is told to {}", names.join(", "))),
+            [] => say("no recording is running: only what the sender sees is written"),
+            names => say(&format!("the load is recorded in {}", names.join(", "))),
         }
         Ok(recordings)
     }

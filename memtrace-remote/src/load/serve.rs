@@ -14,7 +14,7 @@ const PROMPTS_BYTES: u64 = 2 << 30;
 
 /// Serve words instead of a model, on this machine only: for trying `memtrace load` without a GPU
 ///
-/// It speaks as vLLM's server does, takes a word as a token, and answers at a stated pace.
+/// It has the API of vLLM's server, counts each word as a token, and answers at a given rate.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The port; 0 is any free one

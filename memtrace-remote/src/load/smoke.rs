@@ -18,17 +18,17 @@ use std::time::Duration;
 /// Tokens a second of each answer.
 const RATE: f64 = 200.0;
 
-/// Try the whole way in seconds, without an engine and without a GPU
+/// Try the whole procedure in seconds, without an engine or a GPU
 ///
 /// Sends a plan of eight conditions to a small server of its own, and fails unless every request was
 /// answered with as many tokens as planned.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the folder of the run is made [default: nowhere, it is removed again]
+    /// Where the folder of the run is made [default: a temporary folder, which is removed]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// A recording to tell of it; may be repeated [default: none]
+    /// A recording to write it into; may be repeated [default: none]
     #[arg(short, long = "recording", value_name = "DIR")]
     recordings: Vec<PathBuf>,
 }
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         };
         if ended != expected {
             bail!(
-                "{}, and {requests} requests were to be answered",
+                "{}, but all {requests} requests should have been",
                 ended.in_words()
             );
         }

@@ -105,7 +105,10 @@ impl Tokenizer {
     pub(crate) fn in_words(&self) -> &'static str {
         match self.is_exact {
             true => "by the server's /tokenize",
-            false => "about: by words, as the server does not (or not always) answer /tokenize",
+            false => {
+                "approximate: by words, because the server does not (or not always) answer \
+                 /tokenize"
+            }
         }
     }
 

@@ -198,7 +198,7 @@ impl<'a> Parts<'a> {
                 });
             }
             _ => bail!(
-                "{address} is no address of a root: write it like s3://bucket/prefix, \
+                "{address} is not the address of a root: write it like s3://bucket/prefix, \
                  gs://bucket/prefix, az://container/prefix or file:///directory; a server that \
                  speaks S3 is named by AWS_ENDPOINT_URL"
             ),

@@ -141,8 +141,8 @@ impl Service {
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if !is_tls && !self.is_plain_allowed && !is_loopback(&host) {
             return refused(
-                "http:// to another machine shows everybody on the way what is sent: use https://, \
-                 or set AWS_ALLOW_HTTP=true",
+                "http:// to another machine is readable for everyone on the way: use https://, or \
+                 set AWS_ALLOW_HTTP=true",
             );
         }
         Ok(Server {
@@ -239,8 +239,8 @@ fn asked_bytes(headers: &HeaderMap) -> Option<u64> {
 
 pub(super) fn too_long(server: &Server, most: u64) -> HttpError {
     unsound(format!(
-        "{server} answers with more than {}, and no answer to that is longer: it is no server of a bucket, \
-         or something on the way to it is none",
+        "{server} answers with more than {}, which is too much for this question: it, or \
+         something on the way to it, is not the server of a bucket",
         BinaryBytes(most)
     ))
 }

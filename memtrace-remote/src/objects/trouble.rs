@@ -54,7 +54,7 @@ impl Kind {
                 "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY or \
                  AZURE_STORAGE_SAS_TOKEN, or run where the machine has an identity"
             }
-            Self::Directory => "run it as somebody who may write there",
+            Self::Directory => "run it as a user who may write there",
         }
     }
 }

@@ -86,7 +86,7 @@ impl Carry {
         let is_itself = |root: &Path| is_there_itself(source, root, &below);
         if objects.dir().is_some_and(is_itself) {
             let shown = source.display();
-            anyhow::bail!("{shown} lies where it would be carried to: name another root");
+            anyhow::bail!("{shown} lies where it would be uploaded to: name another root");
         }
         Ok(Self {
             source: source.to_path_buf(),
@@ -183,7 +183,7 @@ impl Carry {
         let run_file = self.read_run_file(uploads.objects).await?;
         if !parts.iter().all(is_there) || run_file != json {
             let words = format!(
-                "{} changed there meanwhile, and stays here",
+                "{} changed at the root in the meantime, and is kept here",
                 self.source.display()
             );
             return Err(Trouble::blocked(words).into());
@@ -257,8 +257,8 @@ impl Carry {
             .as_ref()
             .map_or_else(|| "of no known form".to_owned(), Key::in_words);
         Err(Trouble::blocked(format!(
-            "two recordings have one key: {} is there already, {other}, and is another than {}, {}; \
-             carry one of them with another --run or --host, or remove the one that is there",
+            "two recordings have one key: {} exists there already, {other}, and differs from {}, \
+             {}; upload one of them with another --run or --host, or remove the one that is there",
             self.destination(objects),
             self.source.display(),
             here.in_words()
@@ -349,8 +349,9 @@ impl Carry {
             Err(NotPut::Trouble(trouble)) => Err(trouble.into()),
             Err(NotPut::Source(error)) => Err(unreadable(error)),
             Err(NotPut::Other { bytes }) => Err(Trouble::blocked(format!(
-                "{} has {bytes} bytes there and {} has {} here: they are not the same part; carry the \
-                 recording with another --run or --host, or remove the one that is there",
+                "{} has {bytes} bytes there and {} has {} here: they are not the same part; \
+                 upload the recording with another --run or --host, or remove the one that is \
+                 there",
                 uploads.objects.shown(&at),
                 path.display(),
                 part.size

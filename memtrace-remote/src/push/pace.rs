@@ -204,8 +204,8 @@ impl Pusher<'_> {
             Ok(State::Growing) => {
                 let sent = carry.sent();
                 self.progress.tell(&format!(
-                    "what there is is at {destination} ({sent}); it is still being recorded: --watch \
-                     goes on until it is closed"
+                    "all of it so far is at {destination} ({sent}); it is still being recorded: \
+                     --watch goes on until it is closed"
                 ));
                 course.ended = Some(Outcome::Complete);
             }
@@ -247,8 +247,8 @@ impl Pusher<'_> {
                 self.progress.tell(&text);
             }
             Ok(false) => self.progress.say(&format!(
-                "{complete}; of {source} what was carried is removed, and \
-                 something else is still in it"
+                "{complete}; what was uploaded is removed from {source}, which holds something \
+                 else too"
             )),
             Err(Hindrance::Stopped) => {}
             Err(Hindrance::Trouble(trouble)) => {
@@ -262,8 +262,8 @@ impl Pusher<'_> {
         let source = course.source.display();
         let text = format!(
             "the recorder of {source} is gone and did not close it: the parts that it has are at \
-             {destination}; `memtrace recover {source}` closes it with what is not in parts yet, and \
-             then the same push carries the rest"
+             {destination}; `memtrace recover {source}` closes it with what is not in parts yet, \
+             and then the same push uploads the rest"
         );
         if course.said != text {
             self.progress.say(&text);

@@ -101,7 +101,7 @@ pub(super) fn check_apart(source: &Path, root: &str) -> anyhow::Result<()> {
     };
     if above.starts_with(&source_path) {
         let source = source.display();
-        bail!("{root} is within {source}, which would be carried into itself: name another root");
+        bail!("{root} is within {source}, which would be uploaded into itself: name another root");
     }
     if name.is_some() {
         std::fs::create_dir(path).with_context(|| format!("failed to make {root}"))?;

@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Conditions and failed requests.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Conditions {
-    /// Each condition, in the order of their begins.
+    /// Each condition, in the order of their starts.
     pub list: Vec<Condition>,
     /// Each time that a request failed, in the order of time; the first 1,000.
     pub failed_requests: Vec<FailedRequest>,
@@ -72,7 +72,7 @@ pub struct Condition {
     pub held_peak_bytes: Option<Bytes>,
     /// When that was.
     pub held_peak_at: Option<Instant>,
-    /// The role whose RSS rose most from the begin to its highest; `None` where none did.
+    /// The role whose RSS rose most from the start to its highest; `None` where none did.
     pub grew_most: Option<RoleGrowth>,
     /// Memory in use on all GPUs when it began; `None` without GPUs.
     pub gpu_begin_bytes: Option<Bytes>,
@@ -96,7 +96,7 @@ pub struct Condition {
 pub struct RoleGrowth {
     /// Its name, as in `roles` of the report.
     pub role: Arc<str>,
-    /// By how much its RSS rose from the begin to its highest.
+    /// By how much its RSS rose from the start to its highest.
     pub rise_bytes: Bytes,
 }
 
@@ -183,7 +183,7 @@ pub(super) fn instants(
     bounds.chain(failures)
 }
 
-/// From its begin to its end. One that nobody ended goes on to just before the end of the recording,
+/// From its start to its end. One that nobody ended goes on to just before the end of the recording,
 /// from which on nothing is held.
 fn bounds(span: &ConditionSpan, end: BootNs) -> [BootNs; 2] {
     let last = BootNs(end.0.saturating_sub(1)).max(span.begin);

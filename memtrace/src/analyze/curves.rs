@@ -40,7 +40,7 @@ const GPU_VALUES: usize = 120_000;
 pub struct Drawings {
     /// Memory over time.
     pub curves: Curves,
-    /// The phases, in the order of their begins; of more than 4,000 the longest.
+    /// The phases, in the order of their starts; of more than 4,000 the longest.
     pub bands: Vec<Band>,
     /// What was marked as happening at an instant, since the start of the recording.
     pub moments: Vec<(DurationNs, Arc<str>)>,

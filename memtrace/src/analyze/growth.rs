@@ -9,7 +9,7 @@ use crate::sweep::{CURVE_AFTER, SeriesPoint};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
-/// The begin of a life that is warm-up: imports, loading, caches that fill. It is the first
+/// The start of a life that is warm-up: imports, loading, caches that fill. It is the first
 /// quarter, and this at least, for a program that imports an ML framework takes the better part of
 /// a minute to do so, and that is no growth per hour.
 const WARM_UP_NS: i64 = CURVE_AFTER.0;

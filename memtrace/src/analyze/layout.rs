@@ -31,7 +31,7 @@ pub struct Layout {
     pub process: usize,
     /// How many readings there are.
     pub reading_count: usize,
-    /// What it gained is counted from here: the begin of a steady growth, else of its life; `None`
+    /// What it gained is counted from here: the start of a steady growth, else of its life; `None`
     /// for that.
     pub from: Option<Instant>,
     /// The reading that is told: the last one that saw half of what the highest saw, or more.

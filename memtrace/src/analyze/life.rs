@@ -106,7 +106,7 @@ pub struct LayoutAt {
     pub at: Instant,
     /// Whether it is the reading nearest to `--at`; else that nearest to its peak.
     pub is_asked: bool,
-    /// The parts, the largest first. They gained what they hold: since its begin.
+    /// The parts, the largest first. They gained what they hold: since its start.
     pub parts: Vec<LayoutLine>,
 }
 

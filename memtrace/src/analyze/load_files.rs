@@ -14,7 +14,7 @@ use std::io::{self, Write};
 /// The version of the lines of a plan.
 const PLAN_VERSION: u32 = 1;
 
-/// One run: its conditions, in the order of their begins.
+/// One run: its conditions, in the order of their starts.
 #[derive(Debug)]
 pub struct LoadRun<'a> {
     /// What it is called.
@@ -83,7 +83,7 @@ struct Manifest<'a> {
 }
 
 impl<'a> LoadRun<'a> {
-    /// The runs of a recording, in the order of their begins.
+    /// The runs of a recording, in the order of their starts.
     pub fn all(analysis: &'a Analysis) -> Vec<Self> {
         let mut runs: Vec<Self> = Vec::new();
         let conditions = analysis.conditions.iter().flat_map(|found| &found.list);

@@ -101,7 +101,7 @@ fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
         kind: Some(DiagKind::LostEvents),
         subject: "events of unknown class".to_owned(),
         count: Some(missing),
-        detail: "the recorder counted them, and no row says more".to_owned(),
+        detail: "the recorder counted them; no row has details".to_owned(),
         first: None,
         last: None,
     })

@@ -40,7 +40,7 @@ pub enum Moment {
 pub struct ParseMomentError(String);
 
 impl ParseMomentError {
-    /// The same of the begin or end of a window, which `peak` can't be.
+    /// The same of the start or end of a window, which `peak` can't be.
     pub fn of_window(&self) -> String {
         format!("`{}` is not a time: use {FORMS}", self.0)
     }
@@ -63,13 +63,13 @@ pub enum MomentError {
         length_ns: DurationNs,
     },
     /// A window that begins or ends at the peak, which is known only when all has been read.
-    #[error("`peak` is neither its begin nor its end; `--at peak` tells when that was")]
+    #[error("`peak` is neither its start nor its end; `--at peak` shows when that was")]
     PeakOfWindow,
     /// A window that ends before it begins.
-    #[error("it has to begin before it ends")]
+    #[error("its start must be before its end")]
     EmptyWindow,
     /// A wall time, in a recording that holds no clock reading.
-    #[error("the recording does not know the wall time; use an offset such as `+83.2s`")]
+    #[error("the recording has no wall-clock time; use an offset such as `+83.2s`")]
     NoWallClock,
 }
 

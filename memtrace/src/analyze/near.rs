@@ -74,7 +74,7 @@ impl Around {
     }
 }
 
-/// The sum of RSS over a stretch of time, against what it was at its begin.
+/// The sum of RSS over a stretch of time, against what it was at its start.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     stretch: RangeInclusive<BootNs>,

@@ -43,7 +43,7 @@ pub(super) struct Document<'a, R, D> {
     report: R,
     /// Memory over time; null where it was not gathered.
     curves: Option<&'a Curves>,
-    /// The phases, in the order of their begins.
+    /// The phases, in the order of their starts.
     bands: &'a [Band],
     /// What happened at an instant.
     flags: Vec<Flag>,

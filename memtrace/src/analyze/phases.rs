@@ -50,8 +50,8 @@ use std::sync::Arc;
 /// The phases of a recording.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Phases {
-    /// The begin of the first phase, from which totals count; where memory was unknown then, the
-    /// first begin or end at which it was known.
+    /// The start of the first phase, from which totals count; where memory was unknown then, the
+    /// first start or end at which it was known.
     pub baseline_at: Instant,
     /// What all recorded processes held then, every page once.
     pub baseline_held_bytes: Option<Bytes>,
@@ -70,7 +70,7 @@ pub struct Phases {
     pub process_count: usize,
     /// How many lines they make; `lines` may hold fewer.
     pub line_count: usize,
-    /// Each phase, or many of one name, in order of their first begin.
+    /// Each phase, or many of one name, in order of their first start.
     pub lines: Vec<PhaseLine>,
     /// What was asked to be instrumented and is not there in the installed version.
     pub missing: Vec<Arc<str>>,
@@ -119,7 +119,7 @@ pub struct Phase {
     pub ended_by: PhaseEnd,
     /// Whether it was marked after the end of its process.
     pub is_after_exit: bool,
-    /// How long it took; `None` when its begin is unknown.
+    /// How long it took; `None` when its start is unknown.
     pub duration_ns: Option<DurationNs>,
     /// All recorded processes together, every page once.
     pub held: Level,
@@ -152,7 +152,7 @@ pub struct Phase {
 /// The memory over a stretch of time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Stretch {
-    /// At its begin.
+    /// At its start.
     pub begin: Amounts,
     /// At its end.
     pub end: Amounts,
@@ -174,7 +174,7 @@ impl Stretch {
     }
 }
 
-/// What the processes of one role held over a phase: those that had it at its begin, and those
+/// What the processes of one role held over a phase: those that had it at its start, and those
 /// that had it at its end.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RoleStretch {
@@ -189,7 +189,7 @@ pub struct RoleStretch {
 /// An amount over a stretch of time, by the last readings before each instant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Level {
-    /// At its begin.
+    /// At its start.
     pub begin_bytes: Option<Bytes>,
     /// At its end.
     pub end_bytes: Option<Bytes>,
@@ -263,7 +263,7 @@ pub struct Repeated {
     pub count: usize,
     /// How many of them nobody ended.
     pub open_count: usize,
-    /// The first begin.
+    /// The first start.
     pub begin: Instant,
     /// The last end.
     pub end: Instant,

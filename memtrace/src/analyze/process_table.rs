@@ -151,7 +151,7 @@ impl ProcessTable {
             count: None,
             detail: format!(
                 "more than {MAX_UNLISTED} processes have memory and no row in process; the others \
-                 are told as one"
+                 are reported as one"
             ),
             first: None,
             last: None,

@@ -24,7 +24,7 @@ impl Written for Report {
         let view = View::of(&self.analysis, style);
         if let Some(section) = style.section.and_then(SectionInfo::named) {
             let told = (section.tell)(self, &view);
-            let nothing = || vec![Chapter::new(format!("{}: nothing to tell", section.name))];
+            let nothing = || vec![Chapter::new(format!("{}: nothing to report", section.name))];
             let told = Some(told).filter(|told| !told.is_empty());
             return explained(told.unwrap_or_else(nothing), style);
         }

@@ -41,9 +41,9 @@ pub struct Options {
     pub phase: Option<String>,
     /// The process of interest: its id, or words of its name or role.
     pub process: Option<String>,
-    /// The begin of a window of interest; its first row of memory if only the end is given.
+    /// The start of a window of interest; its first row of memory if only the end is given.
     pub from: Option<Moment>,
-    /// Its end; the end of the recording if only its begin is given.
+    /// Its end; the end of the recording if only its start is given.
     pub to: Option<Moment>,
     /// Whether memory over time is wanted, for drawing it.
     pub has_curves: bool,

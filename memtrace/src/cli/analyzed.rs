@@ -126,7 +126,7 @@ fn check_whole(problems: &[Problem], shown: &str) -> anyhow::Result<()> {
     };
     bail!(
         "the recording is damaged ({first}{others}), and tables that were there stay as they are; \
-         put back what it was, or see what is left of it with: memtrace report {shown}"
+         restore it, or see what is left of it with: memtrace report {shown}"
     );
 }
 

@@ -24,20 +24,22 @@ Examples:
   memtrace diff root/run=4711 root/run=4712
   memtrace diff root --run 4711 --run 4712
 
-Exit status: 0; 3 when --fail-above is given and something rose by more than that, or the command
-of B failed and that of A did not; 1 after an error, 2 after a wrong use; 4 with --strict or
---fail-above where something of either could not be read or is missing.
+Exit status: 0; 3 with --fail-above if something rose by more than that, or if the command of B
+failed and A's did not; 1 after an error, 2 on a usage error; 4 with --strict or --fail-above if
+part of either could not be read or is missing.
 
-Compared are the peak and the mean of the RSS of all processes together, and of every role that
-holds at least 5 % of the whole in either recording; what they hold on GPUs; and, of numbered
-phases, what memory grows by from step to step. A role that is new in B rose from nothing. A rise
-within what the figures can be off is none, and RSS that was observed in two ways (bpf and polling)
-is not judged.
+Compared are: for all processes together, the most that they held (every page once), or the peak of
+the sum of RSS where the two recordings do not know what was held in the same way; for every role
+that holds at least 5 % of the whole in either recording, the peak of its RSS; for both, the mean of
+RSS and the peak on GPUs; and for numbered phases, the growth of memory from step to step. A role
+that is new in B counts as a rise from zero. A rise within the error of the figures does not count,
+and host memory that was observed in two ways (bpf and polling) is not judged.
 
-Of two runs of many hosts what their reports say is compared: the peak of all hosts within its
-bounds, the most on one host, each role by the most on one host and the median over its hosts, what
-the fastest rank grows by in a step, hosts by their names, ends and missing hosts. The peak of all
-hosts is judged where both runs have as many, and the peaks of single hosts are not.";
+For two runs of many hosts, their reports are compared: the peak of all hosts within its bounds, the
+most on one host, the most on the GPUs of one host, each role by the most on one host and the median
+over its hosts, the growth per step of the fastest rank, the hosts by name, unexpected ends and
+missing hosts. The peak of all hosts is judged only if both runs have the same number of hosts; the
+peaks of single hosts are not judged.";
 
 /// Compare two recordings, or runs of many hosts: peak, mean and growth
 #[derive(Debug, clap::Args)]
@@ -49,15 +51,16 @@ pub(super) struct Args {
     /// The recording after; can be left out where --run names two runs of A
     #[arg(value_name = "B")]
     after: Option<PathBuf>,
-    /// Of a root, compare that run [default: the newest]; given twice, the first is of A and the
-    /// second of B
+    /// Compare that run of a root [default: the newest]; given twice, the first is from A and the
+    /// second from B
     #[arg(long, value_name = "ID")]
     run: Vec<String>,
     #[command(flatten)]
     writing: Writing,
     #[command(flatten)]
     pub(super) strictness: Strictness,
-    /// End with status 3 when a peak, a mean or a slope per step rose by more than this (5%), or B newly failed
+    /// Exit with status 3 if a peak, a mean or a growth per step rose by more than this (5%), or if
+    /// B failed and A did not
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     fail_above: Option<f64>,
 }
@@ -129,8 +132,8 @@ fn two_runs(args: &Args) -> anyhow::Result<Option<[Named<'_>; 2]>> {
         (Some(after), _) => after,
         (None, [_, _]) => &args.before,
         (None, _) => {
-            let missing = "there is one thing to compare: name a second, or two runs of a root by \
-                           --run A --run B\n";
+            let missing = "only one thing to compare was named: name a second, or two runs of a \
+                 root by --run A --run B\n";
             return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, missing).into());
         }
     };
@@ -158,7 +161,7 @@ fn two_runs(args: &Args) -> anyhow::Result<Option<[Named<'_>; 2]>> {
         (None, None) if !args.run.is_empty() => {
             is_there(&args.before)?;
             is_there(after)?;
-            bail!("--run is for the runs of many hosts below a root, and these are none")
+            bail!("--run is for the runs of many hosts below a root, and neither of these is one")
         }
         (None, None) => Ok(None),
         (before, _) => {
@@ -226,7 +229,7 @@ fn of_runs(
     if is_less_read && args.fail_above.is_some() {
         let recordings = words::counted(unread_after, "recording", "recordings");
         say(&format!(
-            "{recordings} of B can't be read, and all of A can: B fails by that"
+            "{recordings} of B can't be read, while all of A can: that fails B"
         ));
     }
     let diff = RunDiff::of(&before.report, &after.report);

@@ -16,7 +16,7 @@ use std::process::ExitCode;
 Example:
   memtrace doctor --json > doctor.json
 
-Exit status: 0 when a recording is possible, 1 when a check fails, 2 after a wrong use.")]
+Exit status: 0 when a recording is possible, 1 when a check fails, 2 on a usage error.")]
 pub(super) struct Args {
     /// Write JSON: every check, the facts behind them, and the plan of a recording
     #[arg(long)]

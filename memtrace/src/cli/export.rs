@@ -32,14 +32,14 @@ const TRACE: &str = "memtrace.pftrace";
 
 /// Write a recording as samples and a summary for scripts, or as a trace for Perfetto
 ///
-/// The files are those that per-run profilers of Python programs write. One sample for each interval
-/// and for each mark: the main process, its children together, and those that hold most. Sums of RSS
-/// count what processes share in each of them. The summary's peaks are those of the recording, also
-/// between two samples. The memory of GPUs has files of its own, at the same instants. Three have to be
-/// asked for: with `--to load` a folder for each run of a load experiment, with `--to perfetto` the
-/// recording as a trace that ui.perfetto.dev opens, with every change, and with `--to prometheus` its
-/// newest figures for a monitoring system. docs/exports.md says what each column, track and series
-/// means.
+/// The files are like those that per-run profilers of Python programs write: one sample for each
+/// interval and for each mark, with the main process, its children together, and the largest
+/// children. Sums of RSS count shared memory in each process. The summary's peaks are those of the
+/// recording, including those between two samples. GPU memory has files of its own, with the same
+/// instants. Three are written only on request: with `--to load` a folder for each run of a load
+/// experiment, with `--to perfetto` the recording as a trace that ui.perfetto.dev opens, with every
+/// change, and with `--to prometheus` its newest figures for a monitoring system. docs/exports.md
+/// says what each column, track and series means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -54,24 +54,24 @@ pub(super) struct Args {
     /// What to write; may be repeated [default: all but load, perfetto and prometheus]
     #[arg(long = "to", value_name = "WHAT")]
     what: Vec<What>,
-    /// Where to write; made where it is not there [default: here]
+    /// Where to write; made if it does not exist [default: here]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Put traces of torch's profiler beside the recording, in memtrace.pftrace: files, or folders
-    /// of them; may be repeated
+    /// Add traces of torch's profiler to memtrace.pftrace: files, or folders of them; may be
+    /// repeated
     #[arg(long, value_name = "DIR|FILE")]
     with: Vec<PathBuf>,
-    /// Time between two samples [default: 1s; of load 200ms]
+    /// Time between two samples [default: 1s; for load 200ms]
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     interval: Option<DurationNs>,
-    /// Of a recording that goes on, write memtrace.prom anew so often until it ends, and remove it
-    /// then
+    /// For a running recording: rewrite memtrace.prom this often until the recording ends, and then
+    /// remove it
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     every: Option<DurationNs>,
-    /// Name so many children in each sample
+    /// How many children to name in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
-    /// Replace files that are there
+    /// Replace files that exist
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -131,13 +131,13 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let target = args.output.as_deref().unwrap_or(Path::new("."));
     if args.wants(What::Prometheus) {
         if args.what.len() > 1 {
-            bail!("prometheus is written by itself: take the other --to away");
+            bail!("prometheus is written alone: remove the other --to");
         }
         prometheus::export(recordings, &dir, target, args.every, args.force)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.every.is_some() {
-        bail!("--every is for the file that is written again and again: add --to prometheus");
+        bail!("--every is for the file that is rewritten: add --to prometheus");
     }
     let (recording, last_boot_ns) = open(recordings, &dir)?;
     if !args.with.is_empty() && !args.wants(What::Perfetto) {
@@ -327,8 +327,8 @@ fn check_count(
     let count = (end - first.boot_ns).0 / interval.0.max(1);
     if count > MAX_SAMPLES {
         bail!(
-            "the recording is so long that there would be {count} samples, of which {MAX_SAMPLES} \
-             are the most: give a longer --interval"
+            "the recording is so long that there would be {count} samples, and {MAX_SAMPLES} is \
+             the maximum: give a longer --interval"
         );
     }
     Ok(())

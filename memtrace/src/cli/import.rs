@@ -27,7 +27,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Add to a closed recording what other programs noted meanwhile
+/// Add to a closed recording what other programs wrote during it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -45,15 +45,16 @@ enum What {
 /// Import the requests of a load generator
 ///
 /// Each request becomes a row of the table `request`, and each condition a phase, so that `memtrace
-/// report --section conditions` says what memory it took (docs/load.md). Their times are brought to
-/// the clock of the recording by its table `clock`. A file that was imported before adds nothing,
-/// and one whose runs have changed since is refused. What was sent while nothing was recorded is left
-/// out, and a file of that alone is refused. Findings that were saved as tables are saved anew.
+/// report --section conditions` says what memory it took (docs/load.md). Their times are converted
+/// to the clock of the recording by its table `clock`. A file that was imported before adds
+/// nothing, and one whose runs have changed since is refused. Requests sent outside the recording
+/// are left out, and a file with only such requests is refused. Findings that were saved as tables
+/// are saved again.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("Files that are understood are those of\n{}", known_formats()))]
+#[command(after_help = format!("Understood are the files of\n{}", known_formats()))]
 struct Requests {
-    /// Files of load generators; of a folder those below it that were written since the recording
-    /// began
+    /// Files of load generators; for a folder, the files below it that were written since the
+    /// recording started
     #[arg(value_name = "FILE", required_unless_present = "auto")]
     files: Vec<PathBuf>,
 
@@ -217,7 +218,7 @@ fn wanted_files(
             .context("failed to look below the current directory")?;
     }
     if search.is_cut() {
-        say("there are too many files to look at all of them: name those of the load generator");
+        say("there are too many files to search: name those of the load generator");
     }
     files.extend(search.found().map(|path| (path, false)));
     let mut met = BTreeSet::new();
@@ -327,7 +328,7 @@ impl Named<'_> {
         if !unknown_fields.is_empty() {
             let fields: Vec<String> = unknown_fields.into_iter().collect();
             say(&format!(
-                "{path}: fields that are not known and not used: {}",
+                "{path}: unknown fields, not used: {}",
                 fields.join(", ")
             ));
         }
@@ -343,6 +344,6 @@ fn open_regular(path: &Path, person: Option<&Person>) -> io::Result<File> {
     })?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(io::Error::other("it is no regular file")),
+        false => Err(io::Error::other("it is not a regular file")),
     }
 }

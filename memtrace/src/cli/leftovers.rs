@@ -89,7 +89,7 @@ fn gpu(and: &str, one: &Outlived) -> String {
 fn why(fate: Option<Fate>) -> &'static str {
     match fate {
         Some(Fate::Refused) => " (the kernel refused the signal)",
-        Some(Fate::Unsure) => " (not ended: its identity is not sure)",
+        Some(Fate::Unsure) => " (not ended: its identity is uncertain)",
         Some(Fate::Stuck) => " (still there after SIGKILL)",
         _ => "",
     }

@@ -10,27 +10,26 @@ use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Name this moment, or the begin or end of a phase, in a recording that runs
+/// Name this moment, or the start or end of a phase, in a running recording
 ///
-/// From the command of a recording or a process that was given with -p, and from what descends
-/// from it, it goes to the recordings of that process. From elsewhere it goes to the running
-/// recording of this user (behind sudo: of the user who called it), also to several where they
-/// record the same processes. Where they record different ones, -r says which is meant. Programs
-/// that memtrace started can do the same by a message to the socket in MEMTRACE_SOCKET;
-/// docs/marks.md has the format.
+/// Called by the command of a recording, by a process given with -p, or by a descendant of either,
+/// it writes to the recordings of that process. Called from elsewhere, it writes to the running
+/// recording of this user (under sudo: of the user who called it), or to several if they record the
+/// same processes. If they record different ones, name one with -r. Programs that memtrace started
+/// can do the same by a message to the socket in MEMTRACE_SOCKET; docs/marks.md has the format.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
   memtrace mark deploy --attr version=7
 
-Exit status: 0; 1 when no recording runs, it is open which of several is meant, or one can't be
-reached; 2 after a wrong use.")]
+Exit status: 0; 1 if no recording is running, several are running and none was named, or one can't
+be reached; 2 on a usage error.")]
 pub(super) struct Args {
     /// The mark or phase
     #[arg(value_parser = parse_name)]
     name: String,
 
-    /// The phase begins here
+    /// The phase starts here
     #[arg(long, conflicts_with = "end")]
     begin: bool,
 
@@ -42,7 +41,7 @@ pub(super) struct Args {
     #[arg(long = "attr", value_name = "KEY=VALUE", value_parser = parse_attribute)]
     attributes: Vec<(String, Value)>,
 
-    /// The recording; may be repeated [default: that of this process, else the one that runs]
+    /// The recording; may be repeated [default: that of this process, else the running one]
     #[arg(short, long = "recording", value_name = "DIR")]
     recordings: Vec<PathBuf>,
 
@@ -83,7 +82,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         if !args.quiet {
             let shown = recording.shown();
             say(&match kind {
-                MarkKind::Begin => format!("the begin of {} is marked in {shown}", args.name),
+                MarkKind::Begin => format!("the start of {} is marked in {shown}", args.name),
                 MarkKind::End => format!("the end of {} is marked in {shown}", args.name),
                 _ => format!("{} is marked in {shown}", args.name),
             });

@@ -151,7 +151,8 @@ fn log_to_stderr() {
     let filter = asked.map(|text| {
         text.parse::<Targets>().unwrap_or_else(|error| {
             output::say(&format!(
-                "MEMTRACE_LOG={} is no filter ({error}): write debug, or memtrace::collect=debug",
+                "MEMTRACE_LOG={} is not a filter ({error}): write debug, or \
+                 memtrace::collect=debug",
                 crate::report::visible(&text)
             ));
             Targets::default()

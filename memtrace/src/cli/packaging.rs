@@ -29,7 +29,7 @@ Examples:
   memtrace man > memtrace.1
   memtrace man man1 && man ./man1/memtrace-record.1")]
 pub(super) struct Man {
-    /// Directory for the pages of all commands, which is made where it is not there [default: the
+    /// Directory for the pages of all commands, which is made if it does not exist [default: the
     /// page of memtrace itself, to stdout]
     dir: Option<PathBuf>,
 }
@@ -41,8 +41,8 @@ pub(super) fn completions<C: CommandFactory>(args: &Completions) -> anyhow::Resu
     print(&String::from_utf8(script)?).context("failed to print the completions")
 }
 
-/// Writes the pages of a command and of all below it into a directory, which is made where it is not
-/// there.
+/// Writes the pages of a command and of all below it into a directory, which is made if it does not
+/// exist.
 ///
 /// # Errors
 /// When they can't be written.

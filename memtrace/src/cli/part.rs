@@ -95,7 +95,7 @@ impl Part {
 }
 
 fn is_there(path: &Path) -> String {
-    format!("{} is there already; --force replaces it", path.display())
+    format!("{} exists already; --force replaces it", path.display())
 }
 
 #[cfg(test)]

@@ -64,7 +64,7 @@ impl fmt::Display for Costs {
         }
         for WayCosts { way, refused, .. } in &self.0 {
             if let Some(reason) = refused {
-                writeln!(f, "  {:8}  not to be had: {reason}", way.as_str())?;
+                writeln!(f, "  {:8}  not available: {reason}", way.as_str())?;
             }
         }
         writeln!(

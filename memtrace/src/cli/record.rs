@@ -52,10 +52,10 @@ Examples:
 
 What was recorded is shown by `memtrace report`.
 
-Exit status: that of COMMAND, 128 + n when signal n ended it; 127 when there is no such
-command, or not the interpreter of a script, 126 when it can't be executed; 1 after an error of
-memtrace or when no process matched, 2 after a wrong use.
-With -d, or when a second Ctrl-C ends the recording, COMMAND is left running and the status is 0.
+Exit status: that of COMMAND, 128 + n when signal n ended it; 127 if the command, or the interpreter
+of a script, does not exist, 126 if it can't be executed; 1 after an error of memtrace or if no
+process matched, 2 on a usage error. With -d, or when a second Ctrl-C ends the recording, COMMAND is
+left running and the status is 0.
 
 Signals, with COMMAND: SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed
 on to it, and it is recorded to its end; one that ends by SIGTERM gives the status 143. A second
@@ -88,7 +88,7 @@ pub(super) struct Args {
     targets: Targets,
 
     /// Directory to write; must not exist, or be empty [default: memtrace-<host>-<UTC time>]. With
-    /// --root the one below which recordings are until they are carried
+    /// --root, the directory that holds recordings until they are uploaded
     #[arg(short, long, value_name = "DIR", help_heading = WHERE)]
     output: Option<PathBuf>,
 
@@ -120,8 +120,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "CPUS", hide = true)]
     few_cpus: Option<u32>,
 
-    /// Percent of one CPU that memtrace may take before it looks less often; a fifth of it
-    /// goes to learning PSS and kinds of memory, a twentieth to what is inside of processes
+    /// Percent of one CPU that memtrace may take before it samples less often; a fifth of it goes
+    /// to PSS and kinds of memory, a twentieth to what is inside of processes
     #[arg(long, value_name = "PERCENT", default_value = CPU_BUDGET_PERCENT, value_parser = parse_percent, help_heading = HOW)]
     budget: f64,
 
@@ -154,7 +154,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE", requires = "lines", help_heading = MARKS)]
     mark_rules: Option<PathBuf>,
 
-    /// Ask these rules first what a process is, before those that memtrace has (docs/roles.md)
+    /// Rules that name the roles of processes, applied before the built-in ones (docs/roles.md)
     #[arg(long, value_name = "FILE", help_heading = MARKS)]
     roles: Option<PathBuf>,
 
@@ -162,20 +162,20 @@ pub(super) struct Args {
     #[arg(long, help_heading = COMMAND)]
     kill_child: bool,
 
-    /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM,
-    /// and after 3 s SIGKILL. Without this they are only told (Linux)
+    /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM, and
+    /// SIGKILL after 3 s. Without this option they are only listed (Linux)
     #[arg(long, conflicts_with = "all", help_heading = COMMAND)]
     kill_survivors: bool,
 
-    /// Have glibc give its memory names, which the kernel then tells (sets
+    /// Have glibc name its memory, so that the kernel reports the names (sets
     /// glibc.mem.decorate_maps=1 in GLIBC_TUNABLES; glibc 2.38 and Linux 5.17 with
     /// CONFIG_ANON_VMA_NAME)
     #[arg(long, conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"], help_heading = COMMAND)]
     name_maps: bool,
 
     /// Start the command in a memory cgroup of its own, so that the kernel counts what it holds
-    /// (Linux): below that of memtrace, as root, or in the slice of the session, by systemd. auto
-    /// goes on without one, and makes none in a step of Slurm
+    /// (Linux): as root below the cgroup of memtrace, else through systemd in the slice of the
+    /// session. auto goes on without one if it can't be made, and makes none in a step of Slurm
     #[arg(long, default_value = "auto", value_parser = ScopeParser, help_heading = COMMAND,
           conflicts_with_all = ["pid", "pattern", "cgroup", "ray", "vllm", "all"])]
     scope: ScopeChoice,
@@ -195,7 +195,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", requires = "load", help_heading = LOAD)]
     load_url: Option<String>,
 
-    /// The model [default: MODEL_NAME, else the only one that it has]
+    /// The model [default: MODEL_NAME, else the only one that the server has]
     #[arg(long, value_name = "NAME", requires = "load", help_heading = LOAD)]
     load_model: Option<String>,
 
@@ -426,7 +426,7 @@ fn gpus(gpus: &[GpuInfo]) -> String {
 fn finish(outcome: &Outcome, is_carried: bool, is_quiet: bool, is_gpu_only: bool) -> ExitCode {
     for log in &outcome.absent_logs {
         say(&format!(
-            "{} never appeared: no marks are from it",
+            "{} never appeared: it gave no marks",
             log.display()
         ));
     }
@@ -466,7 +466,7 @@ fn save_findings(outcome: &Outcome, person: Option<&Person>, is_quiet: bool) {
 fn closing_words(outcome: &Outcome, is_carried: bool, is_gpu_only: bool) -> String {
     let dir = outcome.dir.display();
     if let Some(failure) = &outcome.storage_failure {
-        return format!("stopped recording: {failure}; what was written until then is in {dir}");
+        return format!("stopped recording: {failure}; what was written so far is in {dir}");
     }
     let counted = match outcome.process_count {
         _ if is_gpu_only => "GPUs and who held their memory".to_owned(),

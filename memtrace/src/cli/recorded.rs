@@ -30,8 +30,7 @@ pub(super) fn local_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let dir = recording_dir(given)?;
     match address_of(&dir) {
         Some(address) => bail!(
-            "{address} is an address, and what is there is only read: do this where the recording \
-             is made"
+            "{address} is an address, which is only read from: do this where the recording is made"
         ),
         None => Ok(dir),
     }
@@ -84,8 +83,8 @@ pub(super) fn open(
 /// How commands that read recordings are told that nothing less than all of one will do.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Strictness {
-    /// End with status 4 where something of the recording could not be read or is missing; it is said
-    /// on stderr in any case
+    /// Exit with status 4 if part of the recording could not be read or is missing. What is missing
+    /// is printed to stderr with or without this option
     #[arg(long)]
     pub(super) strict: bool,
 }

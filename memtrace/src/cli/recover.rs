@@ -13,10 +13,10 @@ use std::process::ExitCode;
 
 /// Close a recording whose recorder was killed.
 ///
-/// Turns what is still in the recording's spool into Parquet, so that every tool can read
-/// it, and notes in `diag` that the recorder did not get to close it. `memtrace report`
-/// reads such a recording without this, too. A file that can't be read in full is kept in
-/// `damaged`. Doing it twice does no harm; while the recorder is alive it is refused.
+/// Turns what is still in the recording's spool into Parquet, so that every tool can read it, and
+/// notes in `diag` that the recorder did not close it. `memtrace report` reads such a recording
+/// without this, too. A file that can't be read in full is kept in `damaged`. Recovering twice does
+/// no harm; it is refused while the recorder is alive.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -50,7 +50,7 @@ fn describe(dir: &Path, report: &RecoverReport) -> String {
     if !report.was_closed {
         let _ = writeln!(
             text,
-            "for phases and roles as tables: memtrace report --save-findings {typed}"
+            "to save phases and roles as tables: memtrace report --save-findings {typed}"
         );
     }
     text
@@ -76,8 +76,8 @@ mod tests {
         };
         assert_eq!(
             describe(Path::new("run"), &report),
-            "run is closed\n  spool/mem-00001.arrows: ends within a batch; 12 bytes left out\n\
-             for phases and roles as tables: memtrace report --save-findings run\n"
+            "run is closed\n  spool/mem-00001.arrows: ends within a batch; 12 bytes left out\nto \
+             save phases and roles as tables: memtrace report --save-findings run\n"
         );
     }
 }

@@ -132,7 +132,7 @@ fn chosen_run(root: &Root, chosen: &Chosen<'_>, shown: &str) -> anyhow::Result<S
     let names = || runs.iter().map(|(run, _)| run.as_str());
     let Some(newest) = names().next() else {
         let none = format!(
-            "{} has folders of runs, and no recording in them",
+            "{} has folders of runs, but no recording in them",
             visible(shown)
         );
         return Err(match refused.into_iter().next() {
@@ -199,7 +199,7 @@ pub(super) fn reduce(
         .filter(|(found, own)| found != own);
     let other = other.map(|(_, own)| {
         format!(
-            "run.json says that it is of host {} and run {}: {}",
+            "run.json says that it is from host {} and run {}: {}",
             own.host, own.run, own.rec
         )
     });

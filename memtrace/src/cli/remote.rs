@@ -17,7 +17,7 @@ const REMOTE: &str = "memtrace-remote";
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Load {
-    /// What to do, and its options; `memtrace load --help` tells of them
+    /// What to do, and its options; see `memtrace load --help`
     #[arg(
         value_name = "WORDS",
         trailing_var_arg = true,
@@ -30,7 +30,7 @@ pub(super) struct Load {
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Engine {
-    /// What to do, and its options; `memtrace engine --help` tells of them
+    /// What to do, and its options; see `memtrace engine --help`
     #[arg(
         value_name = "WORDS",
         trailing_var_arg = true,
@@ -39,11 +39,11 @@ pub(super) struct Engine {
     words: Vec<OsString>,
 }
 
-/// Carry recordings to a bucket or a root of many hosts (docs/hosts.md)
+/// Upload recordings to a bucket or a root of many hosts (docs/hosts.md)
 #[derive(Debug, clap::Args)]
 #[command(disable_help_flag = true)]
 pub(super) struct Push {
-    /// What to carry where, and its options; `memtrace push --help` tells of them
+    /// What to upload where, and its options; see `memtrace push --help`
     #[arg(
         value_name = "WORDS",
         trailing_var_arg = true,
@@ -106,10 +106,10 @@ pub(super) fn reader(address: &str) -> anyhow::Result<RemoteReader> {
 pub(super) fn found() -> anyhow::Result<PathBuf> {
     let Some(program) = find() else {
         bail!(
-            "{REMOTE} is neither beside memtrace nor on the PATH: `memtrace load`, `memtrace \
-             engine`, `memtrace push` and addresses of buckets need it. To pip it is a package of \
-             its own, which the extra `memtrace-python[remote]` brings; in a checkout `cargo \
-             install --path {REMOTE}` installs it"
+            "{REMOTE} is neither in the directory of memtrace nor on the PATH: `memtrace load`, \
+             `memtrace engine`, `memtrace push` and addresses of buckets need it. For pip it is a \
+             package of its own, which the extra `memtrace-python[remote]` brings; in a checkout \
+             `cargo install --path {REMOTE}` installs it"
         );
     };
     Ok(program)

@@ -29,9 +29,9 @@ Examples:
   memtrace report --format json > report.json
   memtrace report root --run 4711
 
-Exit status: 0 also when the recording has losses or its command failed; 1 when it can't be read,
-or what --at, --phase, --from or --to asks for is not in it; 2 after a wrong use; 4 with --strict
-where something of it could not be read or is missing.";
+Exit status: 0, even if the recording has losses or its command failed; 1 if it can't be read, or
+does not contain what --at, --phase, --from or --to asks for; 2 on a usage error; 4 with --strict if
+part of it could not be read or is missing.";
 
 /// The phases that are steps.
 const STEPS: &str = "step_*";
@@ -51,7 +51,7 @@ pub(super) struct Args {
     /// Show every section and every line, the tree of processes too, in text and md
     #[arg(long)]
     full: bool,
-    /// Say at the end how the figures are to be read, in text and md; --full does too
+    /// Explain at the end how to read the figures, in text and md; --full does too
     #[arg(long)]
     explain: bool,
     /// Show the tree of processes
@@ -65,46 +65,46 @@ pub(super) struct Args {
     #[arg(long)]
     phases: bool,
     /// Show only the phases of that name, each of them, and what each role, GPU and process gained
-    /// or lost from the begin of the first to the end of the last: the name as it was marked, or a
-    /// pattern such as `step_3_*`, where * stands for any text and ? for one character
+    /// or lost from the start of the first to the end of the last: the name as it was marked, or a
+    /// pattern such as `step_3_*`, where * matches any text and ? one character
     #[arg(long, value_name = "NAME", conflicts_with_all = ["at", "phases", "style"])]
     phase: Option<String>,
-    /// Show one row a step: the phases named `step_…`, as --phase 'step_*' --section phase does, and
-    /// nothing else
+    /// Show only one row per step: the phases named `step_…`, as --phase 'step_*' --section phase
+    /// does
     #[arg(long, conflicts_with_all = ["at", "phases", "style", "phase", "from", "to", "section"])]
     steps: bool,
-    /// Show only a window of the recording, from that time, in the forms of --at, to --to or the
+    /// Show only a window of the recording, from that time (in the forms of --at) to --to or the
     /// end: what each role, GPU and process gained or lost in it, as --phase shows a phase
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_edge,
           conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
     from: Option<Moment>,
-    /// The end of that window; without --from it begins with the first reading of memory
+    /// The end of that window; without --from it starts with the first reading of memory
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_edge,
           conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
     to: Option<Moment>,
-    /// Show the life of one process: what it held over time and who laid that out, its mappings,
-    /// phases, shared memory and children. By its id, or the largest whose name or role has these
-    /// words
+    /// Show the life of one process: what it held over time and what is inside of it, its mappings,
+    /// phases, shared memory and children. Give its id, or words in its name or role: the largest
+    /// that matches is shown
     #[arg(long, value_name = "PID|NAME", conflicts_with_all = ["phases", "style", "phase", "from", "to", "steps"])]
     process: Option<String>,
-    /// Write only that section, of those that --list-sections names; csv has the tables of those
-    /// that have one
+    /// Write only that section; --list-sections names them all. csv has the tables of those that
+    /// have one
     #[arg(long, value_name = "NAME", value_parser = SectionName, hide_possible_values = true)]
     section: Option<String>,
-    /// Name the sections of the report of a recording, or of a run where DIR is a root, a line each
+    /// Name the sections of the report of a recording (of a run if DIR is a root), a line each
     #[arg(long, conflicts_with_all = ["Writing", "Options", "section", "full", "explain", "tree", "at", "phases",
                                       "phase", "steps", "from", "to", "process", "style", "save_findings"])]
     list_sections: bool,
     /// Write something other than the whole report, as text or md
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
     style: Option<Special>,
-    /// Of a recording that goes on: write each phase when it has ended, until the recording ends
+    /// For a running recording: write each phase when it has ended, until the recording ends
     #[arg(long, requires = "style",
           conflicts_with_all = ["output", "open", "section", "phases", "save_findings", "top", "tree",
                                 "local_time"])]
     follow: bool,
-    /// Tell times of the wall clock in your time zone, with its offset, and not in UTC; also read
-    /// those of --at, --from and --to so. json and csv have UTC
+    /// Show wall-clock times in your time zone, with its offset, instead of UTC, and read --at,
+    /// --from and --to that way. json and csv keep UTC
     #[arg(long)]
     local_time: bool,
     /// Also save phases and the memory of roles as tables in the recording, `phase` and
@@ -228,7 +228,10 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let section = args.section.as_deref().or(only_table);
     if let Some(name) = section.filter(|name| SectionInfo::named(name).is_none()) {
         if RunSection::named(name).is_some() {
-            bail!("the section {name} is of a run of many hosts: name a root, or leave it out");
+            bail!(
+                "the section {name} belongs to a run of many hosts: name a root, or leave the \
+                 option out"
+            );
         }
         let names = SECTIONS.iter().map(|section| section.name);
         return Err(no_section("the report of a recording", name, names));
@@ -236,7 +239,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let section = section.and_then(SectionInfo::named);
     if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
         bail!(
-            "the section {} does not tell of a window: leave out --from and --to, or --section",
+            "the section {} does not show a window: leave out --from and --to, or --section",
             section.name
         );
     }
@@ -270,7 +273,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         ),
     ] {
         if args.section.as_deref() == Some(section) && !is_given {
-            bail!("--section {section} tells of what {options}: add {example}");
+            bail!("--section {section} shows what {options}: add {example}");
         }
     }
     if args.style.is_some() && !matches!(format.name(), "text" | "md") {
@@ -393,7 +396,7 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         assert_eq!(json["phase"]["is_window"], true);
         let refused = of_window(&["--section", "survivors"]).expect_err("another section");
-        assert!(refused.contains("survivors does not tell"), "{refused}");
+        assert!(refused.contains("survivors does not show"), "{refused}");
         let refused = reported(&["--section", "phase"]).expect_err("no phase");
         assert!(refused.contains("--from TIME --to TIME"), "{refused}");
         let refused = reported(&["--from", "-1s"]).expect_err("no time");

@@ -143,7 +143,7 @@ fn meant(mut running: Vec<Running>, ancestors: &[Tgid]) -> anyhow::Result<Vec<Ru
     if !all.all(|(at, one)| others(at).all(|other| one.is_of_same_tree(other))) {
         let named = running.iter().map(|one| format!("-r {}", one.shown()));
         bail!(
-            "{} recordings run, and not of the same processes; say which is meant: {}",
+            "{} recordings of different processes are running; name one: {}",
             running.len(),
             named.collect::<Vec<_>>().join(", ")
         );

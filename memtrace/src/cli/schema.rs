@@ -32,8 +32,8 @@ pub(super) struct Args {
     /// Form of the description [default: text; of reports json]
     #[arg(short, long, value_enum)]
     format: Option<Format>,
-    /// Print the built-in rules for log lines that are marks, as a file for `record
-    /// --mark-rules` is written
+    /// Print the built-in rules for log lines that are marks, in the form of a file for `record
+    /// --mark-rules`
     #[arg(long, conflicts_with_all = ["tables", "format"])]
     mark_rules: bool,
     /// Describe the JSON of `report -f json` and `diff -f json`: as a JSON Schema, or as a page
@@ -183,13 +183,13 @@ fn wrap(out: &mut String, indent: usize, text: &str) {
 /// run.
 const QUESTIONS: &str = include_str!("questions.md");
 
-const FINDINGS_DOC: &str = "\
-What `memtrace report` finds, for programs that read tables: `memtrace report --save-findings DIR` \
-writes these beside the others, and `memtrace record` does it by itself when a recording of up to \
-10,000,000 rows has closed. A recording is whole without them. `memtrace.findings_of` in the \
-metadata of their files says what recording they are of: CRC-32 of `run.json`, then for each part \
-of the other tables, in the order of names and numbers, of a line break, its path, a space and its \
-size. The Python package refuses those of another.";
+const FINDINGS_DOC: &str = "What `memtrace report` finds, for programs that read tables: \
+     `memtrace report --save-findings DIR` writes these next to the others, and `memtrace record` \
+     does it by itself when a recording of up to 10,000,000 rows has closed. A recording is whole \
+     without them. `memtrace.findings_of` in the metadata of their files says what recording they \
+     are of: CRC-32 of `run.json`, then for each part of the other tables, in the order of names \
+     and numbers, of a line break, its path, a space and its size. The Python package refuses \
+     those of another.";
 
 fn markdown(tables: &[&Table]) -> String {
     let mut out = format!(

@@ -33,8 +33,8 @@ pub(super) struct Targets {
     #[arg(long, value_name = "PATH", group = "target", help_heading = WHAT)]
     cgroup: Option<String>,
 
-    /// Record the Ray cluster of this node with its drivers, jobs and actors; the one of a session
-    /// directory (/tmp/ray/session_latest) where there are several
+    /// Record the Ray cluster of this node with its drivers, jobs and actors; if there are several,
+    /// name the one by its session directory (/tmp/ray/session_latest)
     #[arg(long, value_name = "SESSION", group = "target", num_args = 0..=1, require_equals = true, help_heading = WHAT)]
     ray: Option<Option<String>>,
 

@@ -28,11 +28,11 @@ const WIDTH: u16 = 100;
 const WHICH: &str = "Which recording to show";
 const HOW: &str = "How to show it";
 
-/// Show a recording that runs, live, with the peaks of those that have ended
+/// Show a running recording live, with the peaks of processes that have ended
 ///
 /// It reads what the recorder writes, so it needs no more rights than that. Without an option it
-/// shows the recording of this user that runs, as `memtrace mark` finds it; with a command or
-/// another target it records by itself, into a folder that is removed when it ends.
+/// shows the running recording of this user, as `memtrace mark` finds it; with a command or another
+/// target it records by itself, into a folder that is removed when it ends.
 #[derive(Debug, clap::Args)]
 #[command(override_usage = "memtrace top [OPTIONS] [-r DIR]\n       \
                             memtrace top [OPTIONS] -p PID | --match REGEX | --cgroup PATH | --ray | --vllm | -a\n       \
@@ -40,17 +40,17 @@ const HOW: &str = "How to show it";
 #[command(group = clap::ArgGroup::new(GROUP).multiple(false).conflicts_with("recording"))]
 #[command(after_help = "\
 Examples:
-  memtrace top                                    # the recording that runs
+  memtrace top                                    # the running recording
   memtrace top --once --view processes -p $$      # this shell, one screen as text
-  memtrace top -- python3 -c 'bytearray(300_000_000)'  # a command, recorded meanwhile
+  memtrace top -- python3 -c 'bytearray(300_000_000)'  # a command, which it records
 
-Keys: ? names them; q ends. What COMMAND writes goes to output.log beside its recording; when top
-ends before it, COMMAND gets SIGTERM.
+Keys: ? names them; q ends. What COMMAND writes goes to output.log next to its recording; if top
+ends first, COMMAND gets SIGTERM.
 
-Exit status: 0; 1 when no recording runs, it is open which of several is meant, or it can't be
-read; 2 after a wrong use.")]
+Exit status: 0; 1 if no recording is running, several are running and none was named, or it can't be
+read; 2 on a usage error.")]
 pub(super) struct Args {
-    /// The recording [default: the one that runs]
+    /// The recording [default: the running one]
     #[arg(short, long, value_name = "DIR", help_heading = WHICH)]
     recording: Option<PathBuf>,
 
@@ -73,11 +73,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "VIEW", default_value = "tree", value_parser = parse_view, help_heading = HOW)]
     view: View,
 
-    /// Time between two looks; more where one takes long
+    /// Time between two updates of the screen; more if one takes long
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_interval, help_heading = HOW)]
     refresh: DurationNs,
 
-    /// Print one screen as text, and end
+    /// Print one screen as text, and exit
     #[arg(long, help_heading = HOW)]
     once: bool,
 
@@ -139,8 +139,7 @@ fn running() -> anyhow::Result<PathBuf> {
     let found = found.context("to record now: memtrace top -- COMMAND, or -p PID, or -a")?;
     let dirs = found.into_iter().filter_map(|Running { dir, .. }| dir);
     // Several that record the same processes: the newest has the most to come.
-    dirs.max()
-        .context("the recording that runs has not begun yet")
+    dirs.max().context("the running recording has no data yet")
 }
 
 fn print_once(follower: &mut Follower<'_>, view: View) -> anyhow::Result<ExitCode> {

@@ -12,25 +12,25 @@ use std::process::ExitCode;
 
 /// Sum up traces of torch's profiler: operators, kernels, memory, ranks
 ///
-/// Reads what torch.profiler, vLLM and SGLang write (`*.pt.trace.json.gz`, `*.json`), packed or not,
-/// as a stream, in bounded memory. One that was cut off is told as far as it goes. docs/traces.md says
-/// what each figure means.
+/// Reads what torch.profiler, vLLM and SGLang write (`*.pt.trace.json.gz`, `*.json`), compressed or
+/// not, as a stream, in bounded memory. A trace that was cut off is reported as far as it goes.
+/// docs/traces.md says what each figure means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   memtrace traces profile/
   memtrace traces profile/ --all-ranks
 
-Exit status: 0, also where one was cut off or one of several could not be read, which is told; 1 when
-a place is not there or holds no trace, or nothing that was read is one; 2 after a wrong use.")]
+Exit status: 0, even if a trace was cut off or one of several could not be read, which is reported;
+1 if a path does not exist or holds no trace, or none could be read; 2 on a usage error.")]
 pub(super) struct Args {
     /// Traces, or folders of them
     #[arg(value_name = "DIR|FILE", required = true)]
     places: Vec<PathBuf>,
-    /// Show only ranks side by side: which begin and end late, and which is slow in which step
+    /// Show only ranks side by side: which start and end late, and which is slow in which step
     #[arg(long)]
     all_ranks: bool,
-    /// Show so many operators and kernels of each trace
+    /// How many operators and kernels to show of each trace
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// How to write
@@ -76,7 +76,7 @@ pub(super) fn found(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
             bail!("{shown} holds no trace: no file ends in .json or .json.gz");
         }
         if found.has_more {
-            say(&format!("{shown} holds more traces than are read"));
+            say(&format!("{shown} holds more traces than memtrace reads"));
         }
         files.extend(found.files);
     }

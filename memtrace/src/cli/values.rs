@@ -138,7 +138,7 @@ fn parse_duration(text: &str) -> Result<DurationNs, String> {
 fn longer_than_nothing(text: &str, span: Option<SignedDuration>) -> Result<DurationNs, String> {
     match span.and_then(|span| i64::try_from(span.as_nanos()).ok()) {
         Some(nanoseconds) if nanoseconds > 0 => Ok(DurationNs(nanoseconds)),
-        Some(_) => Err("must be longer than nothing".to_owned()),
+        Some(_) => Err("must be longer than zero".to_owned()),
         None => Err(format!(
             "'{text}' is not a length of time: write it like 100ms, 30s, 5m or 1h30m"
         )),

@@ -23,7 +23,7 @@ pub(super) struct Writing {
     /// -o it goes to a temporary file
     #[arg(long, conflicts_with = "format")]
     open: bool,
-    /// List so many processes, phases or roles [default: 10; html: 500; json and csv: all]
+    /// How many processes, phases or roles to list [default: 10; html: 500; json and csv: all]
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     top: Option<usize>,
 }

@@ -243,9 +243,12 @@ impl Sections {
             let section = section.and_then(|owner| owner.section(question.span));
             let answer = match section.map(|section| &section.state) {
                 Some(State::Over(bytes)) => DescendantsAnswer::of(*bytes, self.source),
-                Some(State::TooLate) => DescendantsAnswer::unknown("the section was told too late"),
+                Some(State::TooLate) => DescendantsAnswer::unknown(
+                    "the section was announced too \
+                     late",
+                ),
                 Some(_) => DescendantsAnswer::unknown("the section was not seen to end"),
-                None => DescendantsAnswer::unknown("the begin of the section is not known"),
+                None => DescendantsAnswer::unknown("the start of the section is unknown"),
             };
             (question.reply.0)(&answer);
         }

@@ -88,9 +88,7 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
             if is_ours {
                 Ok(())
             } else {
-                Err(io::Error::other(
-                    "it is there and somebody else can write to it",
-                ))
+                Err(io::Error::other("it exists and others can write to it"))
             }
         }
         made => made,

@@ -34,7 +34,7 @@ impl Backend {
     /// What it is, in a few words.
     pub fn summary(self) -> &'static str {
         match self {
-            Self::Bpf => "Kernel probes: nobody is missed, peaks are exact",
+            Self::Bpf => "Kernel probes: no process is missed, peaks are exact",
             Self::Procfs => "Polling /proc: needs no privilege",
             Self::Sysinfo => "Polling the platform's process list: any platform",
         }
@@ -158,7 +158,7 @@ pub enum PlanError {
         remedy: String,
     },
     /// A way to see mmap and brk.
-    #[error("--probes {way} can't be had: {}; {}", .obstacle.reason(), .obstacle.remedy())]
+    #[error("--probes {way} is not available: {}; {}", .obstacle.reason(), .obstacle.remedy())]
     Probes {
         /// The way.
         way: ProbeWay,
@@ -227,7 +227,7 @@ impl Plan {
     pub fn reason(&self, facts: &HostFacts) -> String {
         match self.passed_over.first() {
             _ if !self.may_fall_back => "asked for by name".to_owned(),
-            None => "the best there is".to_owned(),
+            None => "the best available".to_owned(),
             Some((better, obstacle)) => format!(
                 "{better} is not available: {} ({})",
                 obstacle.reason(),
@@ -369,9 +369,9 @@ mod tests {
         let refused = ask(&facts, None, ProbeWay::Fentry);
         assert_eq!(
             refused.to_string(),
-            "--probes fentry can't be had: this kernel lets no program be attached to a \
-             function; leave out --probes to take the best way, or take --probes syscalls, \
-             which slows every system call of the machine"
+            "--probes fentry is not available: this kernel can't attach a program to a function; \
+             leave out --probes to take the best way, or take --probes syscalls, which slows \
+             every system call of the machine"
         );
         for way in ProbeWay::ALL {
             let refused = ask(&facts, Some(Backend::Procfs), way);

@@ -114,7 +114,7 @@ impl ProbeObstacle {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Backend => "only the bpf backend has probes",
-            Self::NoFentry => "this kernel lets no program be attached to a function",
+            Self::NoFentry => "this kernel can't attach a program to a function",
             Self::NoKprobes => "this kernel has no kprobes",
             Self::Architecture => "the system calls of this architecture are not known",
         }

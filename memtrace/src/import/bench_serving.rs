@@ -62,7 +62,7 @@ const VLLM: Tool = Tool {
 const SGLANG: Tool = Tool {
     name: "sglang.bench_serving",
     detailed: ", which --output-details writes",
-    start_times: ", without which nobody knows when requests were sent",
+    start_times: ", without which it is unknown when requests were sent",
 };
 
 /// Reads the file of `vllm bench serve`; with `--append-result` it has several runs.

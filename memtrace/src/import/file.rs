@@ -94,7 +94,7 @@ pub enum FormatError {
     #[error("read it: {0}")]
     Io(#[from] std::io::Error),
     /// It is of no generator that is known.
-    #[error("tell which load generator wrote it: the known ones are {known}")]
+    #[error("recognize which load generator wrote it: the known ones are {known}")]
     Unknown {
         /// Which are known.
         known: String,
@@ -110,7 +110,7 @@ pub enum FormatError {
         advice: &'static str,
     },
     /// Lists that tell of the same requests are not of one length.
-    #[error("use it: {field} tells of {found} requests, and start_times of {expected}")]
+    #[error("use it: {field} has {found} requests, and start_times has {expected}")]
     Uneven {
         /// The field.
         field: &'static str,
@@ -128,7 +128,7 @@ pub enum FormatError {
         request: usize,
     },
     /// It tells of no request.
-    #[error("use it: it tells of no request")]
+    #[error("use it: it has no requests")]
     Empty,
     /// It tells of more requests than that.
     #[error(

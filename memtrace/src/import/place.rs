@@ -94,8 +94,8 @@ pub enum PlaceError {
     NoClock,
     /// None of it was sent while it was recorded.
     #[error(
-        "place its requests: they were sent {requests} of {clock}, and the recording is {recording}; \
-         it is of another time, another boot or another machine"
+        "place its requests: they were sent {requests} of {clock}, and the recording is \
+         {recording}; it is from another time, another boot or another machine"
     )]
     Outside {
         /// The clock of the file.
@@ -108,7 +108,7 @@ pub enum PlaceError {
     /// The clock of the file was moved meanwhile.
     #[error(
         "place its requests: {mover} while they were sent, and their times can be wrong by {} ms; \
-         at most {} ms are taken",
+         at most {} ms are accepted",
         error.0 / 1_000_000,
         TIME_ERROR_MAX.0 / 1_000_000
     )]
@@ -124,7 +124,7 @@ pub enum PlaceError {
     /// With those of other files there are too many.
     #[error(
         "import it: with it the recording would have more than {REQUESTS_MAX} imported requests, \
-         which no report looks at"
+         which is more than a report reads"
     )]
     TooMany,
 }

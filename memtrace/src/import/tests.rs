@@ -132,7 +132,7 @@ fn a_generator_that_leaves_out_when_requests_were_sent_is_told_so_by_name() {
     let refused = read_with("sglang-bench-serving-0.5.23.jsonl", &[]).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "use it: sglang.bench_serving has no field start_times, without which nobody knows when \
+        "use it: sglang.bench_serving has no field start_times, without which it is unknown when \
          requests were sent"
     );
     // With them the rest is understood.

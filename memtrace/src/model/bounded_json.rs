@@ -46,7 +46,7 @@ impl<R> BoundedJson<R> {
         }
     }
 
-    /// Follows where texts begin and end, and how deep it is there.
+    /// Follows where texts start and end, and how deep it is there.
     fn follow(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while let Some((_, after_first)) = bytes.split_first() {
             (self.text, bytes) = match self.text {

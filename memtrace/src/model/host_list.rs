@@ -10,7 +10,7 @@ pub enum HostListError {
     #[error("the brackets of {0:?} do not match")]
     Brackets(String),
     /// What stands in brackets is neither a number nor a range.
-    #[error("[{0}] is no range of numbers, like [1-3,7] or [001-128]")]
+    #[error("[{0}] is not a range of numbers, like [1-3,7] or [001-128]")]
     Range(String),
     /// It names more hosts than can be.
     #[error("it names more than {HOSTS_MAX} hosts")]

@@ -173,13 +173,13 @@ impl RequestMessage {
         ];
         let is_count = |count: i64| (0..=TOKENS_MAX).contains(&count);
         if !counts.into_iter().flatten().all(is_count) {
-            return Err("a count of it can't be");
+            return Err("one of its counts is impossible");
         }
         if !self
             .http_status
             .is_none_or(|status| (100..=999).contains(&status))
         {
-            return Err("its status is none");
+            return Err("its HTTP status is impossible");
         }
         match RequestOutcome::from_word(&self.outcome) {
             Some(_) => Ok(()),

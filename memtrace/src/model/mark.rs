@@ -29,7 +29,7 @@ pub struct MarkMessage {
     pub name: String,
     /// The sender's CLOCK_BOOTTIME.
     pub boot_ns: i64,
-    /// Pairs an end with its begin.
+    /// Pairs an end with its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub span: Option<i64>,
     /// Attributes.
@@ -113,7 +113,7 @@ pub enum MarkError {
     #[error("a mark without a name")]
     Nameless,
     /// Of a request that can't have been.
-    #[error("a request that can't be: {0}")]
+    #[error("an impossible request: {0}")]
     Request(&'static str),
     /// Longer than a message may be.
     #[error("a mark of more than {MARK_BYTES_MAX} bytes")]

@@ -180,7 +180,7 @@ fn compiled(pattern: &str) -> Result<Regex, String> {
         let text = error.to_string();
         let last = text.lines().last().unwrap_or_default();
         let last = last.strip_prefix("error: ").unwrap_or(last);
-        format!("{pattern:?} is no regular expression: {last}")
+        format!("{pattern:?} is not a regular expression: {last}")
     })
 }
 
@@ -243,7 +243,7 @@ mod tests {
             (
                 rule("match = '('"),
                 4,
-                "\"(\" is no regular expression: unclosed group",
+                "\"(\" is not a regular expression: unclosed group",
             ),
             (rule("match = '(?<n>\\d{1000}){1000}'"), 4, "size limit"),
             (rule("kind = \"middle\""), 4, "unknown variant `middle`"),

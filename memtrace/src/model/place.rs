@@ -22,7 +22,7 @@ pub struct PlaceName(String);
 
 /// A text that can't be such a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name here: use 1 to 128 of A-Za-z0-9._-, not beginning with . or -")]
+#[error("{0:?} is not a valid name: use 1 to 128 of A-Za-z0-9._-, not beginning with . or -")]
 pub struct PlaceNameError(String);
 
 impl PlaceName {

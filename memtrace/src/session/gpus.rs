@@ -127,7 +127,7 @@ impl Starting {
             return Ok(gpus);
         }
         let reason = match missing.iter().all(|name| is_drm(name)) {
-            true => "/sys/class/drm has no such card that tells of its memory".to_owned(),
+            true => "/sys/class/drm has no such card that reports its memory".to_owned(),
             false if is_waited_for => format!(
                 "the driver did not answer within {} s",
                 PATIENCE_WITH_NAMES.as_secs()

@@ -166,6 +166,6 @@ impl Marks {
     /// Says why not.
     #[cfg(not(target_os = "linux"))]
     pub(super) fn listen(self, _: &ProcessTable) -> Result<Listening, String> {
-        Err("only Linux tells whose a message is".to_owned())
+        Err("only Linux says who sent a message".to_owned())
     }
 }

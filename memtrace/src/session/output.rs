@@ -195,7 +195,7 @@ impl Output {
     pub(super) fn tell_stall(&self) {
         if self.stalled() >= TOLD_AFTER && !self.is_stall_told.replace(true) {
             tracing::warn!(
-                "{}: the disk takes nothing; nothing more is recorded until it does",
+                "{}: the disk accepts no data; nothing more is recorded until it does",
                 self.dir.display()
             );
         }
@@ -439,7 +439,7 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(1));
         let error = outcome.expect_err("it hangs").to_string();
         assert!(
-            error.contains("there: the disk has taken nothing"),
+            error.contains("there: the disk has accepted nothing"),
             "{error}"
         );
         let numbers = error.split(|c: char| !c.is_ascii_digit());

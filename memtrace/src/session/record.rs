@@ -330,7 +330,7 @@ impl Session {
         let behind = self.behind_since.take().map(|since| now - since);
         if let Some(behind) = behind.filter(|behind| *behind >= BEHIND_LEAST) {
             let detail = format!(
-                "the disk was behind: for {:.1} s nothing was looked at",
+                "the disk was behind: nothing was sampled for {:.1} s",
                 behind.0 as f64 / 1e9
             );
             let (severity, kind) = (Severity::Loss, DiagKind::Storage);

@@ -218,14 +218,14 @@ fn cgroup_directory(path: &str, facts: &HostFacts) -> Result<PathBuf, StartError
     // Not out of it again: what stands elsewhere is no cgroup, whatever its files are named.
     let directory = given
         .canonicalize()
-        .map_err(|_| error(&format!("{} is no cgroup", given.display())))?;
+        .map_err(|_| error(&format!("{} is not a cgroup", given.display())))?;
     if !directory.starts_with(mount_point) {
-        return Err(error(&format!("{} is no cgroup", given.display())));
+        return Err(error(&format!("{} is not a cgroup", given.display())));
     }
     if directory.join("cgroup.procs").exists() {
         Ok(directory)
     } else {
-        Err(error(&format!("{} is no cgroup", directory.display())))
+        Err(error(&format!("{} is not a cgroup", directory.display())))
     }
 }
 

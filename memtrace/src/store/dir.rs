@@ -104,7 +104,7 @@ impl Dir {
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     let kind = io::ErrorKind::WouldBlock;
-                    return Err(io::Error::new(kind, "somebody else has it locked"));
+                    return Err(io::Error::new(kind, "another process has it locked"));
                 }
                 _ => return Ok(()),
             }

@@ -90,7 +90,7 @@ pub enum StoreError {
         is_live: bool,
     },
     /// What can't be read of a file would be lost when it is written anew.
-    #[error("write {} anew: {reason}", path.display())]
+    #[error("rewrite {}: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -130,7 +130,8 @@ pub enum StoreError {
     },
     /// The disk took nothing for so long that it was given up.
     #[error(
-        "write {}: the disk has taken nothing for {seconds} s; {waiting_bytes} bytes of rows that waited for it are not there",
+        "write {}: the disk has accepted nothing for {seconds} s; {waiting_bytes} bytes of rows \
+         that waited for it are lost",
         dir.display()
     )]
     Stalled {

@@ -230,7 +230,7 @@ impl Manifest {
             }
             match serde_json::from_slice(line) {
                 Ok(Line::Recording { id: other }) if other != id => {
-                    let reason = format!("it is of another recording, {other}");
+                    let reason = format!("it belongs to another recording, {other}");
                     note(ProblemKind::Unreadable { reason });
                     return None;
                 }

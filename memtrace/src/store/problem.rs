@@ -134,7 +134,7 @@ impl fmt::Display for ProblemKind {
             Self::Missing { rows: Some(rows) } => write!(f, "is missing, with {rows} rows"),
             Self::Missing { rows: None } => f.write_str("is missing"),
             Self::Unlisted => {
-                f.write_str("is no file that the recording had (manifest.jsonl), and is left out")
+                f.write_str("is not a file of the recording (manifest.jsonl), and is left out")
             }
             Self::Unsealed => f.write_str(
                 "has no checksum, as in the first versions of memtrace: what was changed in the \
@@ -149,12 +149,12 @@ impl fmt::Display for ProblemKind {
                 memtrace_version,
             } => write!(
                 f,
-                "written by memtrace {memtrace_version} with schema {schema}; what that has and \
-                 schema {SCHEMA_VERSION} of this memtrace has not is left out"
+                "written by memtrace {memtrace_version} with schema {schema}; what schema \
+                 {SCHEMA_VERSION} of this memtrace does not know is left out"
             ),
             Self::Outside { count } => write!(
                 f,
-                "{count} rows are of a time or an amount that can't be, and are left out"
+                "{count} rows have an impossible time or amount, and are left out"
             ),
             Self::TooMany { count } => write!(
                 f,

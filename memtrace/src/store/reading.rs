@@ -122,8 +122,8 @@ impl Reading {
         let [of, of_table, of_seq] = stated;
         if of != Some(id) {
             return Err(match of {
-                Some(other) => format!("it is of another recording, {other}"),
-                None => "it does not tell of which recording it is".to_owned(),
+                Some(other) => format!("it belongs to another recording, {other}"),
+                None => "it does not say which recording it belongs to".to_owned(),
             });
         }
         if of_table != Some(table) || of_seq.and_then(|of| of.parse().ok()) != Some(seq) {
@@ -136,7 +136,7 @@ impl Reading {
         let agrees = |facts| self.is_by_manifest(|manifest| manifest.agrees(table, seq, facts));
         match facts.is_none_or(agrees) {
             true => Ok(()),
-            false => Err("it is not the file that manifest.jsonl tells of".to_owned()),
+            false => Err("it is not the file that manifest.jsonl names".to_owned()),
         }
     }
 

@@ -187,7 +187,7 @@ pub(super) fn read(dir: &impl Files) -> Result<RunFile, StoreError> {
     }
     let info: RunInfo = serde_json::from_slice(&json).map_err(understand)?;
     if let Some(clock) = info.clocks.iter().find(|clock| is_absurd(clock)) {
-        let reason = format!("the clock reading {clock:?} can't be");
+        let reason = format!("the clock reading {clock:?} is impossible");
         return Err(StoreError::Absurd { path, reason });
     }
     Ok(RunFile {

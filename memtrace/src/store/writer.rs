@@ -205,8 +205,8 @@ impl Writer {
             subject: "rows".to_owned(),
             count: Some(count),
             detail:
-                "a program sends marks, or lines that are some, faster than a recording of this \
-                     length has room for"
+                "a program sends marks, or log lines that become marks, faster than a recording \
+                 of this length has room for"
                     .to_owned(),
         });
         self.append(&row)?;

@@ -7,13 +7,13 @@ const KEYS: &[(&str, &str)] = &[
     ("1-6, Tab, Shift-Tab", "the view"),
     ("Up Down PgUp PgDn Home End", "the line"),
     ("s, S", "order by the next column, the one before"),
-    ("r", "the other way round"),
+    ("r", "reverse the order"),
     ("/", "only lines with a text; Esc takes it away"),
     ("Enter, click", "fold a branch of the tree, or unfold it"),
     ("f", "fold all branches, or unfold them"),
     ("d", "hide what has ended, or show it"),
     ("Space", "pause, and go on"),
-    ("Left Right, [ ]", "look back, by one look or by a minute"),
+    ("Left Right, [ ]", "look back, by one update or by a minute"),
     ("p", "the peak so far, and back"),
     ("Esc", "back to now"),
     ("m", "mark this moment, by a name"),
@@ -32,7 +32,7 @@ pub(super) fn lines() -> Vec<String> {
     lines.push(String::new());
     lines.extend(
         [
-            "Held: every page once. RSS: a page that several map counts in each. PEAK is the",
+            "Held: every page once. RSS: a page that several map counts in each. PEAK is a",
             "process's own highest, as the kernel kept it where that is known, also of those",
             "that have ENDED. The ledger, GPUs and phases are always of now.",
         ]

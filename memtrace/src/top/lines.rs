@@ -95,7 +95,7 @@ pub(super) fn listing(app: &mut App, live: &Live, width: usize, height: usize) -
         View::Phases => phases(app, width, height),
         View::Ledger => {
             let told = app.deep.as_ref().and_then(|deep| deep.ledger(TOP));
-            let nothing = "Nothing is known of what is in use yet.";
+            let nothing = "What is in use is not known yet.";
             text(app, told.map(|told| lines(&told, width)), nothing, height)
         }
         View::Gpus => {
@@ -375,8 +375,7 @@ fn phases(app: &mut App, width: usize, height: usize) -> Listing {
         (all[order[line]].clone(), false)
     });
     listing.nothing =
-        "Nothing is named yet: m marks this moment, and docs/marks.md has how programs \
-                       and log lines do."
+        "No marks yet: m marks this moment; docs/marks.md shows how programs and log lines can."
             .to_owned();
     listing
 }

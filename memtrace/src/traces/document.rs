@@ -72,7 +72,7 @@ pub(super) fn read(path: &Path, events: &mut impl Events) -> io::Result<(Head, O
         .custom_flags(libc::O_NONBLOCK)
         .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no ordinary file"));
+        return Err(io::Error::other("it is not a regular file"));
     }
     let input = unpacked(file)?;
     let mut document = Document {
@@ -93,7 +93,7 @@ fn in_words(error: &serde_json::Error) -> String {
         Category::Eof => "it is cut off".to_owned(),
         Category::Io if is_cut => "it is cut off".to_owned(),
         Category::Io => error.to_string(),
-        Category::Syntax | Category::Data => format!("it is no JSON from there on: {error}"),
+        Category::Syntax | Category::Data => format!("it is not JSON from there on: {error}"),
     }
 }
 

@@ -92,10 +92,10 @@ impl<'p> Merger<'p> {
         window: Option<(i64, i64)>,
     ) -> Result<(BootNs, BootNs), &'static str> {
         if !head.has_events {
-            return Err("it is no trace of a profiler");
+            return Err("it is not a trace of a profiler");
         }
         let (first, last) = window.ok_or("it has no operator, range or kernel")?;
-        let unknown = "it does not tell what its times count from";
+        let unknown = "it does not say what its times count from";
         let base = head.base_ns(window).ok_or(unknown)?;
         let find = |ns: i64| (self.place.find)(WallNs(base.saturating_add(ns)));
         let (begin, end) = find(first)
@@ -110,7 +110,7 @@ impl<'p> Merger<'p> {
         }
         let (start, stop) = self.place.span;
         match end.at < start || begin.at > stop {
-            true => Err("it is of another time"),
+            true => Err("it is from another time"),
             false => Ok((BootNs(begin.at.0.saturating_sub(first)), begin.at)),
         }
     }

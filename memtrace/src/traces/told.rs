@@ -20,7 +20,7 @@ impl Written for Overview {
         if told.is_empty() {
             let mut nothing = Chapter::new("No ranks to compare");
             nothing.say(
-                "No two traces overlap in time, or they do not tell what their times count from.",
+                "No two traces overlap in time, or they do not say what their times count from.",
             );
             told.push(nothing);
         }
@@ -67,7 +67,7 @@ impl TraceSummary {
         if !self.is_trace {
             told.alert(match self.problem {
                 Some(_) => "No list of events was found in it.",
-                None => "It is no trace of a profiler: it has no list of events.",
+                None => "It is not a trace of a profiler: it has no list of events.",
             });
         }
         if let Some(problem) = &self.problem {
@@ -118,7 +118,7 @@ impl TraceSummary {
 
     fn devices_in_words(&self) -> Option<String> {
         let in_words = |gpu: &TraceGpu| {
-            let name = gpu.name.as_deref().unwrap_or("of unknown make");
+            let name = gpu.name.as_deref().unwrap_or("of unknown model");
             let total = gpu
                 .total_bytes
                 .map(|total| format!(" ({})", words::bytes(total)));
@@ -176,7 +176,7 @@ fn names_table(told: &mut Chapter, what: &str, totals: &NameTotals) {
         .add_to(told);
     if totals.other_count > 0 {
         let names = match totals.has_more_names {
-            true => "Other names, more than are told apart".to_owned(),
+            true => "Other names, too many to count".to_owned(),
             false => counted(totals.other_name_count, "other name", "other names"),
         };
         let calls = words::count(i64::try_from(totals.other_count).unwrap_or(i64::MAX));
@@ -192,7 +192,7 @@ impl Window {
         let begin = words::date_and_time(self.begin_wall_ns, None).unwrap_or_default();
         let mut told = Chapter::new(format!("Ranks side by side: {begin}"));
         told.say(format!(
-            "{} begin within {} and end within {}.",
+            "{} start within {} and end within {}.",
             counted(self.ranks.len(), "trace", "traces"),
             took(self.begin_skew_ns),
             took(self.end_skew_ns),
@@ -234,7 +234,7 @@ impl Window {
         TableOf::of(&self.steps)
             .figures("step", 0, |step| Cell::known(Some(step.number)))
             .figures("ranks", 2, |step| words::count(step.rank_count))
-            .figures(("begin_skew_s", "BEGIN WITHIN"), 0, |step| {
+            .figures(("begin_skew_s", "START WITHIN"), 0, |step| {
                 took_cell(Some(step.begin_skew_ns))
             })
             .figures(("end_skew_s", "END WITHIN"), 0, |step| {

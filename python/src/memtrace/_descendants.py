@@ -25,13 +25,13 @@ class Answer(NamedTuple):
     source: str
 
 
-NOBODY = Answer(None, "nobody records")
+NOBODY = Answer(None, "no recorder runs")
 ELSEWHERE = Answer(None, "the section belongs to another process")
 NOT_ENDED = Answer(None, "the section has not ended")
 NOT_TOLD = Answer(None, "the recorder could not take the marks of the section")
 _GONE = Answer(None, "the recorder is gone, or answers no questions")
 _BUSY = Answer(None, "the recorder is busy")
-_ODD = Answer(None, "the recorder's answer is none that this version knows")
+_ODD = Answer(None, "this version does not know the recorder's answer")
 _CLOSED = Answer(None, "the recorder did not answer: it ended, or does not know this process")
 
 

@@ -18,7 +18,7 @@ P = TypeVar("P", bound="phase")
 def mark(name: str, /, **attrs: Any) -> None:
     """Names this moment in the recording.
 
-    Does nothing when nobody records. Never raises and never waits: a mark that the
+    Does nothing when no recorder runs. Never raises and never waits: a mark that the
     recorder cannot take at once is dropped, and the next one says how many were.
     Attributes are kept as JSON; what JSON does not know is kept as its repr, and long
     values are cut. The mark tells too what the process had then, as a phase does.

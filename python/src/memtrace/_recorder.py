@@ -1,7 +1,7 @@
 """The way to the recorder: one datagram per message, never waiting, never failing.
 
 The protocol is docs/marks.md. `active` is the recorder of this process, or None when
-nobody records: callers look at it first, and that look is all that a mark costs then.
+no recorder runs: callers look at it first, and that look is all that a mark costs then.
 """
 
 from __future__ import annotations

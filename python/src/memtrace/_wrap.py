@@ -15,7 +15,7 @@ def wrapped(
     """`function`, each call of which happens within its own `section()`.
 
     A coroutine's section lasts until it returns, a generator's from its first item until
-    it is exhausted or closed. While nobody records, the function is just called, but for
+    it is exhausted or closed. While no recorder runs, the function is just called, but for
     `is_always`.
     """
     import inspect

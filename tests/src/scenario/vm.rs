@@ -147,7 +147,7 @@ pub fn missed_by_kretprobes(threads: u64) -> Result<Vec<Score>> {
         .sum();
     let is_unknown = diags
         .iter()
-        .any(|row| row.subject == "probes" && row.detail.contains("does not tell how many"));
+        .any(|row| row.subject == "probes" && row.detail.contains("does not report how many"));
     Ok(vec![
         Score::of("some calls were missed", seen < threads, || {
             format!("{seen} of {threads} seen")

@@ -68,7 +68,7 @@ pub(super) async fn open(
         }
         let words = health.map_or_else(|failure| failure.to_string(), |status| status.to_string());
         say(&format!(
-            "{}: it is not well since its profiler was started (/health: {words})",
+            "{}: it has been unhealthy since its profiler was started (/health: {words})",
             engine.worker.shown()
         ));
     }

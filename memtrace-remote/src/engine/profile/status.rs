@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 /// Say whether the profiler of each server can be used, without starting it
 ///
-/// Of servers on this machine the command line and the environment are read.
+/// For servers on this machine, the command line and the environment are read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Exit status: 0; 1 when a server does not answer, or has no profiler.")]
@@ -66,14 +66,14 @@ async fn of(engine: &Engine) -> (String, bool) {
     let profiler = match has_route {
         Some(true) => "has a profiler".to_owned(),
         Some(false) => format!(
-            "was started without a profiler, which {} makes",
+            "was started without a profiler; start it with {}",
             trouble::OPTION
         ),
-        None => "does not tell its routes (/openapi.json)".to_owned(),
+        None => "does not list its routes (/openapi.json)".to_owned(),
     };
     let mut parts = vec![health, profiler];
     match &engine.local {
-        None => parts.push("its process is not to be seen from here".to_owned()),
+        None => parts.push("its process is not visible from here".to_owned()),
         Some(local) => {
             parts.push(format!("process {}", local.pid));
             parts.push(match &local.config {

@@ -66,8 +66,8 @@ pub(super) async fn close(
     }
     if engines.dirs.is_empty() {
         say(
-            "where the traces are is not known, since no process of a server is to be seen here with \
-             a torch_profiler_dir: name it with --dir",
+            "the directory of the traces is unknown, because no server process with a \
+             torch_profiler_dir is visible here: name it with --dir",
         );
         return Ok(stopped.len() == engines.all.len());
     }

@@ -52,7 +52,7 @@ fn both_servers_of_a_router_are_asked_themselves_and_each_answers_for_itself() {
         .map(|one| one.worker.is_healthy)
         .collect();
     assert_eq!(health, [Some(true), Some(false)]);
-    assert!(engines.all[1].warnings()[0].contains("holds it unhealthy"));
+    assert!(engines.all[1].warnings()[0].contains("considers it unhealthy"));
     assert_eq!(asked(&engines, Action::StartProfile), [well.url.as_str()]);
     assert_eq!(well.asked(), ["POST /start_profile"]);
     assert!(without.asked().contains(&"POST /start_profile".to_owned()));
@@ -112,7 +112,7 @@ fn a_router_that_tells_of_no_workers_says_why() {
         found(&["--router", &router.url]).err().unwrap()
     };
     assert!(told(status(200, r#"{"workers":[]}"#)).contains("has no worker"));
-    assert!(told(status(404, "")).contains("it is no router"));
+    assert!(told(status(404, "")).contains("it is not a router"));
     assert!(told(status(200, "[]")).contains("can't be read"));
     assert!(told(status(200, r#"{"workers":[{"url":"gpu-7"}]}"#)).contains("gpu-7"));
     assert!(told(Says::Nothing).contains("broke before an answer"));

@@ -30,7 +30,7 @@ pub(super) struct Traces {
     #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = parse_seconds)]
     pub(super) timeout: Duration,
 
-    /// How long files are waited for after the servers say that they are written, in seconds
+    /// How long to wait for files after the servers say that they are written, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_pause)]
     pub(super) settle: Duration,
 }
@@ -46,15 +46,15 @@ pub(super) struct Args {
     #[command(flatten)]
     servers: Servers,
 
-    /// Send so many completions within the window, in turn to each server
+    /// How many completions to send within the window, to each server in turn
     #[arg(long, value_name = "N", default_value_t = 4)]
     requests: usize,
 
-    /// The model that they name [default: the only one that a server has]
+    /// The model for these completions [default: the only one that a server has]
     #[arg(long, value_name = "NAME", env = "MODEL_NAME")]
     model: Option<String>,
 
-    /// Leave the window open so long for other requests, in seconds
+    /// How long to leave the window open for other requests, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_pause)]
     duration: Duration,
 

@@ -41,7 +41,7 @@ pub(crate) enum PlanError {
 /// Reads the conditions of a plan, in their order.
 ///
 /// # Errors
-/// When the file can't be read, or a line of it is no condition.
+/// When the file can't be read, or a line of it is not a condition.
 pub(crate) fn read(path: &Path) -> Result<Vec<Condition>, PlanError> {
     let unread = |source| PlanError::Read {
         path: path.to_owned(),
@@ -72,13 +72,13 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Condition>, PlanError> {
         }
         let condition: Condition = match serde_json::from_slice(&line) {
             Ok(condition) => condition,
-            Err(error) => return Err(wrong(format!("it is no condition: {error}"))),
+            Err(error) => return Err(wrong(format!("it is not a condition: {error}"))),
         };
         if let Some(problem) = condition.problem() {
             return Err(wrong(problem));
         }
         if !names.insert(condition.name.clone()) {
-            return Err(wrong(format!("the name {} stands twice", condition.name)));
+            return Err(wrong(format!("the name {} is used twice", condition.name)));
         }
         conditions.push(condition);
     }
@@ -111,7 +111,7 @@ mod tests {
             panic!("a grid of one condition");
         };
         let with = |third: &str| error_of(&format!("{first}\n\n{second}\n{third}\n"));
-        assert!(with("nonsense").starts_with("PLAN, line 4: it is no condition"));
+        assert!(with("nonsense").starts_with("PLAN, line 4: it is not a condition"));
         assert_eq!(
             with(
                 &second
@@ -120,7 +120,7 @@ mod tests {
             ),
             "PLAN, line 4: concurrency is 0, not between 1 and 4096"
         );
-        assert!(with(first).contains("stands twice"));
+        assert!(with(first).contains("is used twice"));
         assert!(with(&first.replace("\"v\":1", "\"v\":9")).contains("version 9"));
         assert!(with(&first.replace("\"v\":1", "\"v\":1,\"rate\":3")).contains("rate"));
         assert_eq!(error_of("\n\n"), "PLAN has no conditions");

@@ -65,7 +65,7 @@ impl Ended {
             }
             Self::Interrupted => "ended before the plan was".to_owned(),
             Self::GivenUp { left } => {
-                format!("nobody takes connections any more, and {left} conditions are not sent")
+                format!("the server refuses connections, and {left} conditions are not sent")
             }
         }
     }

@@ -68,7 +68,10 @@ pub(crate) enum State {
 pub(crate) fn run_id(tag: &str, now: Timestamp) -> anyhow::Result<String> {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if tag.is_empty() || tag.starts_with('.') || tag.len() > 100 || !tag.chars().all(is_fine) {
-        bail!("a tag has letters, digits, '-', '_' and '.' only, and no '.' at its begin: {tag:?}");
+        bail!(
+            "a tag has letters, digits, '-', '_' and '.' only, and does not start with '.': \
+             {tag:?}"
+        );
     }
     Ok(format!("{tag}-{}", now.strftime("%Y%m%dT%H%M%SZ")))
 }

@@ -27,7 +27,7 @@ impl ServerProcess {
     pub(super) fn of(pid: i32) -> anyhow::Result<Self> {
         let id = (pid > 0).then(|| Pid::from_raw(pid)).flatten();
         let Some(id) = id else {
-            bail!("{pid} is no process id");
+            bail!("{pid} is not a process id");
         };
         let fd = pidfd_open(id, PidfdFlags::empty());
         Ok(Self {

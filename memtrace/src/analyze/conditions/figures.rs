@@ -27,7 +27,7 @@ pub struct RequestFigures {
     pub prompt_tokens_most: Option<i64>,
     /// Of all answers together.
     pub output_tokens_total: Option<i64>,
-    /// Of all answers together, from the first begin to the last end.
+    /// Of all answers together, from the first start to the last end.
     pub output_tokens_per_s: Option<f64>,
     /// Until the first text came.
     pub first_token_s: Option<Seconds>,

@@ -53,15 +53,15 @@ fn head(told: &DiffReport) -> Chapter {
     }
     if told.diff.has_other_basis {
         section.alert(
-            "A and B were not observed in the same way: a rise of RSS between them can be one of \
-             seeing more, and fails nothing.",
+            "A and B were observed in different ways: a rise of RSS may only be a better view of \
+             it, so --fail-above does not judge RSS.",
         );
     }
     section.tell(Tone::Alert, other_gpus(told));
     for (name, analysis) in [("A", &told.before.analysis), ("B", &told.after.analysis)] {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
-            let line = format!("{name} lost or could not see something: see its own report.");
+            let line = format!("{name} lost data or could not see all of it: see its own report.");
             section.alert(line);
         }
     }
@@ -121,7 +121,7 @@ pub(in crate::analyze) fn verdict(
 /// That nothing of a list changed.
 pub(in crate::analyze) fn unchanged(what: &str) -> String {
     let share = MIN_CHANGE_SHARE * 100.0;
-    format!("{what}: nothing changed by {share:.0}%")
+    format!("{what}: nothing changed by {share:.0}% or more")
 }
 
 fn excess_line(excess: &Excess) -> String {
@@ -155,7 +155,7 @@ fn whole(told: &DiffReport) -> Chapter {
     let held = &told.diff.held_peak;
     let mut section = Chapter::new(format!("Most held: {}", in_words(held)));
     section.say(format!(
-        "Of the sum of RSS, the peak: {}; the mean: {}.",
+        "Sum of RSS: peak {}; mean {}.",
         in_words(&rss.peak),
         in_words(&rss.mean)
     ));
@@ -260,8 +260,8 @@ fn roles(told: &DiffReport, top: usize) -> Chapter {
     let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
     section.rest(all, shown, words::more_roles, " changed less.");
     section.quiet(
-        "MEAN is the change of the mean over the whole recording, of a command from its exec to \
-         its end. A dash is no change, or no steady growth.",
+        "MEAN is the change of the mean over the whole recording, or of a command from its exec \
+         to its end. A dash means no change, or no steady growth.",
     );
     section
 }

@@ -52,7 +52,7 @@ pub struct Fall {
     /// What came to the host meanwhile.
     #[serde(flatten)]
     pub host: HostGain,
-    /// Marks around its begin, the nearest first.
+    /// Marks around its start, the nearest first.
     pub marks: Vec<Arc<str>>,
 }
 

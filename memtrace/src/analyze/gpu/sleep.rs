@@ -25,7 +25,7 @@ const AFTER_MOMENT: DurationNs = DurationNs(10_000_000_000);
 /// A device is read a little later than what is marked: so long after another mark what it says
 /// can still be what was before that.
 const AFTER_MARK: DurationNs = DurationNs(250_000_000);
-/// The begin of a phase can come from a log line whose time is in seconds; the device is read
+/// The start of a phase can come from a log line whose time is in seconds; the device is read
 /// a little later than its end.
 const AROUND_PHASE: DurationNs = DurationNs(1_000_000_000);
 /// What appears in the machine's memory so long after the device's last change counts too.
@@ -192,7 +192,7 @@ struct After {
 /// Watches all devices together around every sleep.
 #[derive(Debug)]
 pub(super) struct Sleeps {
-    /// By their begin.
+    /// By their start.
     windows: Vec<Window>,
     first_open: usize,
     devices: HashMap<usize, Option<Bytes>>,

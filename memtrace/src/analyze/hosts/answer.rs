@@ -22,7 +22,7 @@ labels! {
     pub enum RunTopic {
         /// Who ended first, and who followed.
         WhatHappened = "what_happened" | "What happened",
-        /// Hosts that are missing, or were not heard of any more.
+        /// Hosts that are missing, or were not heard from any more.
         Hosts = "hosts" | "Hosts",
         /// How much all hosts held at most, and where most of it was.
         MostHeld = "most_held" | "Most held",
@@ -125,7 +125,7 @@ pub(super) fn happened(report: &RunReport) -> Option<String> {
         });
         let after = next.after_first_ns.map(duration).unwrap_or_default();
         told.push_str(&format!(
-            "; {} followed, {} of them on other hosts, {} after {after}",
+            "; {} followed, {} of them on other hosts, the next one {} after {after}",
             counted(all, "end", "ends"),
             count(elsewhere),
             who(next),
@@ -146,7 +146,7 @@ pub(super) fn happened(report: &RunReport) -> Option<String> {
     if unknown > 0 {
         let ends = counted(unknown, "end has", "ends have");
         told.push_str(&format!(
-            "; {ends} no known order, for want of a synchronized clock"
+            "; {ends} no known order, because a clock is not synchronized"
         ));
     }
     Some(told + ".")
@@ -166,11 +166,11 @@ fn hosts(report: &RunReport) -> Option<String> {
         let others = of(HostStatus::Silent).skip(1).map(|line| &*line.host);
         let others = match of(HostStatus::Silent).count() {
             1 => String::new(),
-            _ => format!("; neither were {}", names(others)),
+            _ => format!("; nor were {}", names(others)),
         };
         told.push(format!(
-            "{} was not heard of after {since}, {before} before the last host, and its recording \
-             was not closed{others}",
+            "{} was not heard from after {since}, {before} before the last host, and its \
+             recording was not closed{others}",
             first.host
         ));
     }
@@ -197,7 +197,7 @@ fn all_well(report: &RunReport) -> Option<String> {
         .filter(|line| line.status == HostStatus::Open)
         .count();
     Some(match (open, report.hosts.len()) {
-        (_, 0) => "there is no recording that can be read.".to_owned(),
+        (_, 0) => "no recording can be read.".to_owned(),
         (0, all) => format!(
             "{} closed, and no process was killed or crashed.",
             counted(all, "recording of a host was", "recordings of hosts were")
@@ -233,11 +233,14 @@ fn most_held(report: &RunReport) -> Option<String> {
         // Of each host the most about then, and of each process its anonymous memory, also what it
         // shares with the one that forked it.
         let how = match role.bytes > peak.bytes {
-            true => ", the most on each host about then, what forks share counted in each",
+            true => {
+                ", an upper bound: the maximum of each host around that time, with pages that \
+                 forks share counted in each"
+            }
             false => "",
         };
         format!(
-            "; by role most in {} ({}{how})",
+            "; the largest role is {} ({}{how})",
             role.name,
             bytes(role.bytes)
         )
@@ -318,12 +321,12 @@ fn group(path: &str, pod: Option<&str>) -> String {
 fn limit(report: &RunReport) -> Option<String> {
     let (line, limit, left) = nearest(report)?;
     let of = match &line.limit_cgroup {
-        Some(path) => format!("of {}", group(path, line.limit_pod.as_deref())),
+        Some(path) => format!("in {}", group(path, line.limit_pod.as_deref())),
         None => "of memory".to_owned(),
     };
     let fills = line.left_ns.zip(line.bytes_per_hour).map(|(left, slope)| {
         format!(
-            "; at {} it is full some {} after that trend",
+            "; at {} it is full in about {}",
             words::slope(slope as f64),
             duration(left)
         )
@@ -336,12 +339,12 @@ fn limit(report: &RunReport) -> Option<String> {
         .min_by_key(|(left, _)| *left)
         .filter(|(_, first)| first.host != line.host);
     let other = first
-        .map(|(left, line)| format!("; {} is full first, in some {}", line.host, duration(left)));
+        .map(|(left, line)| format!("; {} is full first, in about {}", line.host, duration(left)));
     Some(format!(
-        "nearest is {}, of whose {} {of} {} were left at its peak{}{}.",
+        "nearest is {}: {} of its {} {of} were left at its peak{}{}.",
         line.host,
-        bytes(limit),
         bytes(left),
+        bytes(limit),
         fills.unwrap_or_default(),
         other.unwrap_or_default(),
     ))
@@ -358,7 +361,7 @@ fn clocks(report: &RunReport) -> Option<String> {
         let skew = first.skew_ns.unwrap_or_default();
         let way = if skew.0 < 0 { "behind" } else { "ahead of" };
         told.push(format!(
-            "{} told by steps in common ({} {} {way} {}, ±{})",
+            "{} known from common steps ({} {} {way} {}, ±{})",
             names(by_steps.iter().map(|line| &*line.host))
                 + if by_steps.len() == 1 { " is" } else { " are" },
             first.host,
@@ -369,7 +372,7 @@ fn clocks(report: &RunReport) -> Option<String> {
     }
     if !alone.is_empty() {
         let names = names(alone.iter().map(|line| &*line.host));
-        told.push(format!("{names} by a clock that may show anything"));
+        told.push(format!("{names} may be off by any amount"));
     }
     let all = by_steps.len() + alone.len();
     let clocks = counted(all, "clock is", "clocks are");

@@ -18,14 +18,14 @@ impl HostPart {
     /// The first thing that no recording says; `None` where all can be.
     pub(super) fn out_of_bounds(&self) -> Option<&'static str> {
         let is_in = |bounds: bool, what| (!bounds).then_some(what);
-        is_in(self.has_times(), "its times are none of these centuries")
+        is_in(self.has_times(), "its times are outside of 1970 to 2199")
             .or(is_in(self.has_lists(), "its lists are too long"))
             .or(is_in(self.has_counts(), "its counts are too high"))
             .or(is_in(
                 self.has_amounts(),
                 "its amounts of memory are too high",
             ))
-            .or(is_in(self.has_curve(), "its curve is that of no recording"))
+            .or(is_in(self.has_curve(), "no recording has such a curve"))
     }
 
     fn has_times(&self) -> bool {

@@ -69,15 +69,12 @@ pub(super) fn ends(report: &RunReport, top: usize) -> Option<Chapter> {
     if report.ends.is_empty() {
         return None;
     }
-    let mut chapter = Chapter::alarming(format!(
-        "Ends that nobody asked for: {}",
-        count(report.end_count)
-    ));
+    let mut chapter = Chapter::alarming(format!("Unexpected ends: {}", count(report.end_count)));
     chapter.table(ends_table(report, top));
     chapter.rest(report.end_count, top, count, " more: see `--format json`.");
     chapter.explain(
-        "An end came after the first one only where that is by more than both clocks can be off; \
-         else both were at the same time within that.",
+        "An end counts as later than the first one only if the difference is more than both \
+         clocks can be off; otherwise both were at the same time, within that.",
     );
     Some(chapter)
 }
@@ -136,10 +133,10 @@ pub(super) fn outliers(report: &RunReport, top: usize) -> Option<Chapter> {
         " more: see `--format json`.",
     );
     chapter.explain(
-        "Who stands out is further from the median than four times the median absolute deviation \
-         (as a standard deviation), a twentieth of the median, and 64 MiB (1 MiB a step, 64 MiB an \
-         hour). Of fewer than four nobody does, and where more than one and a quarter of them would, they \
-         are of two kinds.",
+        "An outlier is further from the median than four times the median absolute deviation (as \
+         a standard deviation), a twentieth of the median, and 64 MiB (1 MiB a step, 64 MiB an \
+         hour). None is reported among fewer than four, or if more than one and more than a \
+         quarter of them would qualify: then they are of two kinds.",
     );
     Some(chapter)
 }
@@ -170,8 +167,9 @@ pub(super) fn hosts(report: &RunReport, top: usize) -> Option<Chapter> {
         chapter.quiet(words);
     }
     chapter.explain(
-        "LEFT is what was left of LIMIT, of a cgroup or of the machine, at the host's own peak; FULL \
-         IN is how long after its trend that is used up, where it surely grows.",
+        "LEFT is what was left of LIMIT, a cgroup's or the machine's, at the host's own peak; \
+         FULL IN is the time until that is used up, from the end of the trend, if growth is \
+         statistically certain.",
     );
     Some(chapter)
 }
@@ -279,26 +277,27 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
     ));
     let (least, most) = (bytes(peak.at_least_bytes), bytes(peak.at_most_bytes));
     let polled = if peak.is_lower_bound {
-        "; some hosts were polled, and can have held more"
+        "; some hosts were polled, and may have held more"
     } else {
         ""
     };
     chapter.say(format!(
-        "At one instant they held no less than {least}, and never more than {most}{polled}. The own \
-         peaks of hosts, which were at other times, add up to {}.",
+        "At one instant they held at least {least} and at most {most}{polled}. The hosts' own \
+         peaks, which were at other times, add up to {}.",
         bytes(peak.sum_of_peaks_bytes)
     ));
     if peak.unsure_host_count > 0 && report.host_count > 1 {
         chapter.say(format!(
-            "Nobody knows how far the clock of {} is off, so these bounds take what was held there to \
-             have been at any time.",
+            "The clock error of {} is unknown, so these bounds assume that its readings could be \
+             from any time.",
             counted(peak.unsure_host_count, "host", "hosts")
         ));
     }
     if peak.roles.iter().any(|role| role.bytes > peak.bytes) {
         chapter.say(
-            "ABOUT is the most anonymous memory of a role's processes on each host about then, which need \
-             not be of one instant: what forks share counts in each.",
+            "ABOUT is an upper bound: the maximum of a role's anonymous memory on each host \
+             around that time, not necessarily at one instant, with pages that forks share \
+             counted in each.",
         );
     }
     let shared = Some(peak.shared_bytes).filter(|shared| *shared != Some(Bytes(0)));
@@ -319,10 +318,10 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
         .figures(("held_bytes", "ABOUT"), 0, |(.., bytes)| *bytes)
         .add_to(&mut chapter);
     chapter.explain(format!(
-        "Hosts are added up in bins of {} of the wall clock: no less is the sum of the least of each, \
-         or what one of them held alone, and where clocks are exact what all of them held in the mean \
-         of a bin, or while the one that moves most was at its highest; no more is the sum of the most \
-         of each.",
+        "Hosts are added up in bins of {} of the wall clock. The upper bound is the sum of each \
+         host's maximum. The lower bound is the sum of each host's minimum, or what one host held \
+         alone; where clocks are exact, also what all hosts held in the mean of a bin, or while \
+         the one that moves most was at its highest.",
         duration(DurationNs(peak.bin_s.saturating_mul(1_000_000_000)))
     ));
     Some(chapter)
@@ -480,9 +479,9 @@ pub(super) fn clocks(report: &RunReport, top: usize) -> Option<Chapter> {
         " more: see `--top` or `--format csv`.",
     );
     chapter.explain(
-        "OFF BY is the bound that a host's kernel assumes for the error of its clock. AHEAD is by how \
-         much its steps begin later by its own clock than those of the reference, which is its skew \
-         where all of them wait for each other; it is used where it is known better.",
+        "OFF BY is the error bound that a host's kernel assumes for its clock. AHEAD is how much \
+         later its steps start, by its own clock, than those of the reference: the skew of the \
+         clock, if all hosts wait for each other. It is used where it is known better.",
     );
     Some(chapter)
 }

@@ -17,8 +17,8 @@ pub(in crate::analyze) use report::Object;
 /// What two runs have in common, and what not.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunDiff {
-    /// In the second processes ended as nobody asked for, or hosts fell silent or are missing, and
-    /// nothing of that was in the first: what they did not get to do costs no memory.
+    /// In the second processes ended unexpectedly, or hosts fell silent or are missing, and nothing
+    /// of that was in the first: what they did not get to do costs no memory.
     pub is_newly_failed: bool,
     /// Their hosts were not observed in the same way: some saw every peak and others only what they
     /// polled, or polled at another pace. Then only what is on GPUs is in `excesses`.

@@ -8,7 +8,7 @@ use crate::model::{DurationNs, Order, WallNs};
 /// So many are told.
 const ENDS_MAX: usize = 64;
 
-/// A host that was not heard of any more.
+/// A host that was not heard from any more.
 pub(super) struct Silence {
     pub(super) since: WallNs,
     pub(super) how: String,

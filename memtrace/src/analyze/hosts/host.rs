@@ -7,7 +7,7 @@ use super::sum::{self, Course};
 use crate::model::{Bytes, DurationNs, RunState, WallNs};
 use crate::report::words;
 
-/// A host with its recordings in the order of their begins.
+/// A host with its recordings in the order of their starts.
 pub(super) struct Host<'a> {
     pub(super) name: &'a str,
     pub(super) parts: Vec<&'a HostPart>,
@@ -140,8 +140,8 @@ impl<'a> Host<'a> {
             let [first, second] = [pair[0], pair[1]];
             if !sum::is_over_before(first, second) {
                 let text = format!(
-                    "it began before {} ended; where both tell of a second, what is more counts, and \
-                     no more than both together is sure",
+                    "it began before {} ended; for a second that is in both, the larger figure \
+                     counts, and the upper bound is both together",
                     first.place.rec
                 );
                 problems.push(problem(second, text));

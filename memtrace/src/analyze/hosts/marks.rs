@@ -24,7 +24,7 @@ const STEPS_MAX: usize = 100_000;
 #[derive(Debug, Default)]
 pub(super) struct PhaseSums {
     groups: HashMap<(Option<Upid>, String), Group>,
-    /// By name and number: the first begin on the host.
+    /// By name and number: the first start on the host.
     begins: BTreeMap<String, BTreeMap<i64, WallNs>>,
 }
 

@@ -77,7 +77,7 @@ fn merged(
             problems.push(RunProblem {
                 host: first.place.host.clone(),
                 rec: Some(first.place.rec.clone()),
-                text: "there are two recordings of this place; the first one that was met counts"
+                text: "there are two recordings of this place; only the first one found counts"
                     .to_owned(),
             });
         }
@@ -129,8 +129,8 @@ impl<'a> Merged<'a> {
             RunProblem {
             host: part.place.host.clone(),
             rec: Some(part.place.rec.clone()),
-            text: "by its clock it was recorded at another time than most; it is not added up with \
-                   them"
+            text: "its clock says that it was recorded at another time than most; it is not added \
+                 to them"
                 .to_owned(),
         }
         }));
@@ -195,7 +195,7 @@ impl<'a> Merged<'a> {
             .saturating_add(GRACE_NS);
         (is_open && after > patience).then(|| Silence {
             since: last.end_wall_ns.unwrap_or(since),
-            how: "not heard of any more; its recording was not closed".to_owned(),
+            how: "not heard from any more; its recording was not closed".to_owned(),
         })
     }
 

@@ -81,7 +81,7 @@ pub(super) fn write(
     write_line(&document, out)
 }
 
-/// The peak, and ends that nobody asked for.
+/// The peak, and unexpected ends.
 pub(super) fn flags(report: &RunReport, curves: Option<&RunCurves>) -> Vec<Flag> {
     let Some(curves) = curves else {
         return Vec::new();

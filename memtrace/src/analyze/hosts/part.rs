@@ -78,7 +78,7 @@ pub struct HostPart {
     pub(super) phase_count: usize,
     /// When steps began, by the name of the step.
     pub(super) marks: Vec<PartMarks>,
-    /// OOM kills, and ends that nobody asked for, in the order of time.
+    /// OOM kills, and unexpected ends, in the order of time.
     pub(super) ends: Vec<PartEnd>,
     /// How many there are.
     pub(super) end_count: usize,
@@ -254,12 +254,12 @@ pub(super) struct PartPhase {
 pub(super) struct PartMarks {
     /// The name; `<N>` stands for the number.
     pub(super) name: String,
-    /// Two integers for each: by how much its number is more than the one before, and its begin
+    /// Two integers for each: by how much its number is more than the one before, and its start
     /// later, in ns of the wall clock. Of very many every second, fourth, eighth and so on.
     pub(super) begins: Coded,
 }
 
-/// The end of a process that nobody asked for.
+/// The unexpected end of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct PartEnd {
     /// When; null without a reading of the clocks.
@@ -313,7 +313,7 @@ pub enum PartError {
         version: u64,
     },
     /// It says what no recording can be.
-    #[error("it is no part of a recording: {0}")]
+    #[error("it is not a part of a recording: {0}")]
     Bounds(&'static str),
 }
 

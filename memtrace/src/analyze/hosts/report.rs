@@ -71,7 +71,7 @@ pub static RUN_SECTIONS: &[RunSection] = &[
     },
     RunSection {
         name: "ends",
-        doc: "OOM kills and ends that nobody asked for, over all hosts in the order of time",
+        doc: "OOM kills and other unexpected ends, over all hosts in the order of time",
         keys: &["ends", "end_count"],
         tell: chapters::ends,
         fill: Some(chapters::ends_table),
@@ -85,7 +85,7 @@ pub static RUN_SECTIONS: &[RunSection] = &[
     },
     RunSection {
         name: "hosts",
-        doc: "each host: how it stands with it, its peak, its limit and what was left",
+        doc: "each host: its status, its peak, its limit and what was left of it",
         keys: &["hosts"],
         tell: chapters::hosts,
         fill: Some(chapters::hosts_table),
@@ -106,7 +106,7 @@ pub static RUN_SECTIONS: &[RunSection] = &[
     },
     RunSection {
         name: "ranks",
-        doc: "processes that are one of several, over all hosts",
+        doc: "ranks, over all hosts",
         keys: &["ranks", "rank_count"],
         tell: chapters::ranks,
         fill: Some(chapters::ranks_table),
@@ -120,7 +120,7 @@ pub static RUN_SECTIONS: &[RunSection] = &[
     },
     RunSection {
         name: "clocks",
-        doc: "how the clocks of hosts stand to each other",
+        doc: "how far apart the clocks of hosts are",
         keys: &["clocks"],
         tell: chapters::clocks,
         fill: Some(chapters::clocks_table),
@@ -137,7 +137,7 @@ impl Written for RunReport {
             false => DEFAULT_TOP,
         });
         if let Some(section) = style.section.and_then(RunSection::named) {
-            let nothing = || Chapter::new(format!("{}: nothing to tell", section.name));
+            let nothing = || Chapter::new(format!("{}: nothing to report", section.name));
             let told = (section.tell)(self, top).unwrap_or_else(nothing);
             return explained(vec![told], style);
         }

@@ -44,7 +44,7 @@ pub struct RunReport {
     pub hosts: Vec<HostLine>,
     /// Who stands out from others that do the same, by the largest difference first.
     pub outliers: Vec<Outlier>,
-    /// OOM kills and ends that nobody asked for, over all hosts in the order of time.
+    /// OOM kills and unexpected ends, over all hosts in the order of time.
     pub ends: Vec<ChainLink>,
     /// How many there are; `ends` may list fewer.
     pub end_count: usize,
@@ -72,7 +72,7 @@ pub struct RunReport {
 /// The most that all hosts held at one time: added up at each instant, never by their own peaks.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct JobPeak {
-    /// The begin of the second, or of the longer bin, in which it was.
+    /// The start of the second, or of the longer bin, in which it was.
     pub at: WallTime,
     /// The length of that.
     pub bin_s: i64,
@@ -113,13 +113,13 @@ pub struct RoleShare {
 labels! {
     /// How it stands with a host.
     pub enum HostStatus {
-        /// Its recording was not closed, and it was not heard of while others were.
-        Silent = "silent" | "not heard of",
+        /// Its recording was not closed, and it was not heard from while others were.
+        Silent = "silent" | "not heard from",
         /// The OOM killer ended some of its processes.
         OomKilled = "oom_killed" | "OOM kill",
         /// It was expected and has no recording.
         Missing = "missing" | "missing",
-        /// Some of its processes ended as nobody asked for.
+        /// Some of its processes ended unexpectedly.
         Failed = "failed" | "failed",
         /// Its recording is not closed.
         Open = "open" | "open",
@@ -182,7 +182,7 @@ pub struct HostLine {
     pub bytes_per_hour: Option<i64>,
     /// When the limit is met if that goes on, counted from the end of the trend.
     pub left_ns: Option<DurationNs>,
-    /// How many kills by the OOM killer, and other ends that nobody asked for.
+    /// How many kills by the OOM killer, and other unexpected ends.
     pub end_count: usize,
     /// How many processes the OOM killer ended, of those that are told.
     pub oom_kill_count: usize,
@@ -243,7 +243,7 @@ pub struct ChainLink {
     pub is_after_first: bool,
     /// Whether the OOM killer did it.
     pub is_oom_kill: bool,
-    /// Whether it is the host itself that was not heard of any more.
+    /// Whether it is the host itself that was not heard from any more.
     pub is_host: bool,
     /// The cgroup whose limit was met.
     pub cgroup: Option<String>,

@@ -69,7 +69,7 @@ pub(super) struct Highest {
 }
 
 impl Highest {
-    /// The begin of its bin.
+    /// The start of its bin.
     pub(super) fn begin(&self) -> WallNs {
         WallNs(self.number.saturating_mul(self.width_s * SECOND_NS))
     }

@@ -31,7 +31,7 @@ labels! {
         /// A region that has a name of the program's.
         NamedRegion = "named_region" | "a region with a name",
         /// What was read does not tell.
-        Unknown = "unknown" | "can't tell",
+        Unknown = "unknown" | "unknown",
     }
 }
 

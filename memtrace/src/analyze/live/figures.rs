@@ -95,7 +95,7 @@ impl Deep {
         gpus::at(analysis, analysis.at.as_ref()?, top)
     }
 
-    /// The phases so far, in the order of their begins. What each held at most within is not known.
+    /// The phases so far, in the order of their starts. What each held at most within is not known.
     pub fn phases(&self) -> &[PhaseLine] {
         let phases = self.report.analysis.phases.as_ref();
         phases.map_or(&[], |phases| &phases.lines)

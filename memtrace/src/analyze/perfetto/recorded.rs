@@ -16,7 +16,7 @@ pub(crate) struct Recorded<'a> {
 }
 
 impl Recorded<'_> {
-    /// Its begin and its end.
+    /// Its start and its end.
     pub(crate) fn span(&self) -> (BootNs, BootNs) {
         self.span
     }

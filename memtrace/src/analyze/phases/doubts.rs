@@ -17,11 +17,11 @@ use std::sync::Arc;
 const LEAST_BYTES: i64 = 4 << 20;
 const LEAST_PART: i64 = 32;
 
-/// Whether what is told of a phase's begin and end may be off: memory moved around that mark by
+/// Whether what is told of a phase's start and end may be off: memory moved around that mark by
 /// more than 4 MiB and a 32nd, and nothing says on which side (docs/marks.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Uncertain {
-    /// At its begin.
+    /// At its start.
     pub begin: bool,
     /// At its end.
     pub end: bool,

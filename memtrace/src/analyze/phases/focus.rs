@@ -59,7 +59,7 @@ pub(super) struct Focus {
 /// The phases of one name.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PhaseFocus {
-    /// Whether it is a window of the recording that was asked for by its begin and end, told as
+    /// Whether it is a window of the recording that was asked for by its start and end, told as
     /// one phase.
     pub is_window: bool,
     /// The name.
@@ -71,17 +71,17 @@ pub struct PhaseFocus {
     /// Each of them, in the order of time; in JSON, of more than 10,000 the first and the last 5,000.
     #[serde(serialize_with = "both_ends")]
     pub phases: Vec<Phase>,
-    /// The begin of the first.
+    /// The start of the first.
     pub begin: Instant,
     /// The end of the last.
     pub end: Instant,
-    /// All recorded processes from the begin of the first to the end of the last, every page once.
+    /// All recorded processes from the start of the first to the end of the last, every page once.
     pub held: Level,
     /// The sum of what each of them held: shared pages count in each.
     pub tree: Stretch,
     /// The same by role, what changed most first.
     pub roles: Vec<RoleChange>,
-    /// All GPUs together from the begin of the first to the end of the last; `None` where none
+    /// All GPUs together from the start of the first to the end of the last; `None` where none
     /// told what is in use.
     pub gpu: Option<Level>,
     /// Each GPU.
@@ -94,7 +94,7 @@ pub struct PhaseFocus {
     pub holders: Vec<HolderChange>,
 }
 
-/// As many phases are told in JSON, of each some KiB: half of them from the begin, half from the end.
+/// As many phases are told in JSON, of each some KiB: half of them from the start, half from the end.
 const TOLD_MAX: usize = 10_000;
 
 fn both_ends<S: Serializer>(phases: &[Phase], serializer: S) -> Result<S::Ok, S::Error> {
@@ -111,7 +111,7 @@ fn both_ends<S: Serializer>(phases: &[Phase], serializer: S) -> Result<S::Ok, S:
 pub struct RoleChange {
     /// What they are called.
     pub name: Arc<str>,
-    /// On the host: those that had the role at the begin, and those that had it at the end.
+    /// On the host: those that had the role at the start, and those that had it at the end.
     #[serde(flatten)]
     pub stretch: Stretch,
     /// On GPUs; `None` where none was recorded.
@@ -119,26 +119,26 @@ pub struct RoleChange {
     pub gpu: Option<GpuChange>,
 }
 
-/// What was held on GPUs at the begin and at the end, by the driver's last lists before; `None`
+/// What was held on GPUs at the start and at the end, by the driver's last lists before; `None`
 /// where it did not tell.
 pub type GpuChange = [Option<Bytes>; 2];
 
 keys! {
     OnGpusKeys of change: Option<GpuChange> {
-        /// On GPUs at the begin, by the driver's last list of processes; null when unknown.
+        /// On GPUs at the start, by the driver's last list of processes; null when unknown.
         gpu_begin_bytes: Option<Bytes> = change.and_then(|[begin, _]| begin),
         /// The same at the end.
         gpu_end_bytes: Option<Bytes> = change.and_then(|[_, end]| end),
     }
 }
 
-/// What a process held at the begin of the first phase and at the end of the last.
+/// What a process held at the start of the first phase and at the end of the last.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HolderChange {
     /// Which process.
     #[serde(flatten)]
     pub who: Who,
-    /// At the begin.
+    /// At the start.
     pub begin: Amounts,
     /// At the end.
     pub end: Amounts,
@@ -230,13 +230,13 @@ impl Focus {
         }
     }
 
-    /// Where they begin and end.
+    /// Where they start and end.
     pub(super) fn boundaries(&self, spans: &[Span]) -> impl Iterator<Item = BootNs> {
         let members = self.members.iter().map(|&place| &spans[place]);
         members.flat_map(Span::boundaries)
     }
 
-    /// From the begin of the first to the end of the last.
+    /// From the start of the first to the end of the last.
     pub(super) fn span(&self, spans: &[Span], end: BootNs) -> [BootNs; 2] {
         let members = || self.members.iter().map(|&place| &spans[place]);
         let begin = members().map(|span| span.begin.unwrap_or(span.end)).min();

@@ -35,7 +35,7 @@ pub(in crate::analyze) fn numbered(name: &str) -> Option<(String, i64)> {
     ))
 }
 
-/// Where the numbers of a name begin and end. A digit that a letter follows (`4bit`, a
+/// Where the numbers of a name start and end. A digit that a letter follows (`4bit`, a
 /// hash) is part of a word.
 fn digit_runs(name: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
     let mut from = 0;

@@ -79,7 +79,7 @@ impl Span {
         }
     }
 
-    /// Several as one, from the first begin to the last end; one stays what it is.
+    /// Several as one, from the first start to the last end; one stays what it is.
     pub(super) fn whole<'a>(mut members: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let first = members.next()?;
         let begin_of = |span: &Self| span.begin.unwrap_or(span.end);

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// loop in eight rises three times in a row.
 const MIN_STEPS: usize = 8;
 
-/// Of the steps, one in so many at their begin is warm-up: caches fill, code is compiled.
+/// Of the steps, one in so many at their start is warm-up: caches fill, code is compiled.
 const WARM_UP_PART: usize = 4;
 /// These are warm-up however few there are: the first makes what all later ones use, and the
 /// second may still be compiled for.

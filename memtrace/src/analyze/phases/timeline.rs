@@ -73,7 +73,7 @@ pub(in crate::analyze) struct Timeline {
     /// How many of them were marked or titled: all but a window.
     named_count: usize,
     groups: Vec<SamePhases>,
-    /// Where phases begin and end.
+    /// Where phases start and end.
     boundaries: Arc<[BootNs]>,
     /// Other stretches of which it is asked what was held.
     watched: Vec<[BootNs; 2]>,
@@ -144,7 +144,7 @@ impl Timeline {
         self.boundaries = in_order(boundaries.chain(watched).collect());
     }
 
-    /// The conditions of load experiments, in the order of their begins.
+    /// The conditions of load experiments, in the order of their starts.
     pub(in crate::analyze) fn conditions(&self) -> Vec<ConditionSpan> {
         let conditions = conditions(self.named_spans());
         let conditions = conditions.filter_map(|(span, condition)| {
@@ -187,7 +187,7 @@ impl Timeline {
         self.named_spans().map(Slice::of)
     }
 
-    /// Where the longest phases begin and end: that is where people look closely.
+    /// Where the longest phases start and end: that is where people look closely.
     pub(in crate::analyze) fn longest(&self, end: BootNs) -> impl Iterator<Item = BootNs> {
         let spans = self.named_spans();
         let mut spans: Vec<(Reverse<DurationNs>, [BootNs; 2])> = spans
@@ -201,7 +201,7 @@ impl Timeline {
         spans.into_iter().flat_map(|(_, span)| span)
     }
 
-    /// Every phase by itself, in the order of their begins; of very many the longest.
+    /// Every phase by itself, in the order of their starts; of very many the longest.
     pub(in crate::analyze) fn bands(&self, processes: &[Process], clock: &RunClock) -> Vec<Band> {
         let steps = self.groups.iter().flat_map(|group| {
             let steps = group.steps();

@@ -58,10 +58,10 @@ impl Section for AddressSpace {
             .flexible("what", |mapping| what(mapping))
             .add_to(&mut section);
         section.explain(
-            "Address space is no memory: it becomes resident when it is touched. MAPPED and UNMAPPED \
-             add up mmap, mremap and munmap, PER SECOND both for each second; GIVEN BACK is what \
-             madvise named; HEAP is growth by brk, beside which allocators map anonymous memory \
-             (ANON).",
+            "Address space is not memory: it becomes resident when it is touched. MAPPED and \
+             UNMAPPED add up mmap, mremap and munmap; PER SECOND is both, for each second. GIVEN \
+             BACK is what madvise named. HEAP is growth by brk; allocators also map anonymous \
+             memory (ANON).",
         );
         vec![section]
     }

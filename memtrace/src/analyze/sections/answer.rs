@@ -10,7 +10,7 @@ use crate::analyze::{
     Analysis, CgroupUse, Composition, Ending, HolderGroup, UNNAMED, Who, together,
 };
 use crate::model::label::labels;
-use crate::model::{BootNs, Bytes, Instant, Label, Order, RunState, Target, quoted};
+use crate::model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target, quoted};
 use crate::report::words::{bytes, bytes_or_unknown, count, processes};
 use crate::report::{Block, Chapter, Tone, is_hidden, words};
 use schemars::JsonSchema;
@@ -121,13 +121,25 @@ fn before_end(analysis: &Analysis, process: usize) -> Option<Instant> {
     (last > process.start.boot_ns).then(|| analysis.clock.at(last))
 }
 
+/// That instant, or where the process has ended by then the last one at which it held something: a
+/// window that ends later shows what its end gave back, and not what it gained.
+fn last_held(analysis: &Analysis, who: &Who, to: Instant) -> Instant {
+    let mut processes = analysis.processes.iter();
+    let place = processes.position(|process| who.upid.is_some() && process.upid == who.upid);
+    let last = place.and_then(|place| before_end(analysis, place));
+    match last {
+        Some(last) if last.boot_ns < to.boot_ns => last,
+        _ => to,
+    }
+}
+
 /// How it ended where nobody was killed, and whether something went wrong.
 fn ending(analysis: &Analysis) -> (String, bool) {
     let after = analysis.command_duration().map(words::duration);
     let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
     let how = || analysis.command_ended_in_words().unwrap_or_default();
     let (mut told, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
-        (_, Some(Ending::Exited(0))) => (format!("the command ended well{after}"), false),
+        (_, Some(Ending::Exited(0))) => (format!("the command succeeded (exit 0){after}"), false),
         (_, Some(Ending::Killed { .. })) => {
             let how = how();
             (format!("the command was ended by {how}{after}"), false)
@@ -136,11 +148,11 @@ fn ending(analysis: &Analysis) -> (String, bool) {
             let how = how();
             (format!("the command failed{after}: {how}"), true)
         }
-        _ if analysis.is_live => ("the recording goes on".to_owned(), false),
+        _ if analysis.is_live => ("the recording is still running".to_owned(), false),
         _ if analysis.is_open => {
             let end = words::after(analysis.clock.duration());
             (
-                format!("the recording is open, and was last heard of at {end}"),
+                format!("the recording is not closed; its last data is from {end}"),
                 false,
             )
         }
@@ -148,13 +160,13 @@ fn ending(analysis: &Analysis) -> (String, bool) {
             let end = words::after(analysis.clock.duration());
             (format!("the recording was cut off at {end}"), true)
         }
-        (Target::Command { .. }, None) => ("how the command ended is not known".to_owned(), false),
+        (Target::Command { .. }, None) => ("how the command ended is unknown".to_owned(), false),
         (_, None) => {
             let running = analysis.processes.iter();
             let running = running.filter(|process| process.ending == Ending::Running);
             let (running, all) = (running.count(), processes(analysis.processes.len()));
             let running = count(running);
-            let told = format!("of {all}, {running} ran on when the recording ended");
+            let told = format!("{running} of {all} still ran when the recording ended");
             (told, false)
         }
     };
@@ -194,6 +206,7 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     };
     let alike = held.iter().filter(is_like_most);
     let least = alike.clone().map(|(held, _)| held.sum()).min();
+    let alike_sum: Bytes = alike.clone().map(|(held, _)| held.sum()).sum();
     let mut alike: Vec<&HolderGroup> = alike.map(|(_, group)| *group).collect();
     // A parent comes before its children.
     alike.order_by_key(|group| group.who.members.first().copied());
@@ -213,23 +226,33 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
         _ if held.sum().0 == 0 => None,
         [first, second] => {
             let (first, second) = (who(first), who(second));
-            Some(format!("above all {first} and {second}, {each} each"))
+            let lead = lead(state, alike_sum);
+            Some(format!("{lead} {first} and {second}, {each} each"))
         }
         [first, _, _, ..] => {
             let (all, first) = (processes(alike.len()), who(first));
-            Some(format!(
-                "above all {all} with {each} each, the first {first}"
-            ))
+            let lead = lead(state, alike_sum);
+            Some(format!("{lead} {all}, {each} each, the first {first}"))
         }
         [] | [_] => {
-            let role = several_of_its_role(analysis, group);
-            let role = role.map_or_else(String::new, |role| format!("{role}, "));
-            Some(format!(
-                "{role}above all {} with {}",
-                who(group),
-                held.in_words()
-            ))
+            let (who, in_words) = (who(group), held.in_words());
+            Some(match several_of_its_role(analysis, group) {
+                Some(role) => format!("{role}, the largest {who}: {in_words}"),
+                None => format!("{} {who}: {in_words}", lead(state, held.sum())),
+            })
         }
+    }
+}
+
+/// What leads to those who held most: more than half of all, or only more than any other.
+fn lead(state: &Composition, held: Bytes) -> &'static str {
+    let all = match &state.held {
+        Some(held) => Some(held.all().bytes),
+        None => state.totals[Kind::Rss].bytes(),
+    };
+    match all.is_some_and(|all| held.0 * 2 > all.0) {
+        true => "most of it in",
+        false => "the most in",
     }
 }
 
@@ -250,7 +273,7 @@ fn of_nobody(analysis: &Analysis, state: &Composition) -> Option<(String, Bytes)
         let who = analysis.with_role(&Who::from(&analysis.processes[share.process]));
         format!(", pinned by {who}")
     });
-    let told = format!("above all {kind}, {}{pinner}", bytes(left));
+    let told = format!("{} {kind}: {}{pinner}", lead(state, left), bytes(left));
     (left.0 > 0).then_some((told, left))
 }
 
@@ -302,10 +325,10 @@ fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
     let Some(used) = setter.and_then(|setter| setter.row.current_bytes) else {
         let limit = bytes(limit);
         let part = match of_tree.row.current_bytes.filter(|_| path != own) {
-            Some(part) => format!(" ({} of it in {own})", bytes(part)),
+            Some(part) => format!(" ({} in use in {own})", bytes(part)),
             None => String::new(),
         };
-        return format!("{limit}, set by {group}, of which it is not known what was in use{part}");
+        return format!("{limit} on {group}; its usage was not recorded{part}");
     };
     let share = words::share(Some(used), Some(limit));
     let told = format!(
@@ -316,7 +339,7 @@ fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
     match growth::time_to_fill(analysis, limit - used) {
         Some((slope, left)) => {
             let (slope, left) = (words::slope(slope), words::duration(left));
-            format!("{told}; at the {slope} of all it is full some {left} after that trend")
+            format!("{told}; at {slope} in all, the limit is reached in about {left}")
         }
         None => told,
     }
@@ -345,15 +368,15 @@ fn next(analysis: &Analysis, violent: Option<Instant>) -> (&'static str, String)
             format!("--phase={}", pattern(&stage)),
         );
     }
-    if let Some((_, growth)) = growth::grower(analysis) {
-        let [from, to] = [growth.from, growth.to].map(offset);
+    if let Some((who, growth)) = growth::grower(analysis) {
+        let [from, to] = [growth.from, last_held(analysis, &who, growth.to)].map(offset);
         return (
-            "who gained what meanwhile:",
+            "who gained memory in that time:",
             format!("--from {from} --to {to}"),
         );
     }
     if analysis.peak.is_none() {
-        return ("all that there is:", "--full".to_owned());
+        return ("the full report:", "--full".to_owned());
     }
     match analysis
         .phases

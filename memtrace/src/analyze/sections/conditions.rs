@@ -30,18 +30,18 @@ impl Section for LoadConditions {
         section.table(table(&list[..list.len().min(view.top)]));
         section.rest(list.len(), view.top, words::count, MORE_IN_JSON);
         section.explain(
-            "HELD is the most that was held on the host within the condition, every page once; the \
-             columns BY … say by how much that is more than under the condition that differs in that \
-             value only and has the next lower one. TOKENS are those in flight at their most: whole \
-             prompts, and of outputs what had come.",
+            "HELD is the most that the host held during the condition, every page once. The \
+             columns BY … show how much more that is than under the condition that differs only \
+             in that value and has the next lower one. TOKENS is the highest number in flight: \
+             whole prompts, and the output received by then.",
         );
         for (what, count) in [
             (
-                "Requests of no condition that was marked",
+                "Requests outside all marked conditions",
                 conditions.unplaced_request_count,
             ),
             (
-                "Requests that are not looked at",
+                "Requests that are not analysed",
                 conditions.left_out_request_count,
             ),
         ] {
@@ -53,7 +53,7 @@ impl Section for LoadConditions {
         let failed = &conditions.failed_requests;
         if !failed.is_empty() {
             let mut section =
-                Chapter::alarming("Requests that failed, and what was held in the second before");
+                Chapter::alarming("Failed requests, and what was held in the second before");
             section.table(failures(&failed[..failed.len().min(view.top)]));
             section.rest(failed.len(), view.top, words::count, MORE_IN_JSON);
             told.push(section);

@@ -56,8 +56,8 @@ impl Section for GpuMemory {
         moved::tell(&mut section, analysis, gpus);
         if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
             section.say(format!(
-                "Contexts: {} (a process on a device counts one). The smallest amount seen is {}, so \
-                 contexts alone take at most {} together.",
+                "Contexts: {} (one for each process on each device). The smallest amount seen is \
+                 {}, so contexts alone take at most {} in total.",
                 words::count(contexts.count),
                 bytes(contexts.smallest_bytes),
                 bytes(contexts.at_most_bytes),
@@ -224,7 +224,7 @@ fn more_processes(rest: &[GpuProcess]) -> Option<String> {
     let is_unsure =
         |process: &GpuProcess| process.peak_bytes.is_none() || process.peak_is_lower_bound;
     let or_unknown = match rest.iter().any(is_unsure) {
-        true => ", or what the driver does not tell",
+        true => ", or an amount that the driver does not report",
         false => "",
     };
     let count = words::processes(rest.len());
@@ -273,7 +273,7 @@ fn remarks(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
         .sum();
     if unknown > 0 {
         section.alert(format!(
-            "The driver does not tell what {} on a GPU {}: that is in UNATTRIBUTED.",
+            "The driver does not report what {} on a GPU {}: it is part of UNATTRIBUTED.",
             words::processes(unknown),
             if unknown == 1 { "holds" } else { "hold" },
         ));
@@ -297,7 +297,7 @@ fn remarks(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
         let node = device.numa_node;
         let node = node.map_or(String::new(), |node| format!(" (NUMA node {node})"));
         format!(
-            "The memory of GPU {} is the machine's own{node}: it is in the node's ledger too, and \
+            "GPU {} uses the machine's own memory{node}: it is in the node's ledger too, and \
              counts once.",
             short(analysis, &device.device)
         )
@@ -309,7 +309,7 @@ fn remarks(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
 fn say_some(section: &mut Chapter, tone: Tone, lines: Vec<String>) {
     let rest = lines.len().saturating_sub(DEVICES_MIN);
     section.tell(tone, lines.into_iter().take(DEVICES_MIN));
-    let told = format!("The same of {rest} more: see --format json.");
+    let told = format!("The same for {rest} more: see --format json.");
     section.tell(tone, (rest > 0).then_some(told));
 }
 
@@ -340,14 +340,16 @@ fn unexplained(analysis: &Analysis, ledger: &GpuLedger, (used, rest): (&str, Byt
     let is_empty = ledger.lines.is_empty();
     let (gpu, rest) = (short(analysis, &ledger.device), bytes(rest));
     let what = match is_empty {
-        true => format!("GPU {gpu}: {rest} {used} and no process is told to hold it"),
-        false => format!("GPU {gpu}: {rest} {used} beyond what processes are told to hold"),
+        true => {
+            format!("GPU {gpu}: {rest} {used}, and the driver reports no process that holds it")
+        }
+        false => format!("GPU {gpu}: {rest} {used} beyond what the driver reports for processes"),
     };
     let who = match ledger.candidates.as_slice() {
         [] => format!(
-            "nobody{} who can be seen has the device open: a process of another pid namespace, a \
-             context that was not torn down, or the driver itself",
-            if is_empty { "" } else { " else" }
+            "no{} visible process has the device open: it may be a process of another pid \
+             namespace, a context that was not torn down, or the driver itself",
+            if is_empty { "" } else { " other" }
         ),
         open => format!("the device is open in {}", names(open)),
     };
@@ -376,16 +378,16 @@ pub(super) fn highest(analysis: &Analysis) -> Option<String> {
     };
     let at = words::after(at.offset_ns);
     Some(format!(
-        "On GPUs the most that recorded processes held at one time was {amount}, at {at}."
+        "Recorded processes held at most {amount} on GPUs at one time, at {at}."
     ))
 }
 
-/// From when on anything is known, where that is not from the begin.
+/// From when on anything is known, where that is not from the start.
 fn late(gpus: &Gpus) -> Option<String> {
     let from = gpus.known_from?.offset_ns;
     (from >= LATE).then(|| {
         let from = words::after(from);
-        format!("GPU memory is known from {from} on: what was held before is not.")
+        format!("GPU memory is known only from {from} on.")
     })
 }
 
@@ -403,8 +405,8 @@ fn cost(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     };
     let unknown = || words::UNKNOWN.to_owned();
     Some(format!(
-        "Calls of the driver's library, which take its lock: {} of them, {share:.2}% of the time; \
-         the longest for memory {}, for processes {}.",
+        "{} calls of the driver's library, which take its lock, took {share:.2}% of the time; the \
+         longest took {} for memory and {} for processes.",
         words::count(count),
         longest(|device| device.longest_memory_call_ns).unwrap_or_else(unknown),
         longest(|device| device.longest_process_call_ns).unwrap_or_else(unknown),

@@ -32,7 +32,7 @@ impl Section for Growths {
             return Vec::new();
         }
         if analysis.growth.is_none() {
-            let mut section = Chapter::new("Growth: too short, or too few rows, to tell");
+            let mut section = Chapter::new("Growth: unknown (too short, or too few rows)");
             section.tone = Tone::Plain;
             return vec![section];
         }
@@ -44,9 +44,9 @@ impl Section for Growths {
             return vec![section];
         }
         section.explain(
-            "Growth is the trend of each life after its warm-up (a quarter, and a minute at least); \
-             told only where it is sure, ± being its 95 % interval, and memory was still rising at \
-             the end.",
+            "Growth is the trend of each process after its warm-up (a quarter of its life, and a \
+             minute at least). It is shown only where it is statistically certain, ± being its 95 \
+             % interval, and memory was still rising at the end.",
         );
         vec![section]
     }
@@ -101,7 +101,7 @@ fn headline(analysis: &Analysis, growing: &[(Who, Growth)]) -> String {
             Some(rising) => rising.trim_end_matches('.').to_owned(),
             None => "nothing grows steadily".to_owned(),
         },
-        (None, _) => format!("{each}, the sum does not"),
+        (None, _) => format!("{each}, but the sum does not"),
         (Some(all), _) => format!("{} in sum, {each}", words::slope(all.bytes_per_hour)),
     }
 }
@@ -145,7 +145,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
 fn sum_in_short(analysis: &Analysis) -> Option<String> {
     let all = of_all(analysis).filter(|all| all.verdict == Verdict::Growing)?;
     let slope = words::slope(all.bytes_per_hour);
-    Some(format!("{slope} in sum, no process grows steadily."))
+    Some(format!("{slope} in sum; no process grows steadily."))
 }
 
 /// Who rose most until the end of a run that is too short to tell a leak from a start-up.

@@ -64,9 +64,10 @@ impl Section for Layouts {
             ": see `--section layout --full`.",
         );
         section.explain(
-            "Inside of processes: NOW is resident memory by who laid it out, GAINED what came since \
-             its life, or a steady growth, began. FREE is the part of a heap that the allocator has \
-             free, of what was searched; PAGES the same in whole pages, which it could give back.",
+            "Inside of processes: NOW is resident memory by who laid it out. GAINED is growth \
+             since the process started, or since steady growth began. FREE is the part of a heap, \
+             as far as it was searched, that the allocator has free; PAGES is the same in whole \
+             pages, which it could give back.",
         );
         vec![section]
     }
@@ -147,8 +148,8 @@ pub(super) fn why(layout: &Layout) -> String {
         ),
         Cause::Retained => retained(&caused, &of_cause(&LayoutPart::is_heap)),
         Cause::LazilyFreed => format!(
-            "{caused} freed with MADV_FREE; the kernel takes that back when it needs memory, so it is \
-             no leak"
+            "{caused} freed with MADV_FREE; the kernel takes that back when it needs memory, so \
+             it is not a leak"
         ),
         Cause::HugePages => huge(layout),
         Cause::Pinned => pinned(&of_part(LayoutPart::Pinned)),
@@ -175,8 +176,8 @@ pub(super) fn why(layout: &Layout) -> String {
             let parts = of_cause(&|_| true);
             // Nothing alone explains half of it, or what would is not known.
             let why = match layout.cause_bytes.0 {
-                0 => "no one cause",
-                _ => "can't tell why",
+                0 => "no single cause",
+                _ => "cause unknown",
             };
             format!("{why}{}", listed("; it is in ", &parts))
         }
@@ -234,17 +235,17 @@ fn retained(caused: &str, lines: &[&LayoutLine]) -> String {
         (share * line.gained_bytes.0 as f64) as i64
     });
     let Some(line) = most else {
-        return format!("some {caused} kept by the allocator");
+        return format!("about {caused} kept by the allocator");
     };
     let (free, pages) = (
         free(line).unwrap_or_default(),
         free_pages(line).unwrap_or_default(),
     );
-    let kept = format!("freed by the program and kept by its allocator, some {caused}");
+    let kept = format!("freed by the program and kept by its allocator, about {caused}");
     match line.part {
         LayoutPart::GlibcArenas => format!(
-            "{kept}: {} of glibc arenas, {free} free, {pages} in whole pages; \
-             MALLOC_ARENA_MAX=2 or malloc_trim(0) would tell",
+            "{kept}: {} of glibc arenas, {free} free, {pages} in whole pages; MALLOC_ARENA_MAX=2 \
+             or malloc_trim(0) would confirm it",
             counted(line.item_count, "heap", "heaps")
         ),
         LayoutPart::PythonPools => format!(
@@ -273,8 +274,8 @@ fn huge(layout: &Layout) -> String {
     };
     let zero = Bytes((zero * line.rss_bytes.0 as f64) as i64);
     format!(
-        "most likely huge pages: {} of {} are resident in them, of which some {} hold only zeros; \
-         MADV_NOHUGEPAGE there, or transparent_hugepage/enabled, would tell",
+        "most likely huge pages: {} of {} are resident in them, of which about {} holds only \
+         zeros; MADV_NOHUGEPAGE there, or transparent_hugepage/enabled, would confirm it",
         bytes(line.rss_bytes),
         line.part.shown(),
         bytes(zero)
@@ -305,10 +306,10 @@ fn pinned(lines: &[&LayoutLine]) -> String {
     match zero.0 * 10 >= rss.0 {
         false => what,
         true if is_rounding => format!(
-            "{what} whose sizes are powers of two, some {used} of it in use: the rest, only zeros, \
-             is likely rounding"
+            "{what} whose sizes are powers of two; about {used} is in use, and the rest, only \
+             zeros, is likely rounding"
         ),
-        true => format!("{what}, of which some {} hold only zeros", bytes(zero)),
+        true => format!("{what}, of which about {} holds only zeros", bytes(zero)),
     }
 }
 

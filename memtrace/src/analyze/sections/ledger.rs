@@ -298,12 +298,12 @@ fn some<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
 fn around(attribution: &Attribution) -> String {
     let limit = match (attribution.limit_bytes, &attribution.scope) {
         (Some(limit), Scope::Cgroup(_)) => format!("Limit {}", bytes(limit)),
-        (Some(total), Scope::Node) => format!("Of {}", bytes(total)),
+        (Some(total), Scope::Node) => format!("Machine total {}", bytes(total)),
         (None, _) => "No limit".to_owned(),
     };
     match attribution.reclaimable_bytes {
         Some(amount) => format!(
-            "{limit}; of what is in use, up to {} can be reclaimed without swap.",
+            "{limit}; up to {} of what is in use can be reclaimed without swap.",
             bytes(amount)
         ),
         None => format!("{limit}."),
@@ -316,7 +316,7 @@ fn huge(attribution: &Attribution) -> Option<String> {
     let largest = some(all, sized_object);
     let place = match attribution.scope {
         Scope::Cgroup(_) => "Hugetlb pages, in none of these lines",
-        Scope::Node => "Of the hugetlb pool",
+        Scope::Node => "In the hugetlb pool",
     };
     (!all.is_empty()).then(|| format!("{place}: {largest}."))
 }
@@ -343,11 +343,11 @@ fn doubts(attribution: &Attribution) -> Option<String> {
     }
     if attribution.unknown_process_count > 0 {
         parts.push(format!(
-            "of {} nothing is known",
+            "nothing is known about {}",
             words::processes(attribution.unknown_process_count)
         ));
     }
-    (!parts.is_empty()).then(|| format!("Of anonymous memory, {}.", parts.join("; ")))
+    (!parts.is_empty()).then(|| format!("Anonymous memory: {}.", parts.join("; ")))
 }
 
 /// What stands beside a residual that is more of time than of memory.
@@ -379,8 +379,8 @@ fn ending(attribution: &Attribution) -> Option<String> {
         .collect();
     (!told.is_empty()).then(|| {
         format!(
-            "Ended shortly before this was read, so that what was not given back yet is in the \
-             residual: {}.",
+            "The residual may include what these processes held, which ended shortly before it \
+             was read: {}.",
             told.join(", ")
         )
     })
@@ -410,7 +410,7 @@ fn elsewhere(attribution: &Attribution) -> Option<String> {
     };
     (!told.is_empty()).then(|| {
         format!(
-            "Used here, in part {why}, and in no line above: {}.",
+            "Used here, but in no line above because part of it is {why}: {}.",
             told.join(", and ")
         )
     })
@@ -420,8 +420,8 @@ fn elsewhere(attribution: &Attribution) -> Option<String> {
 fn objects_of_another_time(attribution: &Attribution) -> Option<String> {
     let age = attribution.objects_age_ns?;
     Some(format!(
-        "Of a shared object the size was told {}: those who had it mapped then were gone, or had \
-         moved it, when it was asked for.",
+        "The size of a shared object is from a reading {}: the processes that mapped it had since \
+         ended or moved it.",
         aside(age)
     ))
 }
@@ -438,11 +438,11 @@ fn unknown_objects(analysis: &Analysis, attribution: &Attribution) -> Option<Str
             .any(|one| one.as_str().is_some_and(|one| names.contains(&one)))
     });
     Some(match may_ask {
-        true => "Those who had the unknown objects mapped were gone, or had moved them, whenever \
-                 they were asked for."
+        true => "Whenever the unknown objects were to be read, the processes that mapped them had \
+             ended or moved them."
             .to_owned(),
-        false => "A deleted shared object is asked for its size through a process that has it, \
-                  which takes CAP_CHECKPOINT_RESTORE (memtrace doctor)."
+        false => "The size of a deleted shared object is read through a process that has it, \
+             which takes CAP_CHECKPOINT_RESTORE (memtrace doctor)."
             .to_owned(),
     })
 }
@@ -468,7 +468,7 @@ fn in_short(analysis: &Analysis, attribution: &Attribution) -> String {
     {
         // The kernel's sum has those of unknown amount too.
         let who = match (attribution.unknown_process_count, &attribution.scope) {
-            (1.., Scope::Node) => "other processes, and those of unknown amount,",
+            (1.., Scope::Node) => "other processes, including those of unknown amount,",
             _ => "processes not recorded",
         };
         parts.insert(1, format!("{who} {}", bytes(others)));

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
 const MAX_LINES: usize = 5;
-/// What could not be seen from this time on was not seen from the begin.
+/// What could not be seen from this time on was not seen from the start.
 const START_NS: i64 = 1_000_000_000;
 
 /// What to know before trusting an absence.
@@ -114,8 +114,8 @@ fn cut_off(analysis: &Analysis) -> String {
     let clock = &analysis.clock;
     let end = words::after(clock.duration());
     format!(
-        "the recorder's last row is of {end}. If it was killed then, at most a second is missing; \
-         if its disk was full, all that came later."
+        "the recorder's last row is from {end}. If it was killed then, at most a second is \
+         missing; if its disk was full, everything later is missing."
     )
 }
 
@@ -125,8 +125,8 @@ fn last_heard_of(analysis: &Analysis) -> String {
     let end = clock.when(clock.at(clock.end()));
     let host = analysis.info.host_name();
     format!(
-        "{host} was last heard of at {end}. If it lives, what came later is on its way; if it was lost, \
-         that is missing."
+        "the last data from {host} is from {end}. If the host is up, later data is on its way; if \
+         it was lost, later data is missing."
     )
 }
 

@@ -69,7 +69,10 @@ impl Section for OomKills {
                 kinds_table(&mut section, found);
                 section.tell(Tone::Plain, approach_line(found));
                 let offset = offset(kill.examined());
-                let told = format!("Everyone at that instant: `memtrace report --at {offset}`.");
+                let told = format!(
+                    "All processes at that instant: `memtrace report --at \
+                     {offset}`."
+                );
                 section.quiet(told);
             }
         }
@@ -94,7 +97,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<(String, &OomFinding)> {
     let told = match &first.post_mortem {
         Some(found) => answer(analysis, first, found),
         None => format!(
-            "{} was killed for want of memory. {}",
+            "{} was killed because memory ran out. {}",
             victim(analysis, first),
             cause_line(analysis, first)
         ),
@@ -225,9 +228,9 @@ fn growth(found: &PostMortem) -> Vec<String> {
 fn leak_words(found: &PostMortem, leak: &Leak) -> String {
     let (window, grown) = (window_words(leak.window_ns), bytes(leak.grown_bytes));
     match leak.is_first && found.grown_kind.is_none() {
-        true => format!("slower, it had grown by {grown} before that, within {window}"),
+        true => format!("more slowly, it had grown by {grown} before that, within {window}"),
         false => format!(
-            "slower, {} had grown by {grown} in the {window} before",
+            "more slowly, {} had grown by {grown} in the {window} before",
             leak.who.in_words()
         ),
     }
@@ -244,7 +247,7 @@ fn object_words(object: &GrownObject) -> String {
         "held open"
     };
     let who = match object.held_by.as_slice() {
-        [] => "nobody recorded has it open".to_owned(),
+        [] => "no recorded process has it open".to_owned(),
         [only] => format!("{deed} by {}", only.in_words()),
         [first, rest @ ..] => format!(
             "{deed} by {} and {} more",
@@ -379,9 +382,9 @@ fn waited(pressure: &Pressure, window: DurationNs) -> Vec<String> {
     }
     if let Some(some) = pressure.some_ns.filter(|some| some.0 > 0) {
         let full = pressure.full_ns.map(words::duration);
-        let full = full.map_or_else(String::new, |full| format!(", all of them for {full}"));
+        let full = full.map_or_else(String::new, |full| format!(", all tasks during {full}"));
         told.push(format!(
-            "some task waited for memory for {} of the {window} before{full}",
+            "at least one task waited for memory during {} of the {window} before{full}",
             words::duration(some)
         ));
     }
@@ -403,7 +406,7 @@ fn victim_line(row: &OomRow) -> String {
         .filter(|adjustment| *adjustment > 0)
     {
         line.push_str(&format!(
-            "; its oom_score_adj of {adjustment} had the kernel take it before others"
+            "; its oom_score_adj of {adjustment} made the kernel choose it before others"
         ));
     }
     format!("{line}.")

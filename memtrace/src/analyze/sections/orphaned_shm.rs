@@ -41,11 +41,11 @@ impl Section for OrphanedShm {
         section.table(table(ours.iter().copied().take(view.top)));
         section.rest(ours.len(), view.top, words::count, MORE_IN_JSON);
         if !others.is_empty() {
-            section.quiet(format!("Beside them {}.", left_by_others(&others)));
+            section.quiet(format!("Also {}.", left_by_others(&others)));
         }
         if ours.iter().any(|one| !one.row.is_certain) {
             section.quiet(
-                "Not every process could be looked into: one of them may still have these files.",
+                "Some processes could not be inspected: one of them may still have these files.",
             );
         }
         vec![section]
@@ -74,7 +74,9 @@ fn table<'a>(objects: impl Iterator<Item = &'a OrphanedShmObject>) -> Table {
         .data("inode", |one| one.row.inode.to_string())
         .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
         .figures("size_bytes", 1, |one| one.row.size_bytes)
-        .words("whose", 2, |one| one.row.family.map_or("", Label::as_str))
+        .words(("whose", "FAMILY"), 2, |one| {
+            one.row.family.map_or("", Label::as_str)
+        })
         .words("made_by", 1, |one| maker(one))
         .done()
 }

@@ -38,8 +38,8 @@ impl HeldBy {
             return format!("{} of RSS", bytes(rss));
         }
         let kinds = [
-            ("page tables", self.all.page_tables_bytes),
-            ("huge pages", self.all.huge_bytes),
+            ("in page tables", self.all.page_tables_bytes),
+            ("in huge pages", self.all.huge_bytes),
             ("shared", self.all.shmem_bytes),
             ("anonymous", self.all.anon_bytes),
         ];
@@ -49,7 +49,7 @@ impl HeldBy {
         let bound = self.bound();
         match sum == largest {
             true => format!("{bound}{sum}, {kind}"),
-            false => format!("{bound}{sum}, of it {largest} {kind}"),
+            false => format!("{bound}{sum}, of which {largest} is {kind}"),
         }
     }
 }

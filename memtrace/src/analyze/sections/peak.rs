@@ -218,15 +218,15 @@ pub(super) fn notes(
     let unknown = totals[Kind::Rss].unknown_count();
     if unknown > 0 {
         section.alert(format!(
-            "Of {} the memory could not be read; it is not in the sum.",
+            "The memory of {} could not be read; it is not in the sum.",
             words::processes(unknown as usize)
         ));
     }
     if state.holders.len() > 1 || state.held.is_some() {
         section.quiet(what_it_is(analysis, state));
         section.explain(
-            "The figure of the peak has every page once; in the sum of RSS, pages that processes \
-             share count in each of them.",
+            "The peak counts every page once; the sum of RSS counts shared pages in each process \
+             that maps them.",
         );
     }
     for cgroup in state.cgroups.iter().take(cgroups) {
@@ -257,10 +257,10 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
         let least = state.mapped_files_at_least_bytes;
         match least.zip(state.mapped_files_at_most_bytes) {
             Some((least, most)) if bytes(least) == bytes(most) => {
-                line.push_str(&format!(" Mapped files beside it: {}.", bytes(least)));
+                line.push_str(&format!(" Mapped files, not included: {}.", bytes(least)));
             }
             Some((least, most)) => line.push_str(&format!(
-                " Mapped files beside it: {} to {}.",
+                " Mapped files, not included: {} to {}.",
                 bytes(least),
                 bytes(most)
             )),
@@ -268,9 +268,7 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
         }
     }
     let sum = bytes_or_unknown(state.totals[Kind::Rss].bytes());
-    line.push_str(&format!(
-        " The sum of RSS, which psutil would say, is {sum}."
-    ));
+    line.push_str(&format!(" The sum of RSS (as psutil reports it) is {sum}."));
     let is_peak = analysis
         .peak
         .as_ref()

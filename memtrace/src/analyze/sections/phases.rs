@@ -81,15 +81,18 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
     let from = words::after(phases.baseline_at.offset_ns);
     let held = words::bytes_or_unknown(phases.baseline_held_bytes);
     let bound = match phases.is_lower_bound {
-        true => " Some process's memory is unknown and not part of it.",
+        true => " It leaves out processes whose memory is unknown.",
         false => "",
     };
     let polled = match phases.peak_is_lower_bound {
-        true => " PEAK is the highest that was polled, and at least that.",
+        true => " PEAK is the highest that was polled, a lower bound.",
         false => "",
     };
     let gpu = match phases.has_gpu() {
-        true => ", GPU what came into use on all GPUs, by others and the driver too",
+        true => {
+            "; GPU is the change of what is in use on all GPUs, by other processes and the \
+             driver too"
+        }
         false => "",
     };
     if let Some((first, rest)) = phases.missing.split_first() {
@@ -97,18 +100,19 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
             0 => String::new(),
             more => format!(" and {} more", words::count(more)),
         };
-        let told = format!("Not instrumented, for the installed version has no {first}{more}.");
+        let told = format!("Not instrumented, because the installed version has no {first}{more}.");
         section.quiet(told);
     }
     section.quiet(format!(
-        "SO FAR counts from the {held} at {from}.{bound}{polled}"
+        "SO FAR is what the tree held at the end of the phase, minus the {held} at \
+         {from}.{bound}{polled}"
     ));
     section.explain(format!(
-        "Of phases, TREE is what all recorded processes gained from begin to end, every page once, \
-         OWN what the RSS of the process gained that marked it{gpu}."
+        "Phases: TREE is what all recorded processes gained from the start of the phase to its \
+         end, every page once; OWN is what the process that marked it gained in RSS{gpu}."
     ));
     if phases.has_too_many_for_roles && analysis.phase.is_none() {
-        let told = "Too many marks to tell them by role; --phase NAME does for one name.";
+        let told = "Too many marks to split them by role; --phase NAME does that for one name.";
         section.quiet(told);
     }
 }
@@ -144,7 +148,9 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
     let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta.get(kind)));
     let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta_bytes));
     TableOf::of(phases)
-        .figures("begin_s", 0, |phase| phase.begin.unwrap_or(phase.end))
+        .figures(("begin_s", "START"), 0, |phase| {
+            phase.begin.unwrap_or(phase.end)
+        })
         .flexible("phase", |phase| {
             Cell::from(&*phase.name).shown_as(label(phase))
         })
@@ -169,7 +175,9 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
             phase.own.map(|own| Cell::Bytes(highest(own.peak)))
         })
         .kinds(("own_", "OWN "), 5, |phase, kind| own(phase, kind))
-        .figures("at_begin_bytes", 9, |phase| phase.held.begin_bytes)
+        .figures(("at_begin_bytes", "AT START"), 9, |phase| {
+            phase.held.begin_bytes
+        })
         .figures("at_end_bytes", 9, |phase| phase.held.end_bytes)
         .words("most_of_it", 8, |phase| most_of_it(phase))
         .figures("page_cache_bytes", 8, |phase| {
@@ -196,8 +204,9 @@ fn doubt(section: &mut Chapter, phases: &[&Phase]) {
     let mut stretches = phases.iter().filter(|phase| !is_end_of_nothing(phase));
     if stretches.any(is_uncertain) {
         section.explain(
-            "~ stands where memory moved around a mark that does not tell what its process held: on \
-             which side of the mark is not known. `memtrace.phase` tells it.",
+            "~ marks a change near which memory moved while the mark does not say what its \
+             process held: on which side of the mark it moved is unknown. `memtrace.phase` \
+             records that.",
         );
     }
 }
@@ -267,7 +276,7 @@ fn label(phase: &Phase) -> String {
         _ if phase.is_after_exit => " (after its process ended)",
         (PhaseEnd::Process, _) => " (until its process ended)",
         (PhaseEnd::Recording, _) => " (open)",
-        (PhaseEnd::Marked, None) if phase.form == PhaseForm::Marked => " (no begin)",
+        (PhaseEnd::Marked, None) if phase.form == PhaseForm::Marked => " (start unknown)",
         (PhaseEnd::Marked, None) => " (nothing before it)",
         (PhaseEnd::Marked, _) => "",
     };
@@ -350,7 +359,7 @@ pub(in crate::analyze) fn per_step(slope: Option<Slope>) -> Cell {
 fn repeat_table(section: &mut Chapter, repeats: &[&Repeated]) {
     let delta = |many: &Repeated| many.own.unwrap_or(many.held).delta;
     TableOf::of(repeats)
-        .figures("begin_s", 3, |many| many.begin)
+        .figures(("begin_s", "START"), 3, |many| many.begin)
         .flexible("phase", |many| many.name.to_string())
         .figures("pid", 4, |many| pids_of(many))
         .figures("times", 0, |many| words::count(many.count))

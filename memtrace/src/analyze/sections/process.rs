@@ -72,7 +72,7 @@ fn head(analysis: &Analysis, life: &Life, process: &Process, view: &View<'_>) ->
             analysis.clock.when(end),
             process.ended_in_words()
         ),
-        None => "lived on".to_owned(),
+        None => "still running at the end".to_owned(),
     };
     let parent = process.parent.map(|place| &analysis.processes[place]);
     let parent = parent.map_or_else(String::new, |parent| {

@@ -35,8 +35,8 @@ impl Section for Processes {
         section.quiet(exactness(analysis, shown));
         let mut largest = shown.iter().filter_map(|members| members.first());
         if largest.any(|&process| analysis.processes[process].peak.is_earlier) {
-            let told =
-                "AT before: that peak was reached before the recording; no row comes near it.";
+            let told = "AT shows before where the peak was reached before the recording; no row comes \
+                 near it.";
             section.quiet(told);
         }
         vec![section]

@@ -117,14 +117,15 @@ fn gpu_peak(role: &RoleFinding) -> Cell {
 fn how_to_read(has_gpu: bool) -> String {
     let gpu = match has_gpu {
         true => {
-            " GPU is at that same peak, and GPU PEAK the highest on all GPUs together, at its own \
+            " GPU is at that same peak; GPU PEAK is the highest on all GPUs together, at its own \
              time."
         }
         false => "",
     };
     format!(
-        "Of roles, HELD, where it is known, has every page once: what processes share is divided among them. COUNT to RSS \
-         SUM are at the peak of all; OWN PEAK and MEAN are sums of RSS, too.{gpu}"
+        "Roles: HELD, where it is known, counts every page once: what processes share is divided \
+         among them. COUNT to RSS SUM are at the peak of all processes; OWN PEAK and MEAN are \
+         sums of RSS too.{gpu}"
     )
 }
 
@@ -133,5 +134,5 @@ fn doubts(analysis: &Analysis) -> Option<String> {
     let shares = analysis.peak.iter().flat_map(|peak| &peak.shares);
     let unsure = shares.filter(|share| share.anon_basis == Basis::UpperBound);
     let unsure: Bytes = unsure.map(|share| share.anon_bytes).sum();
-    (unsure.0 != 0).then(|| format!("Of ANON, {} was never measured.", words::bytes(unsure)))
+    (unsure.0 != 0).then(|| format!("{} of ANON was never measured.", words::bytes(unsure)))
 }

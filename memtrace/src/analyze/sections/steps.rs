@@ -127,7 +127,7 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
         ),
         (None, Some((who, slope))) => {
             let who = analysis.with_role(who);
-            format!("; {who} by {}", per_step_bytes(&slope))
+            format!("; {who} grows by {}", per_step_bytes(&slope))
         }
         (None, None) => String::new(),
     }
@@ -160,7 +160,7 @@ fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
     match (process, lived.len()) {
         (Some(who), 1) => analysis.with_role(&who),
         (Some(who), count) => format!(
-            "{} × {}, above all {}",
+            "{} × {}, chiefly {}",
             words::count(count),
             part.name,
             who.in_words()

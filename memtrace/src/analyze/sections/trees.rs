@@ -26,7 +26,7 @@ impl Section for Trees {
         let whole = whole_rss(analysis);
         let mut section = Chapter::new(match analysis.trees.as_slice() {
             [tree] => format!(
-                "Of the sum of RSS at the peak, the main process held {}, its descendants {}",
+                "The main process held {} of the sum of RSS at the peak, its descendants {}",
                 words::share(tree.root_at_peak_bytes, whole),
                 words::share(tree.descendants_at_peak_bytes, whole),
             ),

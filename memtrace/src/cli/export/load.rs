@@ -63,7 +63,8 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
     let runs = LoadRun::all(&report.analysis);
     if runs.is_empty() {
         bail!(
-            "{} has no load experiment: none was sent while it was recorded, or imported into it",
+            "{} has no load experiment: none ran while it was recorded, and none was imported \
+             into it",
             visible(&shown)
         );
     }

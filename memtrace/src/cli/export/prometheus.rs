@@ -34,14 +34,12 @@ pub(super) fn export(
     is_forced: bool,
 ) -> anyhow::Result<()> {
     if every.is_some_and(|every| every < SHORTEST) {
-        bail!("--every takes a second at least");
+        bail!("--every must be at least one second");
     }
     make(target)?;
     let mut follower = Follower::open(recordings, dir)?;
     if follower.is_closed() {
-        bail!(
-            "this recording is closed, so nothing in it is the present; `memtrace report` tells of it"
-        );
+        bail!("this recording is closed, so it has no current figures; `memtrace report` shows it");
     }
     let Some(every) = every else {
         let path = write(&mut follower, dir, target, is_forced)?;

@@ -52,7 +52,7 @@ pub(super) fn run<S: AsRef<OsStr>>(
         return Ok(lines);
     }
     if is_signalled() {
-        return Err("a signal came meanwhile".to_owned());
+        return Err("a signal arrived in the meantime".to_owned());
     }
     Err(match (lines.pop(), status.signal()) {
         (Some(last), None) => last,

@@ -26,7 +26,8 @@ pub(super) fn tell(
             None => String::new(),
         };
         say(&format!(
-            "not all of it is in {root}: {reason}; the rest is carried by: {first}memtrace push {source} {root}"
+            "not all of it is in {root}: {reason}; to upload the rest: {first}memtrace push \
+             {source} {root}"
         ));
         return;
     }

@@ -55,7 +55,7 @@ pub(super) fn parse_bounds(text: &str) -> Result<Bounds, String> {
             }
         };
         if !is_new {
-            return Err("one age and one size is all that can be said".to_owned());
+            return Err("no more than one age and one size can be given".to_owned());
         }
     }
     Ok(bounds)
@@ -143,7 +143,8 @@ impl Range {
                     if let Some(root) = &self.root {
                         let dir = kept.dir.display();
                         say(&format!(
-                            "removed {dir} for room, not all of which is in {root} (--keep)"
+                            "removed {dir} to stay under the size, though not all of it is in \
+                             {root} (--keep)"
                         ));
                     }
                 }

@@ -109,6 +109,6 @@ pub(super) fn report(dir: &Path, as_root: bool) {
         Ok(command.stdin(Stdio::null()).status()?.success())
     };
     if !told().unwrap_or(false) {
-        say("what the conditions took can't be told here");
+        say("what the conditions took can't be shown here");
     }
 }

@@ -23,11 +23,11 @@ const HOSTS: &str = "Many hosts";
 /// The options.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManyHosts {
-    /// Have the recording carried to this root while it is made, by a process without privileges: a
-    /// directory, s3://bucket/prefix, gs://… or az://… (docs/hosts.md). The recorder writes to this
-    /// host only, below -o DIR [default: /var/lib/memtrace, and of others than root
-    /// ~/.local/state/memtrace], and what has arrived is removed there at the end. Where ROOT is
-    /// that directory it is made there, and nobody carries it
+    /// Upload the recording to this root while it is made, by a process without privileges: a
+    /// directory, s3://bucket/prefix, gs://… or az://… (docs/hosts.md). The recorder itself writes
+    /// only to this host, below -o DIR [default: /var/lib/memtrace; without root
+    /// ~/.local/state/memtrace], and removes there at the end what has arrived. If ROOT is that
+    /// directory, the recording is made in place and nothing is uploaded
     #[arg(long, value_name = "ROOT", help_heading = HOSTS, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(super) root: Option<String>,
 
@@ -40,24 +40,24 @@ pub(super) struct ManyHosts {
     #[arg(long, value_name = "NAME", requires = "root", help_heading = HOSTS)]
     host: Option<PlaceName>,
 
-    /// The hosts of which the run should have a recording, so that a report says who is missing: with
-    /// commas, or node[1-3,7],gpu2 [default: SLURM_JOB_NODELIST]
+    /// The hosts that the run should have recordings of, so that a report says which are missing:
+    /// with commas, or node[1-3,7],gpu2 [default: SLURM_JOB_NODELIST]
     #[arg(long, value_name = "LIST", requires = "root", value_parser = parse_hosts, help_heading = HOSTS)]
     expect_hosts: Option<Hosts>,
 
-    /// Have rows in files of Parquet after this time, which others can read and carry away while the
+    /// Close Parquet files after this time, so that others can read or copy them while the
     /// recording goes on [default: 60s with --root; else when it ends, or a file is full]
     #[arg(long, value_name = "TIME", value_parser = parse_rotation, help_heading = HOSTS)]
     rotate: Option<DurationNs>,
 
-    /// When the recording begins, and each hour, remove your recordings beside it (of memtrace's own
-    /// names, memtrace-…, and those below the -o DIR of --root) that were written longer ago, or are
-    /// more than that together, the oldest first: 7d, 36h, 20GiB, or 7d,20GiB. What did not arrive at
-    /// --root goes for its size only
+    /// When the recording starts, and each hour, remove your other recordings in its directory
+    /// (named memtrace-…, or below the -o DIR of --root) that are older than an age, and the oldest
+    /// ones while all together exceed a size: 7d, 36h, 20GiB, or 7d,20GiB. A recording that has not
+    /// been uploaded to --root is never removed for its age, only to stay under the size
     #[arg(long, value_name = "AGE|SIZE", value_parser = parse_bounds, help_heading = HOSTS)]
     pub(super) keep: Option<Bounds>,
 
-    /// Write command lines, titles and marks without what looks like keys and tokens: values of
+    /// Leave out of command lines, titles and marks what looks like keys and tokens: values of
     /// --api-key, HF_TOKEN= and the like, hf_…, sk-…, user:password@host
     #[arg(long, help_heading = HOSTS)]
     pub(super) redact: bool,
@@ -139,7 +139,7 @@ impl ManyHosts {
                 None => variable("SLURM_JOB_NODELIST")
                     .map(|list| parse_host_list(&list))
                     .transpose()
-                    .context("SLURM_JOB_NODELIST can't be read; --expect-hosts says it instead")?,
+                    .context("SLURM_JOB_NODELIST can't be read; give --expect-hosts instead")?,
             },
         };
         let made = as_person(person, || Ok(make_room(&local_root, &mut place)));
@@ -189,7 +189,9 @@ fn state_dir(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<PathBu
     let home = || Some(PathBuf::from(variable("HOME")?).join(".local/state"));
     match state.filter(|state| state.is_absolute()).or_else(home) {
         Some(state) => Ok(state.join("memtrace")),
-        None => bail!("there is no HOME to keep the recording in until it is carried: give -o DIR"),
+        None => {
+            bail!("there is no HOME to keep the recording in until it is uploaded: give -o DIR")
+        }
     }
 }
 
@@ -215,7 +217,7 @@ fn carried_to(local_root: &Path, root: &str) -> anyhow::Result<Option<String>> {
     }
     if root_dir.starts_with(local_root) || local_root.starts_with(&root_dir) {
         bail!(
-            "--root {} and {}, where the recording is until it is carried there, lie within each \
+            "--root {} and {}, where the recording is until it is uploaded, lie within each \
              other: give another -o DIR, or the same one to record there at once",
             root_dir.display(),
             local_root.display()

@@ -46,7 +46,7 @@ fn opened(path: &Path) -> std::io::Result<File> {
         .open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
-        false => Err(std::io::Error::other("it is no file")),
+        false => Err(std::io::Error::other("it is not a file")),
     }
 }
 

@@ -100,7 +100,7 @@ impl Pusher {
             (pipe()?, pipe()?, pipe()?);
         // SAFETY: no thread has been started, so the child may run any code.
         match unsafe { libc::fork() } {
-            -1 => Err(io::Error::last_os_error()).context("failed to start what carries"),
+            -1 => Err(io::Error::last_os_error()).context("failed to start the upload"),
             0 => {
                 drop((go, owner_end, said_end));
                 line.wait_and_go(asked, wait_end, tell_end, say_end)
@@ -111,8 +111,8 @@ impl Pusher {
                     line.owner = owner_told(&mut owner_end).unwrap_or_else(|NotInTime| {
                         let within = OWNER_WITHIN.tv_sec;
                         say(&format!(
-                            "{root} has not answered within {within} s, so whose it is is not known: what \
-                             carries the recording runs as root without capabilities"
+                            "{root} has not answered within {within} s, so its owner is unknown: \
+                             the upload runs as root without capabilities"
                         ));
                         None
                     });
@@ -151,7 +151,7 @@ impl Pusher {
     pub(super) fn finish(mut self, has_more: bool, is_quiet: bool) -> Result<(), String> {
         signals_end_the_wait();
         let until = Instant::now() + WAIT_MAX;
-        let mut slow = (!is_quiet).then(|| format!("carrying the rest to {} ...", self.line.root));
+        let mut slow = (!is_quiet).then(|| format!("uploading the rest to {} ...", self.line.root));
         drop(self.go.take());
         let arrived = self.process.wait(until, &mut slow);
         if arrived.is_ok() && self.was_let_go && !has_more {
@@ -330,7 +330,7 @@ impl Process {
         {
             self.is_trouble_told = true;
             say(&format!(
-                "the recording goes on; of carrying it is said: {line}"
+                "the recording goes on; the upload reports: {line}"
             ));
         }
     }
@@ -361,7 +361,7 @@ impl Process {
             self.hear();
             if is_signalled() {
                 self.terminate();
-                return Err("a signal came meanwhile".to_owned());
+                return Err("a signal arrived in the meantime".to_owned());
             }
             if Instant::now() >= until {
                 self.terminate();

@@ -29,7 +29,8 @@ pub(super) fn import(wanted: &[PathBuf], dir: &Path, person: Option<&Person>, is
         Ok(lines) if !is_quiet => lines.iter().for_each(|line| say(line)),
         Ok(_) => {}
         Err(reason) => say(&format!(
-            "requests are not imported: {reason}; for them: memtrace import requests -r {} FILE",
+            "requests are not imported: {reason}; to import them: memtrace import requests -r {} \
+             FILE",
             quoted(&dir.display().to_string())
         )),
     }

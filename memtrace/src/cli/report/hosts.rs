@@ -21,25 +21,26 @@ const PART_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Many hosts")]
 pub(super) struct Options {
-    /// Of a root, report that run [default: the newest]
+    /// Report that run of a root [default: the newest]
     #[arg(long, value_name = "ID")]
     run: Option<String>,
-    /// Of a root, report only that host; can be given several times
+    /// Report only that host of a root; may be repeated
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
     /// The hosts that a run should have: names with commas, `node[1-3,7]`, or @FILE with one list a
-    /// line [default: what the recordings tell]
+    /// line [default: what the recordings say]
     #[arg(long, value_name = "LIST|@FILE")]
     expect_hosts: Option<String>,
-    /// Write what a recording adds to the report of its run, as JSON on a line; of a root a line for
-    /// each recording
+    /// Write what a recording adds to the report of its run, as one line of JSON; for a root, a
+    /// line for each recording
     #[arg(long, conflicts_with_all = ["merge", "format", "section", "top", "full", "explain", "open"])]
     reduce: bool,
     /// Merge what --reduce wrote into the report of a run: files with a part on each line, `-` for
     /// the standard input
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "recording")]
     merge: Vec<PathBuf>,
-    /// With --merge, where the recordings are: what the report tells to look at next is below it
+    /// With --merge, the root of the recordings, so that the report can name the recording to look
+    /// at next
     #[arg(long, value_name = "ROOT", requires = "merge")]
     root: Option<PathBuf>,
 }
@@ -253,7 +254,7 @@ fn run_of(parts: &[HostPart], unread: &[Unread]) -> anyhow::Result<String> {
         .chain(unread.iter().map(|unread| &unread.place))
         .map(|place| &place.run);
     let Some(run) = runs.next() else {
-        bail!("there is nothing to merge: no line has a part that --reduce wrote");
+        bail!("there is nothing to merge: no line is a part that --reduce wrote");
     };
     if let Some(other) = runs.find(|other| *other != run) {
         bail!("these are parts of two runs, {run} and {other}: merge each by itself");

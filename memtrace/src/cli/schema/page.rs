@@ -47,7 +47,10 @@ pub(super) fn markdown() -> String {
             }
         }
     }
-    out.push_str("\n## Shared types\n\nWhat stands in several places, the most common first.\n");
+    out.push_str(
+        "\n## Shared types\n\nTypes that are used in several places, the most common \
+         first.\n",
+    );
     shared.order_by_key(|name| Reverse(places[name]));
     for name in shared {
         page.describe(&mut out, name);

@@ -118,7 +118,7 @@ impl OwnRecorder {
         }
         let log = folder.keep();
         say(&format!(
-            "the recording is in {}, what its command wrote in {}",
+            "the recording is in {}, the output of its command in {}",
             self.dir.display(),
             log.join("output.log").display()
         ));

@@ -509,13 +509,13 @@ fn probes_diag(programs: &Programs, options: &BpfOptions, tick: &Tick) -> Record
             (DiagKind::Backend, told)
         }
         None if options.probes.is_empty() => {
-            let why = "no way was asked for or there is none; see memtrace doctor";
+            let why = "no probes were asked for, or none are available; see memtrace doctor";
             (DiagKind::Unavailable, format!("{UNSEEN}: {why}"))
         }
         None => (DiagKind::Unavailable, UNSEEN.to_owned()),
     };
     if !programs.are_misses_told() {
-        detail.push_str(". This kernel does not tell how many calls the probes miss");
+        detail.push_str(". This kernel does not report how many calls the probes miss");
     }
     for refusal in &programs.probe_refusals {
         detail.push_str(". Refused: ");

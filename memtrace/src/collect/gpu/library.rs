@@ -49,7 +49,7 @@ pub enum LibraryError {
     #[error("{0} knows of no device")]
     NoDevice(String),
     /// A device was named that is not here.
-    #[error("{library} knows {known}; `memtrace doctor` tells of each")]
+    #[error("{library} knows {known}; `memtrace doctor` shows each")]
     NoSuchDevice {
         /// The library.
         library: String,

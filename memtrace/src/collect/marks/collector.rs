@@ -217,7 +217,7 @@ impl MarkCollector {
                 waiting.refused_count,
                 DiagKind::UndecodedEvents,
                 format!(
-                    "datagrams that are no marks; the first: {}",
+                    "datagrams that are not marks; the first: {}",
                     waiting.first_refusal.as_deref().unwrap_or("unknown")
                 ),
             ),
@@ -241,8 +241,8 @@ impl MarkCollector {
         if refused > 0 {
             let first = first.map_or(String::new(), |first| format!("; the first: {first}"));
             let detail = format!(
-                "figures that programs told of themselves are more than the kernel saw, or more \
-                 than can be, and left out{first}"
+                "self-reported figures are more than the kernel saw, or more than is possible, \
+                 and are left out{first}"
             );
             let count = i64::try_from(refused).unwrap_or(i64::MAX);
             let (severity, kind) = (Severity::Degraded, DiagKind::RefusedClaims);
@@ -305,7 +305,7 @@ impl MarkCollector {
         *count += 1;
         first.get_or_insert_with(|| {
             let id = table.row(upid).map_or(0, |row| row.tgid.0);
-            format!("process {id} told {what} of {} bytes", bytes.0)
+            format!("process {id} reported {what} of {} bytes", bytes.0)
         });
     }
 
@@ -429,7 +429,7 @@ impl Collector for MarkCollector {
         }
         self.write(true, tick, table, out);
         for path in self.followed.absent() {
-            let detail = format!("{} never appeared: no marks are from it", path.display());
+            let detail = format!("{} never appeared: it gave no marks", path.display());
             out.push(tick.diag(
                 Severity::Degraded,
                 DiagKind::Unavailable,

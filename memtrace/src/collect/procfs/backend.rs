@@ -83,9 +83,9 @@ impl ProcfsBackend {
             None,
             format!(
                 "polled every {interval_ms} ms: a process that lives shorter can be missing, with \
-                 its children; of memory that comes and goes between two polls only the \
-                 high-water mark tells, up to the last poll before the end; exit codes are known \
-                 only of processes found before they were waited for"
+                 its children; memory that comes and goes between two polls shows only in the \
+                 high-water mark, up to the last poll before the end; exit codes are known only \
+                 of processes found before they were waited for"
             ),
         ));
     }

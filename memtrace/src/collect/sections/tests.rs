@@ -285,8 +285,8 @@ fn what_is_not_known_says_why() {
     assert_eq!(
         script.reasons(),
         [
-            Some("the begin of the section is not known"),
-            Some("the section was told too late")
+            Some("the start of the section is unknown"),
+            Some("the section was announced too late")
         ]
     );
     script.turn(10_200);

@@ -63,7 +63,7 @@ pub static CHECKS: &[Check] = &[
     },
     Check {
         name: "proc",
-        purpose: "who runs, and the memory of each process where BPF is not to be had",
+        purpose: "which processes run, and the memory of each where BPF is not available",
         examine: checks::proc,
     },
     Check {

@@ -88,7 +88,7 @@ fn what_was_sent_outside_is_left_out_and_a_file_of_it_alone_is_refused_with_both
         none.to_string(),
         "place its requests: they were sent from 2026-03-01 12:18:24 UTC to 2026-03-01 \
          12:18:28 UTC of the wall clock, and the recording is from 2026-03-01 12:03:24 UTC to \
-         2026-03-01 12:04:24 UTC; it is of another time, another boot or another machine"
+         2026-03-01 12:04:24 UTC; it is from another time, another boot or another machine"
     );
     let none = placed(&file(Clock::Monotonic, &[5_000]))
         .unwrap_err()
@@ -120,7 +120,7 @@ fn a_clock_that_was_moved_meanwhile_is_no_clock_to_go_by() {
     let told = placed(80).unwrap_err().to_string();
     assert!(
         told.contains("the machine slept")
-            && told.contains("wrong by 1000 ms; at most 5 ms are taken"),
+            && told.contains("wrong by 1000 ms; at most 5 ms are accepted"),
         "{told}"
     );
     placed(50).unwrap();

@@ -7,9 +7,9 @@ use crate::model::{BootNs, Bytes, DurationNs, WallNs};
 table! {
     /// Memory of one GPU, or of one MIG instance of it. A row holds from its time until the next row of the same device (a step function); a device that does not change costs a row a second at most, for its utilisation, and a keyframe every 10 s. total = used + free.
     pub struct GpuDeviceRow in "gpu_device" {
-        /// Wall-clock time (UTC) at the begin of the reading; the rows of `gpu_process` of the same reading have the same.
+        /// Wall-clock time (UTC) at the start of the reading; the rows of `gpu_process` of the same reading have the same.
         ts: WallNs,
-        /// Time on CLOCK_BOOTTIME at the begin of the reading.
+        /// Time on CLOCK_BOOTTIME at the start of the reading.
         boot_ns: BootNs,
         /// The device: NVML's UUID (`GPU-...`, `MIG-...`), or `pci:` and the address where there is no UUID.
         device: String,

@@ -43,7 +43,7 @@ table! {
         lazy_free_bytes: Option<Bytes>,
         /// Pages of the sample.
         sample_count: i64,
-        /// Time from the begin of the reading to its end: parts that move faster than that are blurred.
+        /// Time from the start of the reading to its end: parts that move faster than that are blurred.
         span_ns: DurationNs,
     }
 }

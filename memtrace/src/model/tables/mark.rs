@@ -5,7 +5,7 @@ use crate::model::table::table;
 use crate::model::{BootNs, Tgid, Upid, WallNs};
 
 table! {
-    /// A moment that was named, or the begin or end of a named phase: by the traced program, by a person, or by a line of its output.
+    /// A moment that was named, or the start or end of a named phase: by the traced program, by a person, or by a line of its output.
     pub struct MarkRow in "mark" {
         /// Wall-clock time (UTC).
         ts: WallNs,
@@ -19,7 +19,7 @@ table! {
         name: String,
         /// What it is.
         kind: Option<MarkKind>,
-        /// Pairs an end with its begin within one process; null when they go by name, the newest first.
+        /// Pairs an end with its start within one process; null when they go by name, the newest first.
         span: Option<i64>,
         /// Where it came from.
         source: Option<MarkSource>,

@@ -107,7 +107,7 @@ labels! {
         /// VmHWM in /proc/PID/status, as last read; growth after that is not in it.
         VmHwm = "vm_hwm" | "VmHWM as last read",
         /// VmHWM as the process itself read it, right before it had the kernel reset it (a `peak` mark).
-        SelfReported = "self" | "VmHWM as the process told it",
+        SelfReported = "self" | "VmHWM as the process reported it",
         /// ru_maxrss from wait4(2); only for the command that memtrace started.
         Wait4 = "wait4" | "wait4's ru_maxrss",
         /// The highest value that a poll happened to see.

@@ -56,7 +56,7 @@ labels! {
         /// It was to be ended, and the kernel refused the signal.
         Refused = "refused" | "lives on, the kernel refused the signal",
         /// It was to be ended, and memtrace could not make sure that the process with this id is still the one that was recorded.
-        Unsure = "unsure" | "not ended, its identity is not sure",
+        Unsure = "unsure" | "not ended, its identity is uncertain",
         /// It was still there after SIGKILL: it waits in the kernel.
         Stuck = "stuck" | "still there after SIGKILL",
     }

@@ -88,11 +88,11 @@ function ledgerParts(report, ledger) {
   /** @type {Part[]} */
   const parts = [];
   for (const [name, amount, colour, inner] of lines) {
-    if (amount !== null && amount < 0) remarks.push(`${bytes(-amount)} too much was attributed: ${name} is ${bytes(amount)}.`);
+    if (amount !== null && amount < 0) remarks.push(`The parts add up to ${bytes(-amount)} more than what is in use: ${name} is ${bytes(amount)}.`);
     if (amount !== null && amount > 0) parts.push({ name, bytes: amount, colour, parts: withRest(inner, amount, colour) });
   }
   for (const [words, list] of /** @type {const} */ ([['shared objects', ledger.shared_elsewhere], ['files', ledger.files_elsewhere]])) {
-    if (list.length) remarks.push(`Others pay for a part of ${counted(list.length, words.slice(0, -1))} in use here; no line has it.`);
+    if (list.length) remarks.push(`Part of ${counted(list.length, words.slice(0, -1))} used here is charged to other groups or swapped out, and is not shown.`);
   }
   const sum = parts.reduce((all, one) => all + one.bytes, 0);
   const name = ledger.scope === 'node' ? 'in use on the node' : `in use in ${visible(ledger.cgroup)}`;
@@ -140,7 +140,7 @@ function rssParts(report, composition) {
   }
   const parts = withRest([...byRole.values()], composition.sum_of_rss_bytes ?? 0, '#888888');
   const sum = composition.sum_of_rss_bytes ?? parts.reduce((all, one) => all + one.bytes, 0);
-  const remarks = ['The recording does not know what is shared: this is the sum of RSS, in which a page that several processes map counts in each.'];
+  const remarks = ['It is unknown what is shared: this is the sum of RSS, which counts a page in each process that maps it.'];
   return { whole: { name: 'sum of RSS', bytes: sum, colour: colours.ground('panel'), parts }, remarks };
 }
 

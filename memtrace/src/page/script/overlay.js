@@ -7,7 +7,7 @@ const FLAGS_HEIGHT = 16;
 const MOST_EDGES = 12;
 // The gravest is drawn last and labelled first.
 const FLAG_KINDS = ['mark', 'exit', 'loss', 'peak', 'silent', 'oom'];
-const FLAG_WORDS = { mark: 'mark', exit: 'end', loss: 'loss', peak: 'peak', silent: 'not heard of', oom: 'OOM kill' };
+const FLAG_WORDS = { mark: 'mark', exit: 'end', loss: 'loss', peak: 'peak', silent: 'not heard from', oom: 'OOM kill' };
 const GRAVE_FLAGS = new Set(['oom', 'silent']);
 
 /** @typedef {{ band: Band, begin: number, end: number, row: number }} PlacedBand */

@@ -131,7 +131,7 @@ async function draw(doc) {
 }
 
 readDocument().then(draw).catch((/** @type {unknown} */ error) => {
-  const why = `The pictures can't be drawn: ${error instanceof Error ? error.message : String(error)}. What is known stands below as text.`;
+  const why = `The pictures can't be drawn: ${error instanceof Error ? error.message : String(error)}. The text below has what is known.`;
   document.getElementById('page')?.append(el('p', { class: 'alert', role: 'alert' }, why));
   document.documentElement.dataset['ready'] = 'failed';
 });

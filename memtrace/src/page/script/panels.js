@@ -95,7 +95,7 @@ class Panel {
 }
 
 /** @type {{ [status: string]: string }} */
-const STATUS_WORDS = { silent: 'not heard of any more', oom_killed: 'OOM kill', missing: 'missing', failed: 'failed', open: 'open', closed: 'closed' };
+const STATUS_WORDS = { silent: 'not heard from any more', oom_killed: 'OOM kill', missing: 'missing', failed: 'failed', open: 'open', closed: 'closed' };
 const GRAVE = new Set(['silent', 'oom_killed', 'missing', 'failed']);
 
 /**

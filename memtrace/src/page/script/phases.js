@@ -67,10 +67,10 @@ function phasesSection(all) {
       rows: bars.map(({ line, host, gpu }) => [line.name, line.pid, isRepeated(line) ? line.count : 1, line.begin && line.begin.offset_ns / NS, line.end.offset_ns / NS,
         host.begin, host.end, host.delta, host.peak, gpu?.delta, gpu?.peak]),
     }),
-    about: `What all recorded processes held, every page once${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their begin; grey until its begin, coloured until its end, with a mark at the highest within. Open a phase for its roles.`,
+    about: `What all recorded processes held, every page once${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their start: grey up to what was held at its start, coloured up to its end, with a mark at the highest within. Open a phase for its roles.`,
   });
   const [first, rest] = [bars.slice(0, MOST_PHASES), bars.slice(MOST_PHASES)];
-  const drawn = table('phases in order of their begin', titles, first.map(rowOf));
+  const drawn = table('phases in order of their start', titles, first.map(rowOf));
   drawn.classList.add('waterfall');
   made.append(el('div', { class: 'wide' }, drawn));
   if (rest.length) {

@@ -72,7 +72,7 @@ function nearestLedger(report, at) {
   if (!picture) return [];
   const { whole, remarks } = picture.make();
   return [
-    el('p', {}, `The nearest ledger of the report is of ${nearest.words}, ${apart}:`),
+    el('p', {}, `The nearest ledger in the report is of ${nearest.words}, ${apart}:`),
     new Icicle(whole, 'the nearest ledger').element,
     ...remarks.map((remark) => el('p', { class: 'quiet' }, remark)),
   ];

@@ -128,7 +128,7 @@ function endsSection({ doc, curves, clock }) {
   const { ends, end_count: all } = doc.report;
   const when = (/** @type {WallTime | null} */ at) =>
     at === null || at.wall_ns === null || curves.start_unix_ns === null ? '' : clock.wall((at.wall_ns - curves.start_unix_ns) / NS);
-  return tableSection('ends', 'Ends that nobody asked for', 'over all hosts, in the order of time', ['when', '>after the first', 'host', 'who', '>pid', 'how', 'limit of'],
+  return tableSection('ends', 'Unexpected ends', 'over all hosts, in the order of time', ['when', '>after the first', 'host', 'who', '>pid', 'how', 'limit of'],
     ends.map((one, place) => [
       when(one.at),
       place === 0 || one.after_first_ns === null ? '' : one.is_after_first ? duration(one.after_first_ns / NS, 0.001) : 'same time',

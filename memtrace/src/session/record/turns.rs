@@ -175,8 +175,8 @@ impl Session {
         let count = self.table.take_cut_names();
         if count > 0 {
             let detail = format!(
-                "the command lines of all processes that live take {} MiB; of more than that the \
-                 first {NAME_BYTES_KEPT} bytes are kept",
+                "the command lines of all live processes take {} MiB, the limit; of further ones \
+                 only the first {NAME_BYTES_KEPT} bytes are kept",
                 Part::Names.limit() >> 20
             );
             let (severity, kind) = (Severity::Degraded, DiagKind::Limit);

@@ -163,10 +163,10 @@ fn a_trace_of_another_process_has_tracks_of_its_own_and_one_of_another_time_none
     assert_eq!(parent, Some("rank0.json"));
     let refused: Vec<&str> = each[1..].iter().filter_map(|one| one.refused).collect();
     let words = [
-        "it is of another time",
-        "it does not tell what its times count from",
+        "it is from another time",
+        "it does not say what its times count from",
         "it has no operator, range or kernel",
-        "it is no trace of a profiler",
+        "it is not a trace of a profiler",
     ];
     assert_eq!(refused, words);
     assert_eq!(decoded.events.len(), 10);

@@ -42,7 +42,7 @@ class Bucket:
         """What an address names. Asks nobody yet, but where a bucket is."""
         scheme, _, path = address.rstrip("/").partition("://")
         if scheme not in _KINDS:
-            raise ValueError(f"{address} is no address of recordings: {_FORMS}")
+            raise ValueError(f"{address} is not an address of recordings: {_FORMS}")
         bucket = path.partition("/")[0]
         if not bucket or any(letter in bucket for letter in "@?#:"):
             raise ValueError(f"{address} names no bucket: {_FORMS}")
@@ -150,7 +150,7 @@ def _s3(bucket: str) -> Any:
         may = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
         if at.scheme == "http" and not is_here and not may:
             raise ValueError(
-                f"http:// to {at.hostname} is open to everybody on the way: use https://, or set "
+                f"http:// to {at.hostname} is readable for everyone on the way: use https://, or set "
                 "AWS_ALLOW_HTTP=true"
             )
         options = {"endpoint_override": at.netloc + at.path.rstrip("/"), "scheme": at.scheme}

@@ -100,7 +100,7 @@ class Manifest:
         kind = line.get("kind")
         if kind == "recording" and line["id"] != self._id:
             self._is_known = False
-            self.problems.append(f"{FILE} is of another recording, {line['id']}")
+            self.problems.append(f"{FILE} belongs to another recording, {line['id']}")
         elif kind == "closed":
             self._is_closed = True
         elif kind in ("segment", "lost", "part"):
@@ -151,7 +151,7 @@ class Manifest:
             stated.get(key, b"?").decode(errors="replace") for key in (_RECORDING, _TABLE, _SEQ)
         )
         if of != self._id:
-            return f"it is of another recording, {of}"
+            return f"it belongs to another recording, {of}"
         if (of_table, of_seq) != (table, str(seq)):
             return (
                 f"it was file {of_seq} of {of_table} when it was written: files were copied, or "
@@ -180,14 +180,14 @@ class Manifest:
         if seq in parts:
             crc32 = stated.get(checksums.FOOTER, b"").decode(errors="replace")
             is_named = _Facts(rows, size, crc32) in parts[seq]
-            return None if is_named else f"it is not the file that {FILE} tells of"
+            return None if is_named else f"it is not the file that {FILE} names"
         # What a recorder that was killed, or goes on, has not named is newer than the rest.
         is_newer = not self._is_closed and seq > max(parts, default=0)
         if is_newer or not self._is_whole:
             return None
         if self._is_open and seq < self._first.get(table, 0):
             return ""
-        return f"it is no file that the recording had ({FILE})"
+        return f"it is not a file of the recording ({FILE})"
 
 
 def _part(seq: int) -> str:

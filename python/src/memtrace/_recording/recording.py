@@ -293,7 +293,7 @@ class Recording:
         """
         step = length_ns(every)
         if step <= 0:
-            raise ValueError("the time between two instants must be more than nothing")
+            raise ValueError("the time between two instants must be more than zero")
         ticks = range(self.start_ns, self.end_ns + step, step)
         rows: list[tuple[Any, ...]] = []
         for upid, curve in self.curves().items():

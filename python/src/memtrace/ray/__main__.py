@@ -24,9 +24,9 @@ def main(words: list[str]) -> int:
     own, others = words[:at], words[at + 1 :]
     args = _parser().parse_args(own)
     if args.verb in ("status", "stop") and others:
-        _parser().error(f"{args.verb} takes nothing behind --")
+        _parser().error(f"{args.verb} takes no arguments after --")
     if args.verb == "run" and not others:
-        _parser().error("run takes a command behind --")
+        _parser().error("run takes a command after --")
     try:
         status_code: int = args.do(args, others)
     except (RuntimeError, ConnectionError) as error:
@@ -102,8 +102,8 @@ def _parser() -> argparse.ArgumentParser:
 
     start = "start recorders; options of `memtrace record` may follow --"
     verb("start", _start_nodes, start, starts=True, stops=False)
-    verb("stop", _stop, "end them, and wait for what is to be carried", starts=False, stops=True)
-    asked = verb("status", _status, "ask each node", starts=False, stops=False)
+    verb("stop", _stop, "end them, and wait for the upload", starts=False, stops=True)
+    asked = verb("status", _status, "show the state of each node", starts=False, stops=False)
     asked.add_argument("--json", action="store_true", help="as JSON")
     run = "record while a command runs, which follows --"
     verb("run", _run, run, starts=True, stops=True)

@@ -44,7 +44,7 @@ class Raylet(NamedTuple):
         pid = os.getppid()
         session = _session_of(pid)
         if session is None:
-            raise RuntimeError(f"process {pid}, which started this worker, is no raylet")
+            raise RuntimeError(f"process {pid}, which started this worker, is not a raylet")
         return cls(pid, session)
 
     def target(self) -> list[str]:

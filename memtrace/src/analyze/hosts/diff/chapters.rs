@@ -41,8 +41,8 @@ fn head(told: &RunDiffReport) -> Chapter {
     let diff = &told.diff;
     if diff.is_newly_failed {
         chapter.alert(
-            "In B processes or hosts ended as nobody asked for, and in A none did: what they did not get \
-             to do is missing from its figures.",
+            "Processes or hosts of B ended unexpectedly, and none of A did: what they did not get \
+             to do is missing from the figures of B.",
         );
     }
     for (name, run) in [("A", &told.before), ("B", &told.after)] {
@@ -50,7 +50,7 @@ fn head(told: &RunDiffReport) -> Chapter {
             chapter.say(format!("What happened in {name}: {ended}"));
         }
         for (status, words) in [
-            (HostStatus::Silent, "not heard of any more in"),
+            (HostStatus::Silent, "not heard from any more in"),
             (HostStatus::Missing, "expected and without a recording in"),
         ] {
             let hosts = run.report.hosts.iter().filter(|line| line.status == status);
@@ -63,20 +63,20 @@ fn head(told: &RunDiffReport) -> Chapter {
     }
     if diff.has_other_basis {
         chapter.alert(
-            "A and B were not observed in the same way: a rise of memory between them can be one of \
-             seeing more, and fails nothing.",
+            "A and B were observed in different ways: a rise of memory may only be a better view \
+             of it, so --fail-above does not judge it.",
         );
     } else if diff.has_other_hosts {
         chapter.alert(
-            "A and B do not know the memory of as many hosts all the time: the sum over hosts is of \
-             something else, and fails nothing.",
+            "A and B do not know the memory of the same number of hosts throughout: their sums \
+             over hosts do not compare, so --fail-above does not judge them.",
         );
     }
     for (name, run) in [("A", &told.before), ("B", &told.after)] {
         let has_losses = run.report.hosts.iter().any(|line| line.loss_count > 0);
         if has_losses || !run.report.problems.is_empty() {
             chapter.alert(format!(
-                "{name} lost or could not see something: see its own report."
+                "{name} lost data or could not see all of it: see its own report."
             ));
         }
     }
@@ -130,11 +130,7 @@ fn whole(told: &RunDiffReport) -> Chapter {
         let is_unsure = !peak.is_sure && peak.change.difference() != Some(Bytes(0));
         if is_unsure || before.0 != before.1 || after.0 != after.1 {
             let between = |(least, most)| format!("between {least} and {most}");
-            let unsure = if is_unsure {
-                ": no change that is sure"
-            } else {
-                ""
-            };
+            let unsure = if is_unsure { ": no certain change" } else { "" };
             let (before, after) = (between(before), between(after));
             chapter.say(format!("It was {before} in A, {after} in B{unsure}."));
         }
@@ -221,8 +217,8 @@ fn roles(told: &RunDiffReport, top: usize) -> Chapter {
     let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
     chapter.rest(all, shown, words::more_roles, " changed less.");
     chapter.quiet(
-        "MEDIAN is the change of the median over a role's hosts, AT JOB PEAK that of what it held when \
-         all hosts held most. A dash is no change, or no steady growth.",
+        "MEDIAN is the change of the median over a role's hosts, AT JOB PEAK that of what it held \
+         when all hosts held most. A dash means no change, or no steady growth.",
     );
     chapter
 }
@@ -280,7 +276,7 @@ fn hosts(told: &RunDiffReport, top: usize) -> Chapter {
         }
     }
     if diff.hosts.is_empty() {
-        let mut chapter = Chapter::new("By host: none has its name in both");
+        let mut chapter = Chapter::new("By host: no name is in both");
         chapter.tell(Tone::Plain, only);
         return chapter;
     }

@@ -91,9 +91,9 @@ struct Run<'a> {
     recording_count: usize,
     /// How many hosts were expected and have none.
     missing_host_count: usize,
-    /// How many were not heard of any more.
+    /// How many were not heard from any more.
     silent_host_count: usize,
-    /// How many kills by the OOM killer, and other ends that nobody asked for.
+    /// How many kills by the OOM killer, and other unexpected ends.
     end_count: usize,
     /// How many processes the OOM killer ended, of those that are told.
     oom_kill_count: usize,

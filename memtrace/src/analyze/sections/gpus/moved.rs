@@ -87,7 +87,7 @@ fn audited(analysis: &Analysis, audit: &Audit) -> String {
         let count = words::count(audit.count);
         let most = signed(audit.most_moved_bytes);
         line.push_str(&format!(
-            " It did least of {count} of that name; the most was {most}."
+            " It moved the least of {count} with that name; the most was {most}."
         ));
     }
     line
@@ -133,7 +133,7 @@ fn fell(analysis: &Analysis, fall: &Fall) -> String {
     if let Some(stayed) = fall.stayed_bytes {
         let held = bytes(fall.left.iter().filter_map(|part| part.bytes).sum());
         line.push_str(&format!(
-            "; of {held} {} stayed, held by nobody",
+            "; {} of {held} stayed, held by no process",
             bytes(stayed)
         ));
     }

@@ -63,7 +63,7 @@ fn who_is_left_out_held_less_only_where_that_is_known() {
         at_end_bytes: None,
         host_peak_bytes: None,
     };
-    let told = "2 processes more held less, or what the driver does not tell.";
+    let told = "2 processes more held less, or an amount that the driver does not report.";
     assert_eq!(more_processes(&[]), None);
     assert_eq!(
         more_processes(&[held(Some(1), false)]).as_deref(),

@@ -18,10 +18,10 @@ pub(super) fn log(analysis: &Analysis) -> Chapter {
     ));
     section.table(table(Some(phases), usize::MAX));
     section.explain(
-        "OWN MiB is what a process gained since its checkpoint before, the end of a phase of its \
-         own, and OWN SUM since the begin of its first; TREE MiB is what all gained from the begin of \
-         the phase to its end, every page once, and TREE SUM since the begin of the first phase of \
-         all.",
+        "OWN MiB is what a process gained since its previous checkpoint (the end of one of its \
+         phases), and OWN SUM since the start of its first phase. TREE MiB is what all processes \
+         gained from the start of the phase to its end, every page once, and TREE SUM since the \
+         start of the first phase of all.",
     );
     section
 }
@@ -39,9 +39,9 @@ pub(super) fn table(phases: Option<&Phases>, top: usize) -> Table {
 pub struct Checkpoint<'a> {
     /// The line.
     pub line: &'a PhaseLine,
-    /// What its process gained since the checkpoint before it, or since the begin of this first one.
+    /// What its process gained since the checkpoint before it, or since the start of this first one.
     step_bytes: Option<Bytes>,
-    /// What its process gained since the begin of its first.
+    /// What its process gained since the start of its first.
     sum_bytes: Option<Bytes>,
 }
 

@@ -83,8 +83,8 @@ fn both_ends(phases: &[Phase], count: usize) -> Vec<&Phase> {
 /// When the columns of the sections below are.
 fn ends(focus: &PhaseFocus) -> &'static str {
     match focus.phases.len() {
-        1 => "at its begin and at its end",
-        _ => "at the first begin and at the last end",
+        1 => "at its start and at its end",
+        _ => "at the first start and at the last end",
     }
 }
 
@@ -125,8 +125,9 @@ fn by_role(focus: &PhaseFocus, top: usize) -> Option<Chapter> {
     let less = " that changed less.";
     section.rest(focus.roles.len(), top, words::more_roles, less);
     section.explain(
-        "Who had the role by then; a process that took another within is a loss of the one and a \
-         gain of the other. Shared pages count in every process that maps them.",
+        "A process counts under the role that it has at the time: one that changed its role in \
+         between is a loss of the old role and a gain of the new one. Shared pages count in every \
+         process that maps them.",
     );
     Some(section)
 }
@@ -148,7 +149,7 @@ fn host<R>(
         end.since(&begin).get(kind)
     };
     table
-        .held("begin_bytes", begin, |row| get(row)[0].rss())
+        .held(("begin_bytes", "START"), begin, |row| get(row)[0].rss())
         .held("end_bytes", 1, |row| get(row)[1].rss())
         .change("change_bytes", 0, |row| delta(row, Kind::Rss))
         .kinds(("", ""), kinds, |row, kind| Cell::Change(delta(row, kind)))
@@ -186,9 +187,10 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Chapter> {
     if focus.devices.is_empty() && focus.page_cache.is_none() {
         return None;
     }
-    let mut section = Chapter::new(match focus.devices.len() {
-        0 => "Around it",
-        _ => "On each GPU, and around it",
+    let mut section = Chapter::new(match (focus.devices.len(), &focus.page_cache) {
+        (0, _) => "The page cache",
+        (_, None) => "On each GPU",
+        (_, Some(_)) => "On each GPU, and the page cache",
     });
     let devices = focus.devices.iter().map(|device| {
         let devices = focus.line.iter().flat_map(|line| &line.devices);
@@ -200,7 +202,9 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Chapter> {
     let cache = cache.map(|cache| ("page cache of the machine".to_owned(), cache, "".into()));
     TableOf::of(devices.chain(cache))
         .words("memory_of", 0, |(name, ..)| name.clone())
-        .figures("begin_bytes", 1, |(_, level, _)| level.begin_bytes)
+        .figures(("begin_bytes", "START"), 1, |(_, level, _)| {
+            level.begin_bytes
+        })
         .figures("end_bytes", 1, |(_, level, _)| level.end_bytes)
         .change("change_bytes", 0, |(_, level, _)| level.delta_bytes)
         .figures("peak_bytes", 2, |(_, level, _)| highest(level.peak))
@@ -209,9 +213,9 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Chapter> {
         .add_to(&mut section);
     let lists = match focus.devices.len() {
         0 => "",
-        _ => "; what is on GPUs by role and process by the last list that the driver gave",
+        _ => "; GPU memory by role and process from the driver's last list",
     };
-    section.quiet(format!("By the last readings before{lists}."));
+    section.quiet(format!("From the last readings before{lists}."));
     Some(section)
 }
 

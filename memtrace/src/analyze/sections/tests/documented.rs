@@ -39,7 +39,7 @@ fn pages_show_parts_of_reports_as_they_are_written_today() {
             "  Limit: ",
         ),
         (reports, report!("vllm_start_up"), "Phases: ", "  +26.0s"),
-        (reports, report!("steps_that_leak"), "  STAGE ", "   BEGIN"),
+        (reports, report!("steps_that_leak"), "  STAGE ", "   START"),
         (
             reports,
             report!("phases_on_gpus.stage"),

@@ -42,6 +42,6 @@ fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
     let told = "What the tree holds at the end of step grows by 2.0 MiB";
     assert!(report.contains(told), "{report}");
-    let told = "most of it in 2 × vLLM worker, above all 3 vLLM worker TP1 (2.0 MiB).";
+    let told = "most of it in 2 × vLLM worker, chiefly 3 vLLM worker TP1 (2.0 MiB).";
     assert!(report.contains(told), "{report}");
 }

@@ -72,5 +72,5 @@ def draw(waterfall: list[Bar], ax: Any) -> Any:
     ax.set_yticks(range(len(waterfall)), names, fontsize="small")
     ax.invert_yaxis()
     ax.set_xlim(0, highest / per * 1.02)
-    ax.set(xlabel=f"memory held, {unit_name}: from begin to end of each phase; | its highest")
+    ax.set(xlabel=f"memory held, {unit_name}: from start to end of each phase; | its highest")
     return ax
