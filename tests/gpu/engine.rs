@@ -170,7 +170,7 @@ fn a_run_is_told_by_role_by_sleep_and_by_who_is_left() -> Result<()> {
     }
     let text = words(&report(&recorded, &[])?);
     for line in [
-        "Recorded processes held at most 80.0 GiB on GPUs at one time",
+        "Recorded processes held 80.0 GiB on GPUs at their peak",
         "freed 38.8 GiB of 80.0 GiB",
     ] {
         assert!(text.contains(line), "{line} is not in {text}");

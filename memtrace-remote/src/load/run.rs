@@ -118,7 +118,7 @@ impl Args {
     fn recordings(&self) -> anyhow::Result<Recordings> {
         let recordings = self.told.recordings()?;
         match recordings.names().as_slice() {
-            [] => say("no recording is running: only what the sender sees is written"),
+            [] => say("no recording is written to: only what the sender sees is kept"),
             names => say(&format!("the load is recorded in {}", names.join(", "))),
         }
         Ok(recordings)

@@ -28,12 +28,12 @@ Exit status: 0; 3 with --fail-above if something rose by more than that, or if t
 failed and A's did not; 1 after an error, 2 on a usage error; 4 with --strict or --fail-above if
 part of either could not be read or is missing.
 
-Compared are: for all processes together, the most that they held (every page once), or the peak of
-the sum of RSS where the two recordings do not know what was held in the same way; for every role
-that holds at least 5 % of the whole in either recording, the peak of its RSS; for both, the mean of
-RSS and the peak on GPUs; and for numbered phases, the growth of memory from step to step. A role
-that is new in B counts as a rise from zero. A rise within the error of the figures does not count,
-and host memory that was observed in two ways (bpf and polling) is not judged.
+The comparison uses, for all processes together, the most that they held (every page once), or the
+peak of the sum of RSS if the two recordings do not know what was held in the same way; for each
+role that holds at least 5 % of the whole in either recording, its peak RSS; for both, the mean RSS
+and the peak on GPUs; and for numbered phases, the growth of memory from step to step. A role that
+is new in B counts as a rise from zero. A rise within the error of the figures does not count, and
+host memory that was observed in two ways (bpf and polling) is not judged.
 
 For two runs of many hosts, their reports are compared: the peak of all hosts within its bounds, the
 most on one host, the most on the GPUs of one host, each role by the most on one host and the median
@@ -59,8 +59,8 @@ pub(super) struct Args {
     writing: Writing,
     #[command(flatten)]
     pub(super) strictness: Strictness,
-    /// Exit with status 3 if a peak, a mean or a growth per step rose by more than this (5%), or if
-    /// B failed and A did not
+    /// Exit with status 3 if a peak, a mean or the growth per step rose by more than this (5%), or
+    /// if B failed and A did not
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, allow_hyphen_values = true)]
     fail_above: Option<f64>,
 }
@@ -229,7 +229,7 @@ fn of_runs(
     if is_less_read && args.fail_above.is_some() {
         let recordings = words::counted(unread_after, "recording", "recordings");
         say(&format!(
-            "{recordings} of B can't be read, while all of A can: that fails B"
+            "{recordings} of B can't be read, while all of A can: B counts as failed"
         ));
     }
     let diff = RunDiff::of(&before.report, &after.report);

@@ -51,7 +51,7 @@ enum What {
 /// are left out, and a file with only such requests is refused. Findings that were saved as tables
 /// are saved again.
 #[derive(Debug, clap::Args)]
-#[command(after_help = format!("Understood are the files of\n{}", known_formats()))]
+#[command(after_help = format!("memtrace understands the files of\n{}", known_formats()))]
 struct Requests {
     /// Files of load generators; for a folder, the files below it that were written since the
     /// recording started

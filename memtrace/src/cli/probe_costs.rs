@@ -113,7 +113,7 @@ mod tests {
         assert!(lines[2].ends_with("1.50x (+100 ns)"), "{told}");
         assert_eq!(
             lines[3].trim(),
-            "kprobe    not to be had: this kernel has no kprobes"
+            "kprobe    not available: this kernel has no kprobes"
         );
     }
 }

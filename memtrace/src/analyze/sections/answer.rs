@@ -125,7 +125,7 @@ fn before_end(analysis: &Analysis, process: usize) -> Option<Instant> {
 /// window that ends later shows what its end gave back, and not what it gained.
 fn last_held(analysis: &Analysis, who: &Who, to: Instant) -> Instant {
     let mut processes = analysis.processes.iter();
-    let place = processes.position(|process| who.upid.is_some() && process.upid == who.upid);
+    let place = processes.position(|process| Some(process.upid) == who.upid);
     let last = place.and_then(|place| before_end(analysis, place));
     match last {
         Some(last) if last.boot_ns < to.boot_ns => last,
@@ -165,8 +165,9 @@ fn ending(analysis: &Analysis) -> (String, bool) {
             let running = analysis.processes.iter();
             let running = running.filter(|process| process.ending == Ending::Running);
             let (running, all) = (running.count(), processes(analysis.processes.len()));
+            let were = if running == 1 { "was" } else { "were" };
             let running = count(running);
-            let told = format!("{running} of {all} still ran when the recording ended");
+            let told = format!("{running} of {all} {were} still running when the recording ended");
             (told, false)
         }
     };

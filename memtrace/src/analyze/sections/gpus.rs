@@ -378,7 +378,7 @@ pub(super) fn highest(analysis: &Analysis) -> Option<String> {
     };
     let at = words::after(at.offset_ns);
     Some(format!(
-        "Recorded processes held at most {amount} on GPUs at one time, at {at}."
+        "Recorded processes held {amount} on GPUs at their peak, at {at}."
     ))
 }
 

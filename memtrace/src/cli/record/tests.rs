@@ -78,7 +78,7 @@ fn what_is_no_length_of_time_is_told_how_to_write_one() {
     }
     for text in ["0s", "-5s", "0", "-5"] {
         let error = parse(&["-a", &format!("--duration={text}")]).unwrap_err();
-        assert!(error.to_string().contains("longer than nothing"), "{error}");
+        assert!(error.to_string().contains("longer than zero"), "{error}");
     }
     let args = parse(&["-a", "-d", "1h30m", "--interval", "250ms"]).unwrap();
     assert_eq!(args.duration, Some(DurationNs(5_400_000_000_000)));

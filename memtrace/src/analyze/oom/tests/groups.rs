@@ -47,7 +47,7 @@ fn for_how_long_all_tasks_waited_is_told_where_it_is_known() {
     let (known, unknown) = (waited(true), waited(false));
     let some = "at least one task waited for memory during 1.9s of the 10s before";
     assert!(
-        known.contains(&format!("{some}, all of them for 0s.")),
+        known.contains(&format!("{some}, all tasks during 0s.")),
         "{known}"
     );
     assert!(unknown.contains(&format!("{some}.")), "{unknown}");

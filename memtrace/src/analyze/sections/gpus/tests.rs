@@ -48,7 +48,7 @@ fn of_lines_that_each_of_many_devices_has_some_are_told() {
         Block::Drawing(_) | Block::Command(_) | Block::Table(_) => "no line",
     });
     assert_eq!(section.blocks.len(), DEVICES_MIN + 1);
-    assert_eq!(last, Some("The same of 48 more: see --format json."));
+    assert_eq!(last, Some("The same for 48 more: see --format json."));
 }
 
 #[test]

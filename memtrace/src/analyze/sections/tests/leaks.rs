@@ -45,3 +45,28 @@ fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
     let told = "most of it in 2 × vLLM worker, chiefly 3 vLLM worker TP1 (2.0 MiB).";
     assert!(report.contains(told), "{report}");
 }
+
+#[test]
+fn the_window_to_look_at_next_ends_before_who_grew_does() {
+    let mut runs = RUNS.iter();
+    let (_, script, _) = runs
+        .find(|(name, ..)| *name == "trainer_with_vllm")
+        .expect("the run");
+    let lines = answer::lines(&script().analyzed(None));
+    let command = lines.into_iter().find_map(|line| line.command);
+    let command = command.expect("a command");
+    let option = |name: &str| {
+        let mut words = command.split(' ').skip_while(|word| *word != name);
+        words.nth(1).map(|at| at.parse().expect("a moment"))
+    };
+    let report = script().reported_with(Options {
+        from: option("--from"),
+        to: option("--to"),
+        ..Options::default()
+    });
+    let window = report.analysis.phase.expect("a window");
+    let mut holders = window.holders.iter();
+    let grower = holders.find(|holder| holder.who.pid == Some(Tgid(22924)));
+    let gained = grower.expect("who grew").rss_delta_bytes;
+    assert!(gained.is_some_and(|gained| gained.0 > 0), "{command}: {gained:?}");
+}
