@@ -68,5 +68,8 @@ fn the_window_to_look_at_next_ends_before_who_grew_does() {
     let mut holders = window.holders.iter();
     let grower = holders.find(|holder| holder.who.pid == Some(Tgid(22924)));
     let gained = grower.expect("who grew").rss_delta_bytes;
-    assert!(gained.is_some_and(|gained| gained.0 > 0), "{command}: {gained:?}");
+    assert!(
+        gained.is_some_and(|gained| gained.0 > 0),
+        "{command}: {gained:?}"
+    );
 }
