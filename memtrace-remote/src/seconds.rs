@@ -5,7 +5,7 @@ use std::time::Duration;
 pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = parse_pause(text)?;
     match seconds.is_zero() {
-        true => Err("must be longer than nothing".to_owned()),
+        true => Err("must be longer than zero".to_owned()),
         false => Ok(seconds),
     }
 }

@@ -59,7 +59,8 @@ pub enum StoreError {
         memtrace_version: String,
     },
     /// What is at an address is read, and nothing is written there.
-    #[error("write to {}: what is at an address is only read; do it where the recording is, then `memtrace push` carries it", address.display())]
+    #[error("write to {}: an address is only read from; do it where the recording is, then upload \
+         it with `memtrace push`", address.display())]
     ReadOnly {
         /// The address.
         address: PathBuf,

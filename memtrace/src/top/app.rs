@@ -254,7 +254,7 @@ impl App {
                 self.frame = peak;
                 self.shown = Shown::Peak;
             }
-            None => self.message = Some("Nothing was held yet.".to_owned()),
+            None => self.message = Some("Nothing is held yet.".to_owned()),
         }
     }
 

@@ -189,7 +189,7 @@ fn what_is_no_trace_is_told_and_takes_nothing_down() {
         (&b""[..], "cut off"),
         (b"{}", ""),
         (b"\x1f\x8bgarbage that is none", "gzip"),
-        (b"\x00\x01\x02", "no JSON"),
+        (b"\x00\x01\x02", "not JSON"),
         (b"[[[[", "cut off"),
         (br#"{"traceEvents": 7}"#, ""),
         (br#"{"other": [1, {"a": null}]}"#, ""),

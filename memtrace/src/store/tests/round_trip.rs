@@ -196,7 +196,7 @@ fn an_unknown_major_version_is_refused_and_a_newer_minor_one_is_read() {
     assert_eq!(recording.rows::<MemRow>().unwrap(), [mem(1, 1)]);
     let problems = recording.problems();
     let told = problems.iter().map(ToString::to_string);
-    let told = told.filter(|told| told.contains("memtrace 0.0.0 with schema 2.99; what that has"));
+    let told = told.filter(|told| told.contains("memtrace 0.0.0 with schema 2.99; what schema"));
     assert_eq!(told.count(), 1, "{problems:?}");
     assert!(matches!(recover(&dir), Err(StoreError::NewerSchema { .. })));
 
