@@ -108,7 +108,7 @@ fn a_recording_is_carried_into_a_directory_once_and_into_no_part_of_itself() {
     let again = run(push(&made.dir, &address), 0);
     assert!(again.contains("0 parts sent"), "{again}");
     for (root, words) in [
-        (made.root().join("inner"), "carried into itself"),
+        (made.root().join("inner"), "uploaded into itself"),
         (made.dir.join("run=1"), "name the root itself"),
         (root.path().join("not/there"), "failed to find"),
     ] {
@@ -296,7 +296,7 @@ fn whoever_stops_it_is_obeyed_and_nothing_half_is_left() {
     let begin = Instant::now();
     terminate(&child);
     let said = finish(child, 130);
-    assert!(said.contains("carry the rest"), "{said}");
+    assert!(said.contains("uploads the rest"), "{said}");
     assert!(begin.elapsed() < Duration::from_secs(15));
     assert_eq!(s3.keys(), [format!("prefix/{BELOW}/run.json")]);
     assert!(s3.has_no_uploads());

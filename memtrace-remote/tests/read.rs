@@ -200,7 +200,7 @@ fn what_can_t_be_read_at_an_address_is_told_and_damage_is_found() {
             "s3://other/prefix",
             "the bucket of s3://other/prefix does not exist",
         ),
-        ("https://bucket/prefix", "no address of a root"),
+        ("https://bucket/prefix", "not the address of a root"),
         ("file:///not/there", "no such directory"),
     ] {
         let said = said(&open(address).unwrap_err());

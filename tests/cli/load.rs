@@ -182,7 +182,7 @@ fn a_check_names_the_wrong_line_and_what_the_server_lacks() -> Result<()> {
     std::fs::write(&path, text + "nonsense\n")?;
     let bad = check(&[])?;
     let lines = std::fs::read_to_string(&path)?.lines().count();
-    let named = format!("plan.jsonl, line {lines}: it is no condition");
+    let named = format!("plan.jsonl, line {lines}: it is not a condition");
     assert!(words(&bad).contains(&named), "{}", words(&bad));
     Ok(())
 }
