@@ -132,6 +132,7 @@ mod tests {
     /// Names: of programs, files, groups, devices, roles and runs.
     const NAMES: [(&str, &str); 30] = [
         ("process", "comm"),
+        ("process", "exit_signal_sender_comm"),
         ("process", "exe"),
         ("process", "cgroup"),
         ("process", "container_id"),
