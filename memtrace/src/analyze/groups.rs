@@ -45,8 +45,13 @@ pub(super) struct RoleTracks(HashMap<usize, Track>);
 impl RoleTracks {
     /// Takes the next title of a process.
     pub(super) fn take(&mut self, process: usize, row: &TitleRow) {
-        let word = row.role.as_deref().filter(|role| !says_little(role));
-        if word.is_some() || self.0.contains_key(&process) {
+        // After a role that said more, an idle worker is no longer what it was.
+        let is_known = self.0.contains_key(&process);
+        let word = row
+            .role
+            .as_deref()
+            .filter(|role| is_known || !says_little(role));
+        if word.is_some() || is_known {
             self.0.entry(process).or_default().take(row, word);
         }
     }

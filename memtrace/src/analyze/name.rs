@@ -172,7 +172,7 @@ fn is_interpreter(program: &str) -> bool {
 
 /// Ranks and counters (`TP13`, `DP0_TP1`) are masked; a digit inside a word (`cc1plus`) is
 /// part of the name.
-fn mask_numbers(word: &str) -> String {
+pub(super) fn mask_numbers(word: &str) -> String {
     let mut masked = String::with_capacity(word.len());
     let mut rest = word;
     while let Some(start) = rest.find(|c: char| c.is_ascii_digit()) {

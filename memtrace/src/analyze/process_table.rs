@@ -13,7 +13,7 @@ use super::teardown;
 use crate::model::tables::{DiagKind, FirstSeenBy, MemRow, OomRow, ProcessRow, Severity, TitleRow};
 use crate::model::{BootNs, Bytes, Instant, Order, Role, RunInfo, Target, Upid};
 use crate::sweep::{Amounts, Track};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Every process of the recording, in the order in which they started.
@@ -73,12 +73,29 @@ impl ProcessTable {
             (process.parent, process.parent_upid) = (parent, parent_upid);
             (process.root, process.root_upid) = (root, root_upid);
         }
+        for position in 0..self.processes.len() {
+            if self.is_named_by_comm(position) {
+                let shape = name::mask_numbers(&self.processes[position].comm);
+                self.processes[position].group = self.texts.intern(&shape);
+            }
+        }
         let mut roots = self.processes.iter().filter_map(|process| process.root);
         if let Some(root) = roots.next()
             && roots.all(|other| other == root)
         {
             self.processes[root].is_main = true;
         }
+    }
+
+    /// Whether a process without a role has its parent's command line and not its parent's comm: a
+    /// fork that named itself with prctl, which the command line does not show.
+    fn is_named_by_comm(&self, position: usize) -> bool {
+        let process = &self.processes[position];
+        let parent = process.parent.map(|parent| &self.processes[parent]);
+        parent.is_some_and(|parent| {
+            let is_copy = process.cmdline.is_some() && process.cmdline == parent.cmdline;
+            process.role.is_none() && is_copy && process.comm != parent.comm
+        })
     }
 
     /// The position of a process. One that has memory but no row of its own (a recording cut
@@ -203,6 +220,9 @@ impl ProcessTable {
         groups: &Groups,
     ) -> Result<(), S::Error> {
         let mut tracks: HashMap<usize, NameTrack> = HashMap::new();
+        let named_by_comm: HashSet<usize> = (0..self.processes.len())
+            .filter(|&position| self.is_named_by_comm(position))
+            .collect();
         let (processes, index, texts) = (&self.processes, &self.index, &mut self.texts);
         source.scan(&[], |row: TitleRow| {
             if let Some(position) = index.get(row.upid) {
@@ -237,7 +257,11 @@ impl ProcessTable {
                     label
                 }
                 None => {
-                    let name = name::display(title.map(AsRef::as_ref), &process.comm);
+                    let is_inherited = title == process.cmdline.as_ref();
+                    let name = match named_by_comm.contains(&position) && is_inherited {
+                        true => process.comm.to_string(),
+                        false => name::display(title.map(AsRef::as_ref), &process.comm),
+                    };
                     process.shape = self.texts.intern(&name::shape(&name));
                     name
                 }

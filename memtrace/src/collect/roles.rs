@@ -2,12 +2,13 @@
 //! `process` in the rows that the backends wrote, whichever backend that was.
 //!
 //! A role holds until the next exec, or until a name says another one of at least the same
-//! weight: a Ray worker whose title falls back to `ray::IDLE` is still what it was.
+//! weight: an actor of Ray is one between two calls too. One that only stood for not knowing also
+//! ends with a name that no rule knows: the process is called by that.
 
 use super::{ProcessTable, RoleDeclaration};
 use crate::model::{
-    MAIN, ProcessRow, ProcessTraits, Record, Role, Rules, Tgid, TitleRow, TitleSource, Upid,
-    trim_title,
+    Environments, MAIN, ProcessRow, ProcessTraits, Record, Role, Rules, Tgid, TitleRow,
+    TitleSource, Upid, trim_title,
 };
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub struct Roles {
     ended: VecDeque<Upid>,
     /// Told what they are before their own rows came.
     declared: HashMap<Tgid, RoleDeclaration>,
+    environments: Box<dyn Environments>,
     #[cfg(test)]
     looks: usize,
 }
@@ -49,6 +51,8 @@ struct Known {
     exe: Option<Name>,
     /// While it runs in the program it was forked in: the names it came with.
     inherited: Option<Names>,
+    /// Whether it took another name since, in that program.
+    is_renamed: bool,
     role: Option<Arc<Role>>,
     weight: u8,
     /// The nearest role above, and whether that is the parent's; kept for when those are gone.
@@ -75,6 +79,7 @@ impl Roles {
             known: HashMap::new(),
             ended: VecDeque::new(),
             declared: HashMap::new(),
+            environments: Box::new(ProcEnvironments),
             #[cfg(test)]
             looks: 0,
         }
@@ -147,6 +152,7 @@ impl Roles {
             cmdline: row.cmdline.clone(),
             exe: row.exe.clone(),
             inherited,
+            is_renamed: false,
             role: None,
             weight: 0,
             above: None,
@@ -167,9 +173,21 @@ impl Roles {
     }
 
     fn rename(&mut self, row: &mut TitleRow, table: &mut ProcessTable) {
+        let parent = self.known.get(&row.upid).and_then(|known| known.parent);
+        let parent = parent.and_then(|parent| self.known.get(&parent));
+        // The parent may have been renamed before it forked, with that told only now.
+        let is_comm_parents = parent.is_some_and(|parent| *parent.comm == *row.comm);
+        let is_title_parents = parent.is_some_and(|parent| parent.title == row.title);
         let Some(known) = self.known.get_mut(&row.upid) else {
             return;
         };
+        if let Some(names) = &known.inherited {
+            let is_own_comm = !is_comm_parents && *names.comm != *row.comm;
+            let is_own_title =
+                row.title.is_some() && !is_title_parents && !names.titles.contains(&row.title);
+            known.is_renamed |= is_own_comm || is_own_title;
+        }
+        let had_role = known.role.is_some();
         if *known.comm != *row.comm {
             known.comm = row.comm.as_str().into();
         }
@@ -178,6 +196,7 @@ impl Roles {
         }
         if row.source == Some(TitleSource::Exec) {
             known.inherited = None;
+            known.is_renamed = false;
             known.role = None;
             known.weight = 0;
             known.has_asked_environment = false;
@@ -187,6 +206,13 @@ impl Roles {
             .known
             .get(&row.upid)
             .and_then(|known| known.role_word());
+        if had_role
+            && row.role.is_none()
+            && let Some(process) = table.process_mut(row.upid)
+        {
+            // Written again, without the role it had.
+            process.row_mut();
+        }
     }
 
     fn complete(&mut self, row: &mut ProcessRow) {
@@ -229,11 +255,24 @@ impl Roles {
         {
             self.looks += 1;
         }
+        let parent = self.known.get(&upid)?.parent;
+        let parent = parent.and_then(|parent| self.known.get(&parent));
+        let parent_cmdline = parent.and_then(|parent| parent.cmdline.clone());
         let known = self.known.get_mut(&upid)?;
         known.above = above.or(known.above.take());
         known.is_judged = true;
-        let found = self.rules.find(&known.looks());
+        let looks = ProcessTraits {
+            parent_cmdline: parent_cmdline.as_deref(),
+            environment: Some((self.environments.as_ref(), known.tgid)),
+            ..known.looks()
+        };
+        let found = self.rules.find(&looks);
         let Some(mut found) = found else {
+            // It has a name that no rule knows, and that says more than this did.
+            if (1..WEIGHT_TOLD).contains(&known.weight) {
+                known.role = None;
+                known.weight = 0;
+            }
             if self.are_roots_main && known.is_root && known.role.is_none() {
                 known.role = Some(Arc::new(Role {
                     role: MAIN.to_owned(),
@@ -245,7 +284,7 @@ impl Roles {
         if let (Some(variable), None) = (found.rank_variable, &found.role.rank)
             && !std::mem::replace(&mut known.has_asked_environment, true)
         {
-            found.role.rank = environment(known.tgid, variable);
+            found.role.rank = self.environments.variable(known.tgid, variable);
         }
         let of_parent = known.parent.zip(found.role_of_parent);
         known.take(found.role, found.weight);
@@ -298,6 +337,8 @@ impl Known {
             parent: self.above.as_ref().map(|(role, _)| role.as_ref()),
             is_parent_near: self.above.as_ref().is_some_and(|(_, is_near)| *is_near),
             is_forked: self.inherited.is_some(),
+            is_renamed: self.is_renamed,
+            ..ProcessTraits::default()
         }
     }
 
@@ -322,22 +363,28 @@ impl Known {
     }
 }
 
-/// A variable of the environment that a process was started with. `None` also where that can't
-/// be read: it is gone, another user's, or has overwritten it with a title.
-#[cfg(target_os = "linux")]
-fn environment(tgid: Tgid, variable: &str) -> Option<String> {
-    let environment = std::fs::read(format!("/proc/{tgid}/environ")).ok()?;
-    let value = environment
-        .split(|byte| *byte == 0)
-        .find_map(|entry| entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"="))?;
-    String::from_utf8(value.to_vec()).ok()
-}
+/// Those of the processes of this machine.
+#[derive(Debug)]
+struct ProcEnvironments;
 
-/// Another process's environment can't be had.
-#[cfg(not(target_os = "linux"))]
-fn environment(_tgid: Tgid, _variable: &str) -> Option<String> {
-    None
+impl Environments for ProcEnvironments {
+    #[cfg(target_os = "linux")]
+    fn variable(&self, tgid: Tgid, variable: &str) -> Option<String> {
+        let environment = std::fs::read(format!("/proc/{tgid}/environ")).ok()?;
+        let value = environment
+            .split(|byte| *byte == 0)
+            .find_map(|entry| entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"="))?;
+        String::from_utf8(value.to_vec()).ok()
+    }
+
+    /// Another process's environment can't be had.
+    #[cfg(not(target_os = "linux"))]
+    fn variable(&self, _tgid: Tgid, _variable: &str) -> Option<String> {
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trees;

@@ -54,7 +54,7 @@ pub use question::{
     DescendantsAnswer, DescendantsQuestion, DescendantsSource, QUESTION_BYTES_MAX,
     QUESTION_SOCKET_SUFFIX,
 };
-pub use roles::{Found, MAIN, ProcessTraits, Role, Rules, RulesError, says_little};
+pub use roles::{Environments, Found, MAIN, ProcessTraits, Role, Rules, RulesError, says_little};
 pub use run::{
     Framework, GpuInfo, RECORDER_BYTES_MAX, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion,
     Target,

@@ -34,16 +34,15 @@ fn memory_is_the_roles_that_the_process_had_then() {
     becomes(&mut run, 10.0, "task load", "ray::load");
     run.mem(2, 12.0, [300.0, 0.0, 0.0]);
     run.mem(2, 20.0, [100.0, 0.0, 0.0]);
-    becomes(&mut run, 30.0, "task load", "ray::IDLE");
+    becomes(&mut run, 30.0, "idle worker", "ray::IDLE");
     becomes(&mut run, 40.0, "task tiny", "ray::tiny");
     run.mem(2, 50.0, [120.0, 0.0, 0.0]);
+    becomes(&mut run, 60.0, "idle worker", "ray::IDLE");
     let analysis = run.analyzed(None);
     assert_eq!(peak(&analysis, "Ray task load"), Some(300));
     assert_eq!(peak(&analysis, "Ray task tiny"), Some(120));
-    assert!(
-        role(&analysis, "Ray idle worker").is_none(),
-        "idle is what it became"
-    );
+    // Before its first task it was what it became.
+    assert_eq!(peak(&analysis, "Ray idle worker"), Some(120));
     let then = |name| role(&analysis, name).and_then(|role| role.at_peak);
     assert_eq!(
         then("Ray task load").map(|then| then.process_count),
@@ -54,13 +53,45 @@ fn memory_is_the_roles_that_the_process_had_then() {
         Some(0)
     );
     assert_eq!(&*analysis.processes[1].name, "Ray task load");
-    let sum: i64 = ["Ray task load", "Ray task tiny"]
+    let sum: i64 = ["Ray task load", "Ray task tiny", "Ray idle worker"]
         .iter()
         .filter_map(|name| role(&analysis, name)?.kind(Kind::Rss).mean_bytes)
         .map(|bytes| bytes.0 >> 10)
         .sum();
     let expected = (60 * 10 + 300 * 8 + 100 * 30 + 120 * 50) * 1024 / 100;
     assert!((sum - expected).abs() < 8, "{sum} KiB, not {expected} KiB");
+}
+
+#[test]
+fn a_worker_that_is_idle_at_its_peak_is_called_idle() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 1.0, "python3 default_worker.py");
+    becomes(&mut run, 10.0, "task short", "ray::short");
+    run.mem(2, 12.0, [100.0, 0.0, 0.0]);
+    becomes(&mut run, 20.0, "idle worker", "ray::IDLE");
+    run.mem(2, 30.0, [300.0, 0.0, 0.0]);
+    let analysis = run.analyzed(None);
+    assert_eq!(&*analysis.processes[1].name, "Ray idle worker");
+    assert_eq!(peak(&analysis, "Ray task short"), Some(100));
+}
+
+#[test]
+fn a_fork_that_named_itself_is_called_by_that_name() {
+    let mut run = Script::command(&["python3", "main.py"], 100.0);
+    run.process(1, None, 0.0, "python3 main.py");
+    for tgid in [2, 3] {
+        run.process(tgid, Some(1), 1.0, "python3 main.py");
+        run.mem(tgid, 2.0, [50.0, 0.0, 0.0]);
+    }
+    run.title(2, 3.0, "loader: shard 3");
+    run.edit(2, |row| row.comm = "loader: shard 3".to_owned());
+    run.edit(3, |row| row.comm = "loader-4".to_owned());
+    run.title(3, 3.0, "python3 main.py");
+    let analysis = run.analyzed(None);
+    assert_eq!(&*analysis.processes[1].name, "loader: shard 3");
+    assert_eq!(&*analysis.processes[2].name, "loader-4");
+    assert!(role(&analysis, "loader-#").is_some());
 }
 
 #[test]

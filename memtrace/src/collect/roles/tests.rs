@@ -3,19 +3,23 @@
 use super::*;
 use crate::collect::{Birth, End};
 use crate::model::{BootNs, Bytes, FirstSeenBy, WallNs};
+use std::sync::LazyLock;
 
 /// A recording in the making: processes are born, take names and end.
-struct Stage {
+pub(super) struct Stage {
     table: ProcessTable,
-    roles: Roles,
+    pub(super) roles: Roles,
     batch: Vec<Record>,
     written: HashMap<Upid, ProcessRow>,
     titles: Vec<TitleRow>,
 }
 
 impl Stage {
-    fn new() -> Self {
-        let rules = Rules::builtin().expect("rules of the form");
+    pub(super) fn new() -> Self {
+        // Compiled once: that takes longer than a test.
+        static RULES: LazyLock<Rules> =
+            LazyLock::new(|| Rules::builtin().expect("rules of the form"));
+        let rules = RULES.clone();
         Self {
             table: ProcessTable::default(),
             roles: Roles::new(rules, true),
@@ -25,7 +29,7 @@ impl Stage {
         }
     }
 
-    fn fork(&mut self, tgid: u32, parent: Option<Upid>) -> Upid {
+    pub(super) fn fork(&mut self, tgid: u32, parent: Option<Upid>) -> Upid {
         self.fork_at(BootNs(0), tgid, parent)
     }
 
@@ -40,7 +44,7 @@ impl Stage {
         self.table.enter(birth, BootNs(0))
     }
 
-    fn name(&mut self, upid: Upid, source: TitleSource, title: &str) {
+    pub(super) fn name(&mut self, upid: Upid, source: TitleSource, title: &str) {
         let process = self.table.process_mut(upid).expect("a living process");
         let row = process.row_mut();
         row.comm = title.chars().take(15).collect();
@@ -59,13 +63,29 @@ impl Stage {
         }));
     }
 
+    /// Only the kernel's name changes, as by prctl.
+    pub(super) fn name_comm(&mut self, upid: Upid, comm: &str) {
+        let process = self.table.process_mut(upid).expect("a living process");
+        let row = process.row_mut();
+        row.comm = comm.chars().take(15).collect();
+        self.batch.push(Record::Title(TitleRow {
+            ts: WallNs(0),
+            boot_ns: BootNs(0),
+            upid,
+            comm: row.comm.clone(),
+            title: row.cmdline.clone(),
+            role: None,
+            source: Some(TitleSource::Rename),
+        }));
+    }
+
     fn exec(&mut self, tgid: u32, parent: Option<Upid>, cmdline: &str) -> Upid {
         let upid = self.fork(tgid, parent);
         self.name(upid, TitleSource::Exec, cmdline);
         upid
     }
 
-    fn write(&mut self) {
+    pub(super) fn write(&mut self) {
         for _ in 0..2 {
             self.table.write_changes(true, &mut self.batch);
             self.roles.fill(&mut self.batch, &mut self.table);
@@ -81,7 +101,7 @@ impl Stage {
         }
     }
 
-    fn role(&self, upid: Upid) -> String {
+    pub(super) fn role(&self, upid: Upid) -> String {
         let row = &self.written[&upid];
         let role = Role {
             framework: row.framework.clone(),
@@ -110,7 +130,7 @@ fn the_workers_of_a_data_parallel_server_are_told_apart_by_their_engines() {
 }
 
 #[test]
-fn a_ray_worker_stays_what_it_was_when_its_title_falls_back_to_idle() {
+fn a_ray_worker_whose_task_has_ended_is_idle() {
     let mut stage = Stage::new();
     let driver = stage.exec(1, None, "python3 train.py");
     let raylet = stage.exec(2, Some(driver), "/r/raylet/raylet --x");
@@ -126,7 +146,7 @@ fn a_ray_worker_stays_what_it_was_when_its_title_falls_back_to_idle() {
     }
     stage.write();
     assert_eq!(stage.role(driver), "Ray driver");
-    assert_eq!(stage.role(worker), "Ray task reader");
+    assert_eq!(stage.role(worker), "Ray idle worker");
     let roles: Vec<_> = stage
         .titles
         .iter()
@@ -138,7 +158,7 @@ fn a_ray_worker_stays_what_it_was_when_its_title_falls_back_to_idle() {
     assert_eq!(
         roles,
         [
-            role("task reader"),
+            role("idle worker"),
             role("task reader"),
             role("idle worker")
         ]
@@ -186,6 +206,25 @@ fn a_child_that_runs_on_in_its_parents_program_is_not_its_parent() {
     assert_eq!(stage.role(child), "vLLM fork of API server");
     assert_eq!(stage.role(loader), "PyTorch DataLoader worker");
     assert_eq!(stage.role(of_child), "vLLM fork of API server");
+}
+
+#[test]
+fn a_child_that_names_itself_is_no_fork_of_its_parent() {
+    let mut stage = Stage::new();
+    let main = stage.exec(1, None, "python3 train.py");
+    stage.write();
+    let titled = stage.fork(2, Some(main));
+    let named = stage.fork(3, Some(main));
+    stage.write();
+    assert_eq!(stage.role(titled), "fork of main");
+    assert_eq!(stage.role(named), "fork of main");
+    stage.name(titled, TitleSource::Rename, "loader: shard 3");
+    stage.name_comm(named, "loader-4");
+    stage.write();
+    assert_eq!(stage.written[&titled].role, None);
+    assert_eq!(stage.written[&named].role, None);
+    let last: Vec<_> = stage.titles.iter().rev().take(2).collect();
+    assert!(last.iter().all(|row| row.role.is_none()), "{last:?}");
 }
 
 #[test]

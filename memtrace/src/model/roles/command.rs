@@ -41,6 +41,18 @@ pub(super) fn command(title: &str) -> Cow<'_, str> {
     }
 }
 
+/// What of two commands is the same where one program was started twice, whatever its arguments and
+/// the directory it was found in: the file name of the program or script, or the module. `None` for
+/// code in the command line.
+pub(super) fn script(run: &str) -> Option<&str> {
+    let mut words = run.split(' ');
+    match words.next().filter(|word| !word.is_empty())? {
+        "-m" => words.next(),
+        word if word.starts_with('-') => None,
+        path => path.rsplit('/').next(),
+    }
+}
+
 /// `python3.11`, `/opt/v/bin/python`, `pypy3`, the `Python` of macOS.
 fn is_python(program: &str) -> bool {
     let name = program.rsplit('/').next().unwrap_or_default();
@@ -95,6 +107,20 @@ mod tests {
         for (title, expected) in cases {
             assert_eq!(command(title), expected, "{title}");
         }
+    }
+
+    #[test]
+    fn a_script_is_the_same_one_wherever_it_was_found() {
+        let same = [
+            ("train.py --lr 3", "/s/train.py --lr 3 hydra.run.dir=x"),
+            ("-m team.train a", "-m team.train b"),
+        ];
+        for (one, other) in same {
+            assert_eq!(script(one), script(other));
+        }
+        assert_ne!(script("train.py"), script("-m train.py.x"));
+        assert_eq!(script("-c import a"), None);
+        assert_eq!(script(""), None);
     }
 
     /// What is run, without the option before it, which can have stood among others.

@@ -32,7 +32,7 @@ pub enum RulesError {
     },
     /// A rule would match every process.
     #[error(
-        "line {line}: role {role:?} has nothing to match: give it a title, command, comm, cmdline, exe or parent"
+        "line {line}: role {role:?} has nothing to match: give it a title, command, comm, cmdline, exe, parent, parent_framework or parent_command"
     )]
     MatchesAll {
         /// The line the rule starts on.
@@ -93,7 +93,12 @@ pub(super) struct Rule {
     pub(super) command: Option<Pattern>,
     pub(super) exe: Option<Pattern>,
     pub(super) parent: Option<Pattern>,
+    pub(super) parent_framework: Option<Pattern>,
+    pub(super) parent_command: Option<Pattern>,
     pub(super) is_forked: Option<bool>,
+    pub(super) is_renamed: Option<bool>,
+    pub(super) is_parents_script: Option<bool>,
+    pub(super) environment: Option<String>,
     #[serde(default = "ordinary")]
     pub(super) weight: u8,
     #[serde(default)]
@@ -116,6 +121,8 @@ impl Rule {
             &self.command,
             &self.exe,
             &self.parent,
+            &self.parent_framework,
+            &self.parent_command,
         ];
         all.into_iter().flatten().map(|pattern| &pattern.0)
     }

@@ -9,7 +9,7 @@ mod file;
 mod rules;
 
 pub use file::RulesError;
-pub use rules::{Found, MAIN, ProcessTraits, Role, Rules, says_little};
+pub use rules::{Environments, Found, MAIN, ProcessTraits, Role, Rules, says_little};
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! The rules in force, and what they say of one process at one moment.
 
-use super::command::command;
+use super::command::{command, script};
 use super::file::{self, Rule, RulesError};
+use crate::model::Tgid;
 use regex::Captures;
 use std::fmt;
 
@@ -46,6 +47,13 @@ impl fmt::Display for Role {
     }
 }
 
+/// Where the environments of processes can be read.
+pub trait Environments: fmt::Debug + Send + Sync {
+    /// A variable of the environment that a process was started with. `None` also where that can't
+    /// be read: it is gone, another user's, or has overwritten it with a title.
+    fn variable(&self, tgid: Tgid, variable: &str) -> Option<String>;
+}
+
 /// What shows of a process at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessTraits<'a> {
@@ -61,8 +69,14 @@ pub struct ProcessTraits<'a> {
     pub parent: Option<&'a Role>,
     /// Whether that is the parent itself.
     pub is_parent_near: bool,
+    /// The command line of its parent's last exec; `None` when the parent is not known.
+    pub parent_cmdline: Option<&'a str>,
     /// Whether it still runs the program it was forked in.
     pub is_forked: bool,
+    /// Whether it took another name since it was forked, in that program.
+    pub is_renamed: bool,
+    /// Where its environment can be read, and as whose.
+    pub environment: Option<(&'a dyn Environments, Tgid)>,
 }
 
 /// What the rules say of a process.
@@ -109,9 +123,8 @@ impl Rules {
 
 impl Rule {
     fn find(&self, looks: &ProcessTraits<'_>) -> Option<Found<'_>> {
-        if self
-            .is_forked
-            .is_some_and(|wanted| wanted != looks.is_forked)
+        let is_other = |wanted: Option<bool>, is: bool| wanted.is_some_and(|wanted| wanted != is);
+        if is_other(self.is_forked, looks.is_forked) || is_other(self.is_renamed, looks.is_renamed)
         {
             return None;
         }
@@ -120,6 +133,14 @@ impl Rule {
         let comm = Some(looks.comm).filter(|comm| !comm.is_empty());
         let title = looks.title.filter(|title| !title.is_empty()).or(comm);
         let run = title.map(command);
+        let parent_run = looks.parent_cmdline.map(command);
+        if let Some(wanted) = self.is_parents_script {
+            let of_parent = parent_run.as_deref().and_then(script);
+            let is_same = of_parent.is_some() && run.as_deref().and_then(script) == of_parent;
+            if is_same != wanted {
+                return None;
+            }
+        }
         let mut captured = Vec::new();
         let wanted = [
             (&self.title, title),
@@ -128,11 +149,21 @@ impl Rule {
             (&self.command, run.as_deref()),
             (&self.exe, looks.exe),
             (&self.parent, parent.map(|parent| parent.role.as_str())),
+            (
+                &self.parent_framework,
+                parent.and_then(|parent| parent.framework.as_deref()),
+            ),
+            (&self.parent_command, parent_run.as_deref()),
         ];
         for (pattern, text) in wanted {
             if let Some(pattern) = pattern {
                 captured.push(pattern.0.captures(text?)?);
             }
+        }
+        // Asked last, since it is read from the system.
+        if let Some(variable) = &self.environment {
+            let (environments, tgid) = looks.environment?;
+            environments.variable(tgid, variable)?;
         }
         let name = fill(&self.role, &captured);
         // What it is called by matched nothing: it would lose the names it has.
@@ -206,9 +237,11 @@ mod tests {
     fn rules_of_low_weight_say_little() {
         let rules = Rules::builtin().expect("rules of the form");
         let ordinary = file::parse("[[role]]\nrole = \"x\"\ncomm = \"x\"").expect("a rule");
+        let is_low = |rule: &Rule| rule.weight < ordinary[0].weight;
         for rule in &rules.0 {
-            let is_low = rule.weight < ordinary[0].weight;
-            assert_eq!(says_little(&rule.role), is_low, "{}", rule.role);
+            // Of a role that several rules give, the one that knows least counts.
+            let mut same = rules.0.iter().filter(|other| other.role == rule.role);
+            assert_eq!(says_little(&rule.role), same.any(is_low), "{}", rule.role);
         }
     }
 }

@@ -94,6 +94,7 @@ fn titles_and_command_lines_of_real_trees_are_known() {
         ("ray::Trainer", "Ray actor Trainer"),
         ("ray::Trainer.step", "Ray actor Trainer"),
         ("ray::trainer:Trainer.__init__", "Ray actor Trainer"),
+        ("ray::abWorker_0:1:Rollout.__init__", "Ray actor Rollout"),
         ("ray::rollout_worker.step", "Ray actor rollout_worker"),
         ("ray::reader", "Ray task reader"),
         ("ray start --head", "Ray start command"),
@@ -164,6 +165,11 @@ fn what_a_command_line_only_speaks_of_is_not_what_it_runs() {
         "grep from multiprocessing.spawn import -r .",
         "sh -c python3 -c from multiprocessing.resource_tracker import main;main(32)",
         "rg deepspeed.launcher.",
+        "/opt/gunicorn/bin/python3 /srv/torchrun/tool.py",
+        "/opt/tritonserver/bin/perf_analyzer -m x",
+        "bash -c java -cp x org.apache.spark.deploy.SparkSubmit a.py",
+        "vim /s/pyspark/daemon.py",
+        "celery -A worker inspect ping",
     ] {
         assert_eq!(role_of(title), "", "{title}");
     }
