@@ -87,14 +87,15 @@ impl ProcessTable {
         }
     }
 
-    /// Whether a process without a role has its parent's command line and not its parent's comm: a
-    /// fork that named itself with prctl, which the command line does not show.
+    /// Whether a process is a fork that named itself with prctl, which its command line does not show:
+    /// another fork of a process with a role has one too.
     fn is_named_by_comm(&self, position: usize) -> bool {
         let process = &self.processes[position];
         let parent = process.parent.map(|parent| &self.processes[parent]);
         parent.is_some_and(|parent| {
             let is_copy = process.cmdline.is_some() && process.cmdline == parent.cmdline;
-            process.role.is_none() && is_copy && process.comm != parent.comm
+            let lost_role = parent.role.is_some() && process.role.is_none();
+            lost_role && is_copy && process.comm != parent.comm
         })
     }
 

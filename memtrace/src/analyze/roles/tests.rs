@@ -80,6 +80,7 @@ fn a_worker_that_is_idle_at_its_peak_is_called_idle() {
 fn a_fork_that_named_itself_is_called_by_that_name() {
     let mut run = Script::command(&["python3", "main.py"], 100.0);
     run.process(1, None, 0.0, "python3 main.py");
+    run.edit(1, |row| row.role = Some("main".to_owned()));
     for tgid in [2, 3] {
         run.process(tgid, Some(1), 1.0, "python3 main.py");
         run.mem(tgid, 2.0, [50.0, 0.0, 0.0]);
