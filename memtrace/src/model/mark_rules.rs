@@ -34,9 +34,74 @@ pub struct MarkRule {
     pub ends: Vec<String>,
     /// The same, of the line's process and of all its descendants.
     pub ends_in_tree: Vec<String>,
+    /// Phases that are over when the line comes, whoever of the log began them: since when is not
+    /// known.
+    pub over: Vec<String>,
+    /// Whether a begin says nothing new where its process has such a phase open.
+    pub is_once: bool,
+    /// Versions of the program whose lines the rule and its neighbours were checked with.
+    pub versions: Option<Versions>,
     /// Lines that the rule is for.
     pub examples: Vec<String>,
 }
+
+impl MarkRule {
+    /// Whose lines they are: `vllm` of `vllm.load_model`.
+    pub fn program(&self) -> &str {
+        let parts = self.name.split_once('.');
+        parts.map_or(self.name.as_str(), |(program, _)| program)
+    }
+}
+
+/// Releases from one to another, both included, by their major and minor number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    first: (u32, u32),
+    last: (u32, u32),
+}
+
+impl Versions {
+    /// From `0.6 to 0.33`.
+    fn parse(text: &str) -> Option<Self> {
+        let (first, last) = text.split_once(" to ")?;
+        let versions = Self {
+            first: minor(first)?,
+            last: minor(last)?,
+        };
+        (versions.first <= versions.last).then_some(versions)
+    }
+
+    /// Whether a version is one of them: `0.8.5.post1`, `v0.9.2.dev140+g8b6e1d639`. One that names
+    /// no release (`dev`) is not.
+    pub fn has(self, version: &str) -> bool {
+        let minor = minor(version.trim_start_matches('v'));
+        minor.is_some_and(|minor| (self.first..=self.last).contains(&minor))
+    }
+}
+
+impl std::fmt::Display for Versions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { first, last } = self;
+        let (first, last) = (
+            format!("{}.{}", first.0, first.1),
+            format!("{}.{}", last.0, last.1),
+        );
+        write!(f, "the rules for marks were checked with {first} to {last}")
+    }
+}
+
+/// The major and the minor number.
+fn minor(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.');
+    let major = numbers.next()?.parse().ok()?;
+    let digits = numbers.next()?;
+    let end = digits.find(|c: char| !c.is_ascii_digit());
+    Some((major, digits[..end.unwrap_or(digits.len())].parse().ok()?))
+}
+
+/// The attribute of an instant that says of the phase with its `span` that it is over, and that it
+/// is not known since when.
+pub const END_IS_UNKNOWN: &str = "end_is_unknown";
 
 /// What a line does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -86,6 +151,11 @@ struct WrittenRule {
     ends: Vec<String>,
     #[serde(default)]
     ends_in_tree: Vec<String>,
+    #[serde(default)]
+    over: Vec<String>,
+    #[serde(default)]
+    once: bool,
+    versions: Option<Spanned<String>>,
     #[serde(default)]
     examples: Vec<String>,
 }
@@ -159,7 +229,15 @@ impl WrittenRule {
             let reason = format!("kind \"took\" needs a match with a group (?<{SECONDS}>…)");
             return Err((whole, reason));
         }
+        let versions = self.versions.map(|versions| {
+            let (at, text) = (versions.span(), versions.into_inner());
+            let read = Versions::parse(&text);
+            read.ok_or_else(|| (at, format!("{text:?} is not of the form \"0.6 to 0.33\"")))
+        });
         Ok(MarkRule {
+            versions: versions.transpose()?,
+            over: self.over,
+            is_once: self.once,
             name,
             kind: self.kind,
             contains: self.contains.map(Spanned::into_inner),
@@ -217,7 +295,7 @@ mod tests {
             begins.any(|rule| rule.name == *name)
         };
         for rule in &rules {
-            let mut ended = rule.ends.iter().chain(&rule.ends_in_tree);
+            let mut ended = rule.ends.iter().chain(&rule.ends_in_tree).chain(&rule.over);
             assert!(ended.all(begins), "{rule:?}");
             if rule.kind == MarkRuleKind::End {
                 assert!(begins(&rule.name), "{rule:?}");

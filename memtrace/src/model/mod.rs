@@ -45,7 +45,8 @@ pub use mark::{
     MarkMessage, SelfReport,
 };
 pub use mark_rules::{
-    BUILTIN_MARK_RULES, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules, mark_rules,
+    BUILTIN_MARK_RULES, END_IS_UNKNOWN, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules,
+    mark_rules,
 };
 pub use order::Order;
 pub use place::{PlaceName, PlaceNameError, RunPlace};

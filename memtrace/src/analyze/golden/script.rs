@@ -191,6 +191,22 @@ impl Script {
         self.put_mark(tgid, at, kind, name, Some(attributes.to_owned()));
     }
 
+    /// The same with the number that pairs them.
+    pub(crate) fn spanned_mark(
+        &mut self,
+        tgid: Option<u32>,
+        at: f64,
+        kind: MarkKind,
+        name: &str,
+        span: i64,
+        attributes: &str,
+    ) {
+        self.put_mark(tgid, at, kind, name, Some(attributes.to_owned()));
+        if let Some(Record::Mark(row)) = self.rows.0.last_mut() {
+            row.span = Some(span);
+        }
+    }
+
     fn put_mark(
         &mut self,
         tgid: Option<u32>,

@@ -145,7 +145,7 @@ impl Role {
             Amounts::UNKNOWN if instant < self.since => Amounts::NONE,
             held => held,
         };
-        [span.begin.map_or(Amounts::UNKNOWN, at), at(span.end)]
+        [span.begin, span.known_end()].map(|end| end.map_or(Amounts::UNKNOWN, at))
     }
 
     fn stretch(&self, span: &Span, clock: &RunClock) -> Stretch {

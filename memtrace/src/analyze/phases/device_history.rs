@@ -132,17 +132,14 @@ impl<'a> DeviceHistory<'a> {
     /// Files in the page cache of the whole machine; `None` where it was not read within.
     pub(super) fn page_cache(&self, span: &Span) -> Option<Level> {
         let cache = self.page_cache.as_ref()?;
-        let [begin, end] = [span.begin?, span.end].map(|at| cache.at(at));
+        let [begin, end] = [span.begin?, span.known_end()?].map(|at| cache.at(at));
         let ends = [begin.bytes, end.bytes];
         (begin.at != end.at).then(|| Level::of(ends, span.peak(cache, self.clock)))
     }
 
     fn level(&self, readings: &Known, span: &Span) -> Level {
-        let begin = span.begin.and_then(|begin| readings.at(begin));
-        Level::of(
-            [begin, readings.at(span.end)],
-            span.peak(readings, self.clock),
-        )
+        let ends = [span.begin, span.known_end()].map(|at| readings.at(at?));
+        Level::of(ends, span.peak(readings, self.clock))
     }
 }
 

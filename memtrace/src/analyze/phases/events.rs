@@ -5,7 +5,7 @@ use crate::analyze::RowSource;
 use crate::analyze::name::Interner;
 use crate::analyze::process_table::ProcessTable;
 use crate::model::tables::{MarkKind, MarkRow, TitleRow};
-use crate::model::{BootNs, Order, trim_title};
+use crate::model::{BootNs, END_IS_UNKNOWN, Order, trim_title};
 use serde_json::Value;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -66,7 +66,10 @@ impl Marks {
 
     fn take(&mut self, row: MarkRow, table: &mut ProcessTable, texts: &mut Interner) {
         let name = texts.intern(&row.name);
-        self.names.push((row.boot_ns, Arc::clone(&name)));
+        let is_over = is_over(&row);
+        if !is_over {
+            self.names.push((row.boot_ns, Arc::clone(&name)));
+        }
         if row.name.starts_with(OWN) {
             if row.name == MISSING {
                 let target = target_of(row.attributes.as_deref(), texts);
@@ -75,6 +78,7 @@ impl Marks {
             return;
         }
         let what = match row.kind {
+            Some(MarkKind::Instant) if is_over => What::Over,
             Some(MarkKind::Instant) => What::Moment,
             Some(MarkKind::Begin) => What::Begin,
             Some(MarkKind::End) => What::End,
@@ -125,6 +129,18 @@ impl Calls {
             });
         }
     }
+}
+
+/// Whether it says of a phase that it is over, and not since when.
+fn is_over(row: &MarkRow) -> bool {
+    let is_said = |attributes: &str| {
+        let attributes: Option<Value> = attributes
+            .contains(END_IS_UNKNOWN)
+            .then(|| serde_json::from_str(attributes).ok())
+            .flatten();
+        attributes.is_some_and(|attributes| attributes[END_IS_UNKNOWN] == true)
+    };
+    row.span.is_some() && row.attributes.as_deref().is_some_and(is_said)
 }
 
 fn target_of(attributes: Option<&str>, texts: &mut Interner) -> Option<Arc<str>> {

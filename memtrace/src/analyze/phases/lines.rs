@@ -146,12 +146,8 @@ pub(super) fn repeated(spans: &[Span], group: &SamePhases, memory: &Memory) -> R
     };
     let begins = members().map(|span| span.begin.unwrap_or(span.end));
     let last = members().max_by_key(|span| span.end);
-    let open = merged(members());
-    let duration = |span: &Span| {
-        let begin = span.begin?;
-        Some((memory.end_of(span) - begin).0)
-    };
-    let durations = members().filter_map(duration);
+    let open = merged(members().filter(|span| span.known_end().is_some()));
+    let durations = members().filter_map(|span| Some(memory.duration(span)?.0));
     let level = |stretch: Stretch| stretch.level();
     let tree: Vec<_> = members()
         .map(|span| Some(memory.tree(span).level()))

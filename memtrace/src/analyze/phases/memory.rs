@@ -6,13 +6,13 @@ use super::device_history::DeviceHistory;
 use super::doubts::{Doubts, Uncertain};
 use super::pair::{OPEN, Span};
 use super::row;
-use super::{Level, Phase, Stretch};
+use super::{Level, Phase, PhaseEnd, Stretch};
 use crate::analyze::RunClock;
 use crate::analyze::keys::PeakAt;
 use crate::analyze::process::Process;
 use crate::analyze::who::Who;
 use crate::model::tables::PhaseRow;
-use crate::model::{BootNs, Bytes, Order};
+use crate::model::{BootNs, Bytes, DurationNs, Order};
 use crate::sweep::{Amounts, Gauged, Readings};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,10 +59,17 @@ impl Memory<'_> {
         }
     }
 
+    /// How long it took; `None` where its begin or its end is not known.
+    pub(super) fn duration(&self, span: &Span) -> Option<DurationNs> {
+        span.known_end()?;
+        Some(self.end_of(span) - span.begin?)
+    }
+
     /// What all held, every page once.
     pub(super) fn held(&self, span: &Span) -> Level {
         let begin = span.begin.and_then(|at| self.held.at(at));
-        Level::of([begin, self.held.at(span.end)], self.peak(&self.held, span))
+        let end = span.known_end().and_then(|at| self.held.at(at));
+        Level::of([begin, end], self.peak(&self.held, span))
     }
 
     /// The sum of what each held.
@@ -88,7 +95,7 @@ impl Memory<'_> {
         let is = |at: BootNs| self.doubts.is_tree(at, &self.tree.at(at));
         Uncertain {
             begin: span.begin.is_some_and(is),
-            end: is(span.end),
+            end: span.known_end().is_some_and(is),
         }
     }
 
@@ -99,7 +106,7 @@ impl Memory<'_> {
         };
         Uncertain {
             begin: span.begin.is_some_and(is),
-            end: is(span.end),
+            end: span.known_end().is_some_and(is),
         }
     }
 
@@ -112,13 +119,15 @@ impl Memory<'_> {
 
     /// What the tree held at an instant above the baseline.
     pub(super) fn since_baseline(&self, span: &Span) -> Option<Bytes> {
-        Some(self.held.at(span.end)? - self.baseline_held?)
+        Some(self.held.at(span.known_end()?)? - self.baseline_held?)
     }
 
     fn stretch(&self, readings: &Readings<Amounts>, span: &Span) -> Stretch {
         let begin = span.begin.map_or(Amounts::UNKNOWN, |at| readings.at(at));
         let peak = self.peak(readings, span);
-        Stretch::of(begin, readings.at(span.end), peak)
+        let end = span.known_end();
+        let end = end.map_or(Amounts::UNKNOWN, |at| readings.at(at));
+        Stretch::of(begin, end, peak)
     }
 
     fn peak<V: Gauged>(&self, readings: &Readings<V>, span: &Span) -> Option<PeakAt> {
@@ -138,9 +147,13 @@ impl Memory<'_> {
             step: span.step,
             begin: span.begin.map(|begin| self.clock.at(begin)),
             end: self.clock.at(end),
-            ended_by: span.ended_by,
+            ended_by: match span.known_end() {
+                Some(_) => span.ended_by,
+                // It was over before its process ended, but nobody ended it.
+                None => PhaseEnd::Recording,
+            },
             is_after_exit: span.is_after_exit,
-            duration_ns: span.begin.map(|begin| end - begin),
+            duration_ns: self.duration(span),
             held: self.held(span),
             tree: self.tree(span),
             own: self.own(span),
@@ -165,6 +178,7 @@ impl Memory<'_> {
     /// The highest of what descends from its process; `None` where that is not known.
     fn child_peak(&self, span: &Span) -> Option<Bytes> {
         let below = self.below.as_ref()?.get(&span.process?);
+        span.known_end()?;
         let peak = below.and_then(|below| span.peak(below, self.clock));
         // Before the first of them nothing is known because nobody was there.
         Some(peak.map_or(Bytes(0), |(bytes, _)| bytes))

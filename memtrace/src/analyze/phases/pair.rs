@@ -33,6 +33,8 @@ pub(super) enum What {
     Moment,
     Begin,
     End,
+    /// What has its span is over, and it is not known since when.
+    Over,
     /// A process has another title from here on.
     Title {
         is_call: bool,
@@ -55,6 +57,8 @@ pub(super) struct Span {
     pub(super) end: BootNs,
     pub(super) ended_by: PhaseEnd,
     pub(super) is_after_exit: bool,
+    /// Whether it was over before its end, and it is not known since when.
+    pub(super) is_end_unknown: bool,
     /// JSON of the mark that began it, or of a moment's.
     pub(super) begin_attributes: Option<Arc<str>>,
     /// JSON of the mark that ended it.
@@ -74,6 +78,7 @@ impl Span {
             end,
             ended_by: PhaseEnd::Marked,
             is_after_exit: false,
+            is_end_unknown: false,
             begin_attributes: None,
             end_attributes: None,
         }
@@ -89,15 +94,22 @@ impl Span {
                 process: None,
                 begin: Some(begin_of(&whole).min(begin_of(span))),
                 end: whole.end.max(span.end),
+                is_end_unknown: whole.is_end_unknown || span.is_end_unknown,
                 ..whole
             })
         });
         whole.or_else(|| Some(first.clone()))
     }
 
+    /// When it ended or, where nobody ended it, what it goes on until; `None` where it was over
+    /// before that.
+    pub(super) fn known_end(&self) -> Option<BootNs> {
+        Some(self.end).filter(|_| !self.is_end_unknown)
+    }
+
     /// The highest within, and when.
     pub(super) fn peak<V: Gauged>(&self, of: &Readings<V>, clock: &RunClock) -> Option<PeakAt> {
-        let (bytes, at) = of.peak(self.begin.unwrap_or(self.end), self.end)?;
+        let (bytes, at) = of.peak(self.begin.unwrap_or(self.end), self.known_end()?)?;
         Some((bytes, clock.at(at)))
     }
 
@@ -145,7 +157,7 @@ impl<E: Fn(usize) -> Option<BootNs>> Pairing<E> {
         let at = event.boot_ns;
         let open = self.processes.entry(event.process).or_default();
         let previous = match event.what {
-            What::Title { .. } => None,
+            What::Title { .. } | What::Over => None,
             What::Moment | What::Begin | What::End => open.last_mark.replace(at),
         };
         match event.what {
@@ -156,6 +168,13 @@ impl<E: Fn(usize) -> Option<BootNs>> Pairing<E> {
                 // It began before the recording, or its begin was lost.
                 None => self.add(event, PhaseForm::Marked, None, Some(at)),
             },
+            What::Over => {
+                let place = event.span.and_then(|span| open.by_span.get(&span));
+                if let Some(&place) = place {
+                    let was_open = !std::mem::replace(&mut self.spans[place].is_end_unknown, true);
+                    open.count = open.count.saturating_sub(usize::from(was_open));
+                }
+            }
             What::Title { is_call } => {
                 if let Some(place) = open.title.take() {
                     open.count = open.count.saturating_sub(1);
@@ -172,6 +191,7 @@ impl<E: Fn(usize) -> Option<BootNs>> Pairing<E> {
         let span = &mut self.spans[place];
         span.end = event.boot_ns;
         span.ended_by = PhaseEnd::Marked;
+        span.is_end_unknown = false;
         span.step = span.step.or(event.step);
         span.end_attributes.clone_from(&event.attributes);
     }
@@ -220,6 +240,7 @@ impl<E: Fn(usize) -> Option<BootNs>> Pairing<E> {
             end,
             ended_by,
             is_after_exit: exit.is_some_and(|exit| event.boot_ns > exit),
+            is_end_unknown: false,
             begin_attributes: event.attributes,
             end_attributes: None,
         });
@@ -234,10 +255,11 @@ impl Open {
             Some(span) => self.by_span.remove(&span).filter(|&place| is_open(place)),
             None => {
                 let newest = self.by_name.get_mut(&event.name)?;
+                let is_open = |place: usize| is_open(place) && spans[place].known_end().is_some();
                 std::iter::from_fn(|| newest.pop()).find(|&place| is_open(place))
             }
         };
-        if place.is_some() {
+        if place.is_some_and(|place| spans[place].known_end().is_some()) {
             self.count = self.count.saturating_sub(1);
         }
         place
@@ -404,11 +426,37 @@ mod tests {
         assert_eq!(told(&spans), expected);
     }
 
+    #[test]
+    fn what_is_over_since_nobody_knows_when_has_no_end_until_one_is_told() {
+        let over = |at, span| event(at, Some(0), What::Over, "load", Some(span));
+        let spans = pair(
+            vec![
+                event(1, Some(0), Begin, "load", Some(1)),
+                event(2, Some(0), Begin, "load", Some(2)),
+                over(5, 1),
+                over(5, 2),
+                over(5, 3),
+                event(9, Some(0), End, "load", Some(2)),
+            ],
+            |_| None,
+        );
+        let ends: Vec<_> = spans
+            .iter()
+            .map(|span| (span.known_end(), span.ended_by))
+            .collect();
+        let expected = [
+            (None, PhaseEnd::Recording),
+            (Some(BootNs(9)), PhaseEnd::Marked),
+        ];
+        assert_eq!(ends, expected);
+    }
+
     fn whats() -> impl Strategy<Value = What> {
         prop_oneof![
             Just(Moment),
             Just(Begin),
             Just(End),
+            Just(What::Over),
             any::<bool>().prop_map(|is_call| What::Title { is_call }),
         ]
     }

@@ -61,8 +61,9 @@ pub(in crate::analyze) struct Named {
     pub(in crate::analyze) end: BootNs,
 }
 
-/// When a span began that is no moment.
+/// When a span began that is no moment, and of which it is known when it ended.
 fn stretch(span: &Span) -> Option<BootNs> {
+    span.known_end()?;
     span.begin.filter(|_| span.form != PhaseForm::Moment)
 }
 
@@ -178,7 +179,7 @@ impl Timeline {
             name: Arc::clone(&span.name),
             process: span.process,
             begin: stretch(span),
-            end: span.end,
+            end: span.known_end().or(span.begin).unwrap_or(span.end),
         })
     }
 

@@ -69,6 +69,32 @@ fn a_begin_without_an_end_lasts_as_long_as_its_process_or_the_recording() {
 }
 
 #[test]
+fn a_phase_that_is_over_since_nobody_knows_when_is_open_and_has_nothing_that_came_after() {
+    let mut run = run();
+    run.spanned_mark(Some(1), 2.5, Begin, "load", -7, "{}");
+    run.spanned_mark(
+        Some(1),
+        4.5,
+        Instant,
+        "load",
+        -7,
+        r#"{"end_is_unknown":true}"#,
+    );
+    run.mark(Some(1), 4.6, Instant, "ready");
+    let phases = phases(run);
+    let told = all(&phases);
+    let [load, ready] = told.as_slice() else {
+        panic!("the load, and that it is ready: {told:?}");
+    };
+    assert_eq!((&*load.name, load.ended_by), ("load", PhaseEnd::Recording));
+    assert_eq!((load.duration_ns, gained(load)), (None, None));
+    assert_eq!(load.held.delta_bytes, None);
+    assert_eq!(load.own.and_then(|own| own.delta.rss()), None);
+    assert_eq!(load.since_baseline_bytes, None);
+    assert_eq!((&*ready.name, ready.depth), ("ready", 0), "no part of it");
+}
+
+#[test]
 fn one_name_nested_and_in_two_processes_is_told_of_each_by_itself() {
     let mut run = run();
     run.mark(Some(1), 1.5, Begin, "load");
