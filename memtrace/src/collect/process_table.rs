@@ -100,6 +100,20 @@ impl ProcessTable {
             .map(|row| row.upid)
     }
 
+    /// The process that had this process id in its own pid namespace at that time, where it was
+    /// one only: as [`Self::who_was`] for an id that counts inside of a container.
+    pub fn who_was_inside(&self, ns_tgid: Tgid, at: BootNs) -> Option<Upid> {
+        let living = self.processes().map(Process::row);
+        let ended = self.ended.iter().chain(&self.recently_ended);
+        let mut fitting = living.chain(ended).filter(|row| {
+            row.ns_tgid == Some(ns_tgid)
+                && row.start_boot_ns <= at
+                && row.exit_boot_ns.is_none_or(|exit| at <= exit)
+        });
+        let first = fitting.next()?.upid;
+        fitting.all(|row| row.upid == first).then_some(first)
+    }
+
     /// A living process.
     pub fn process(&self, upid: Upid) -> Option<&Process> {
         self.live.get(&upid).map(Box::as_ref)

@@ -2,7 +2,7 @@
 
 use super::asked::Asked;
 use super::inbox::{ASKED_MAX, Inbox, Received, Waits};
-use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules};
+use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules, next_span};
 use super::questions::Questions;
 use super::socket::{Listener, MarkSocket};
 use crate::collect::{CollectError, Collector, Part, Peak, ProcessTable, SectionNews, Tick};
@@ -11,7 +11,7 @@ use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
     Record, SelfReport, Severity, Tgid, Upid,
 };
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,6 +79,8 @@ pub struct MarkCollector {
     claims: HashMap<Upid, Claim>,
     /// Claims that the kernel contradicts, and one of them.
     refused: (u64, Option<String>),
+    /// Versions that were told as not checked.
+    unchecked: BTreeSet<String>,
     /// Questions of such.
     unknown_asked: Vec<Asked>,
 }
@@ -135,6 +137,7 @@ impl MarkCollector {
             unknown: Vec::new(),
             claims: HashMap::new(),
             refused: (0, None),
+            unchecked: BTreeSet::new(),
             unknown_asked: Vec::new(),
         })
     }
@@ -160,9 +163,14 @@ impl MarkCollector {
             let mark = &waits.mark;
             let at = moment(mark);
             let tgid = mark.tgid.filter(|_| !mark.is_of_recording);
-            let has_had = |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| table.has_had(*tgid));
-            let tgid = tgid.filter(has_had);
-            let upid = tgid.and_then(|tgid| table.who_was(tgid, at));
+            let mut has_had =
+                |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| table.has_had(*tgid));
+            let tgid = tgid.filter(|tgid| mark.is_inside || has_had(tgid));
+            let who_was = |tgid: Tgid, at: BootNs| match mark.is_inside {
+                true => table.who_was_inside(tgid, at),
+                false => table.who_was(tgid, at),
+            };
+            let upid = tgid.and_then(|tgid| who_was(tgid, at));
             let is_named = !mark.is_of_recording && mark.tgid.is_some();
             let may_become_known = is_named && upid.is_none() && !is_last;
             if may_become_known && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
@@ -170,7 +178,7 @@ impl MarkCollector {
                 continue;
             }
             // Nobody had the id then: it is who had it when the message came.
-            let later = || Some((table.who_was(tgid?, mark.arrival)?, mark.arrival));
+            let later = || Some((who_was(tgid?, mark.arrival)?, mark.arrival));
             let (upid, at) = match upid {
                 Some(upid) => (Some(upid), at),
                 None => later().map_or((None, at), |(upid, at)| (Some(upid), at)),
@@ -236,6 +244,16 @@ impl MarkCollector {
                 out.push(tick.diag(Severity::Loss, kind, "mark", Some(count), detail));
             }
         }
+        for version in waiting.unchecked {
+            if self.unchecked.insert(version.clone()) {
+                let detail = format!(
+                    "log lines are of {version}: phases can be missing, and those that have no \
+                     end stay open"
+                );
+                let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
+                out.push(tick.diag(severity, kind, "mark", None, detail));
+            }
+        }
         let (refused, first) = std::mem::take(&mut self.refused);
         let refused = refused.saturating_add(waiting.impossible_count);
         if refused > 0 {
@@ -254,7 +272,7 @@ impl MarkCollector {
     #[expect(clippy::too_many_arguments, reason = "all of them are of one turn")]
     fn put(
         &mut self,
-        mark: Received,
+        mut mark: Received,
         at: BootNs,
         upid: Option<Upid>,
         writer: Option<Upid>,
@@ -262,8 +280,17 @@ impl MarkCollector {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
+        if mark.tgid.is_some() && upid.is_none() && mark.is_end_of_a_line() {
+            // What goes by name closes what others began.
+            mark.span = mark.span.or_else(|| Some(next_span()));
+        }
         let (tgid, upid) = match (upid, mark.writer) {
             (None, Some(command)) => (Some(command), writer),
+            // An id of a container says nothing here.
+            (upid, _) if mark.is_inside => {
+                let row = upid.and_then(|upid| table.row(upid));
+                (row.map(|row| row.tgid), upid)
+            }
             (upid, _) => (mark.tgid, upid),
         };
         if let Some(upid) = upid {

@@ -11,6 +11,7 @@ use crate::model::{
     BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, RequestMessage, SelfReport, Tgid,
 };
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Questions that may wait, each with a descriptor of ours.
@@ -18,6 +19,9 @@ pub(super) const ASKED_MAX: usize = 64;
 
 /// No message is sent in less than this.
 const SEND_NS: i64 = 100;
+
+/// More versions than these are not told.
+const UNCHECKED_MAX: usize = 16;
 
 /// The attribute of a [`MarkKind::Peak`] that holds the high-water mark.
 const HIWATER: &str = "hiwater_bytes";
@@ -37,6 +41,8 @@ const HELD: [&str; 6] = [
 pub(super) struct Received {
     /// The process that sent it, or that a line names.
     pub(super) tgid: Option<Tgid>,
+    /// Whether that id is one inside of a container, as its lines have it.
+    pub(super) is_inside: bool,
     /// Whose it is where `tgid` is no recorded process: the command, of its output.
     pub(super) writer: Option<Tgid>,
     pub(super) arrival: BootNs,
@@ -66,6 +72,7 @@ impl Received {
         let hiwater = || message.attrs.get(HIWATER)?.as_i64().map(Bytes);
         Self {
             tgid: None,
+            is_inside: false,
             writer: None,
             arrival,
             told_at: BootNs(message.boot_ns),
@@ -85,6 +92,12 @@ impl Received {
             name: message.name,
             source,
         }
+    }
+
+    /// Whether it is the end of a phase, and was read in a log.
+    pub(super) fn is_end_of_a_line(&self) -> bool {
+        let is_line = matches!(self.source, MarkSource::Output | MarkSource::File);
+        is_line && self.kind == MarkKind::End
     }
 
     fn bytes(&self) -> usize {
@@ -118,6 +131,8 @@ pub(super) struct Waiting {
     pub(super) first_refusal: Option<String>,
     /// Bytes of the command's output that were not looked at.
     pub(super) unread_bytes: u64,
+    /// Versions of programs whose lines the rules were not checked with.
+    pub(super) unchecked: BTreeSet<String>,
     /// What was asked. Behind the marks: a section ends before it is asked about.
     pub(super) asked: Vec<Asked>,
 }
@@ -243,6 +258,14 @@ impl Inbox {
     pub(super) fn note_unread(&self, bytes: u64) {
         let mut waiting = self.lock();
         waiting.unread_bytes = waiting.unread_bytes.saturating_add(bytes);
+    }
+
+    /// Keeps a version of a program whose lines the rules were not checked with.
+    pub(super) fn note_unchecked(&self, version: String) {
+        let mut waiting = self.lock();
+        if waiting.unchecked.len() < UNCHECKED_MAX {
+            waiting.unchecked.insert(version);
+        }
     }
 
     /// Takes everything that waits.

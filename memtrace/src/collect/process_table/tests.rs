@@ -22,6 +22,21 @@ fn end(table: &mut ProcessTable, upid: Upid) {
     table.end(upid, end);
 }
 
+#[test]
+fn an_id_inside_of_a_container_is_that_of_a_process_only_where_one_has_it() {
+    let mut table = ProcessTable::default();
+    let mut inside = |tgid, ns_tgid| {
+        let upid = enter(&mut table, tgid);
+        table.process_mut(upid).unwrap().row_mut().ns_tgid = Some(Tgid(ns_tgid));
+        upid
+    };
+    let (first, _, _) = (inside(4_001, 31), inside(4_002, 32), inside(5_002, 32));
+    let who = |ns_tgid| table.who_was_inside(Tgid(ns_tgid), BootNs(1));
+    assert_eq!(who(31), Some(first));
+    assert_eq!(who(32), None, "two containers have one");
+    assert_eq!(who(4_001), None);
+}
+
 fn written(table: &mut ProcessTable) -> Vec<(Upid, Option<bool>)> {
     let mut out = Vec::new();
     table.write_changes(false, &mut out);

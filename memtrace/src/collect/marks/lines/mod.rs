@@ -3,6 +3,8 @@
 
 mod follow;
 mod output;
+#[cfg(test)]
+mod releases;
 mod rules;
 mod who;
 
@@ -10,8 +12,8 @@ pub use follow::Followed;
 pub(super) use follow::Follower;
 pub(super) use output::OutputReader;
 pub use output::{FrameHeader, Passed};
-pub(super) use rules::Rules;
 pub use rules::RulesError;
+pub(super) use rules::{Rules, next_span};
 
 use super::inbox::{Inbox, Received};
 use crate::model::{BootNs, MarkSource, Tgid};
@@ -67,7 +69,7 @@ impl Lines {
         if !self.begun.is_empty()
             && let Some(end) = memchr::memchr2(b'\n', b'\r', whole)
         {
-            self.begun.extend_from_slice(&whole[..end]);
+            self.begun.extend_from_slice(&whole[..=end]);
             self.look_at_begun(arrival);
             whole = &whole[end + 1..];
         }
@@ -78,12 +80,14 @@ impl Lines {
     /// Something is missing between what came and what comes.
     pub(super) fn skip(&mut self) {
         self.begun.clear();
+        self.matcher.begin_anew();
         self.is_rest = true;
     }
 
     /// What was begun is not continued; a new line comes.
     pub(super) fn begin_anew(&mut self) {
         self.begun.clear();
+        self.matcher.begin_anew();
         self.is_rest = false;
     }
 
@@ -119,10 +123,14 @@ impl Lines {
         self.matcher.look_at(lines, arrival, |mark| {
             inbox.add(Received {
                 tgid: mark.tgid,
+                is_inside: mark.is_inside,
                 writer,
                 ..Received::new(mark.message, mark.kind, source, arrival)
             });
         });
+        if let Some(unchecked) = self.matcher.take_unchecked() {
+            self.inbox.note_unchecked(unchecked);
+        }
     }
 }
 

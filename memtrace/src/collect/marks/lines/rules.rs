@@ -5,14 +5,20 @@
 //! A phase ends with a line of its own process, or with one of a process above it whose rule
 //! says so: a worker of vLLM tells that it loads, its engine that everything is loaded. Who is
 //! above whom is asked of the kernel when such a line comes, while both are there.
+//!
+//! An end goes with a begin only if both are surely of one process. Else the phase stays open,
+//! and what is known of its end is that it came: that is a mark as well.
 
 use super::who::Who;
 use crate::collect::procfs::lineage;
-use crate::model::{BootNs, DurationNs, MarkKind, MarkMessage, MarkRule, MarkRuleKind, Tgid};
+use crate::model::{
+    BootNs, DurationNs, END_IS_UNKNOWN, MarkKind, MarkMessage, MarkRule, MarkRuleKind, Tgid,
+};
 use aho_corasick::{AhoCorasick, MatchKind};
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexSet};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,8 +27,15 @@ use std::sync::atomic::{AtomicI64, Ordering};
 /// What of a line is kept with its mark, and of each of its groups.
 const KEPT_BYTES_MAX: usize = 512;
 
-/// Phases that one log may have open. Beyond that an end goes with its begin by name.
+/// Phases that one log may have open. Beyond that an end goes with no begin.
 const OPEN_MAX: usize = 4_096;
+
+/// So much of the front of a line is kept that carriage returns overwrite.
+const FRONT_BYTES_MAX: usize = 256;
+
+/// Ray writes one line for many that differ by numbers only, and names the last of their writers.
+/// It comes up to five seconds after the first of them (`RAY_DEDUP_LOGS`).
+const REPEATED: &str = "[repeated ";
 
 /// Rules that can't be used together.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +87,8 @@ pub(super) struct LineMark {
     pub(super) message: MarkMessage,
     /// The process that the line names.
     pub(super) tgid: Option<Tgid>,
+    /// Whether that is its id in a container.
+    pub(super) is_inside: bool,
 }
 
 /// A process and its ancestors, as far as they can be read.
@@ -85,10 +100,24 @@ pub(super) struct Matcher {
     /// Who writes the lines that name no process, where that is known.
     writer: Option<Tgid>,
     lineage: Lineage,
-    /// The spans of phases that this log began, the newest last.
-    open: HashMap<(String, Who), Vec<i64>>,
+    /// What this log began, by phase and process.
+    open: HashMap<(String, Who), Open>,
     open_count: usize,
     plain: Vec<u8>,
+    /// The front of a line of which a carriage return will overwrite what came until now.
+    front: Vec<u8>,
+    /// A version that the rules were not checked with.
+    unchecked: Option<String>,
+}
+
+/// Phases of one name of one process.
+#[derive(Default)]
+struct Open {
+    /// Their spans, the newest last.
+    spans: Vec<i64>,
+    /// How many ends are still to come that go with no begin: several processes began such a
+    /// phase at once, and their lines do not tell them apart.
+    owed: usize,
 }
 
 impl Matcher {
@@ -100,7 +129,14 @@ impl Matcher {
             open: HashMap::new(),
             open_count: 0,
             plain: Vec::new(),
+            front: Vec::new(),
+            unchecked: None,
         }
+    }
+
+    /// A version of a program that the rules were not checked with, once.
+    pub(super) fn take_unchecked(&mut self) -> Option<String> {
+        self.unchecked.take()
     }
 
     /// Looks at whole lines, and gives the marks among them.
@@ -119,12 +155,16 @@ impl Matcher {
             }
         };
         let rules = Arc::clone(&self.rules);
+        let mut front = std::mem::take(&mut self.front);
         if rules.textless.is_some() {
+            let mut start = 0;
             for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
                 let fits = |set: &RegexSet| set.is_match(line);
                 if rules.textless.as_ref().is_some_and(fits) || rules.texts.is_match(line) {
-                    self.look_at_one(line, arrival, &mut each);
+                    let before = overwritten(text, start, &front);
+                    self.look_at_one(&before, line, arrival, &mut each);
                 }
+                start += line.len() + 1;
             }
         } else {
             let mut from = 0;
@@ -133,19 +173,37 @@ impl Matcher {
                 let start = memchr::memrchr2(b'\n', b'\r', &text[..at]).map_or(0, |end| end + 1);
                 let end = memchr::memchr2(b'\n', b'\r', &text[at..]);
                 let end = end.map_or(text.len(), |length| at + length);
-                self.look_at_one(&text[start..end], arrival, &mut each);
+                let before = overwritten(text, start, &front);
+                self.look_at_one(&before, &text[start..end], arrival, &mut each);
                 from = end;
             }
         }
+        carry(text, &mut front);
+        self.front = front;
         self.plain = plain;
     }
 
-    fn look_at_one(&mut self, line: &[u8], arrival: BootNs, each: &mut impl FnMut(LineMark)) {
+    /// What comes next does not continue the line before.
+    pub(super) fn begin_anew(&mut self) {
+        self.front.clear();
+    }
+
+    fn look_at_one(
+        &mut self,
+        before: &[u8],
+        line: &[u8],
+        arrival: BootNs,
+        each: &mut impl FnMut(LineMark),
+    ) {
         let rules = Arc::clone(&self.rules);
-        let mut who: Option<Who> = None;
         for (rule, text) in &rules.rules {
-            if text.as_ref().is_some_and(|text| text.find(line).is_none()) {
-                continue;
+            // Without a text to look for it is not known where the message begins.
+            let mut head = line.len();
+            if let Some(text) = text {
+                let Some(at) = text.find(line) else {
+                    continue;
+                };
+                head = at;
             }
             let mut attrs = Map::new();
             if let Some(pattern) = &rule.pattern {
@@ -158,23 +216,68 @@ impl Matcher {
                     }
                 }
             }
-            let who = who.get_or_insert_with(|| Who::of(line));
+            let who = &Who::of(before, &line[..head]);
             if let Some(Tgid(tgid)) = who.tgid {
                 attrs.entry("pid").or_insert(Value::from(tgid));
             }
             if let Some(rank) = &who.rank {
                 attrs.entry("rank").or_insert(Value::from(rank.as_str()));
             }
-            attrs.entry("line").or_insert(Value::from(kept(line)));
-            for name in rule.ends.iter().chain(&rule.ends_in_tree) {
-                self.end(name, who, arrival, each);
+            if let Some(source) = &who.source {
+                let source = Value::from(source.as_str());
+                attrs.entry("log_source").or_insert(source);
             }
-            for name in &rule.ends_in_tree {
-                for descendant in self.descendants_with(name, who) {
-                    self.end(name, &descendant, arrival, each);
+            attrs.entry("line").or_insert(Value::from(kept(line)));
+            self.check(rule, &attrs);
+            let repeated = repeated(line);
+            if let Some(count) = repeated {
+                attrs.entry("repeated").or_insert(Value::from(count));
+            }
+            let is_sure = !who.is_unsure && repeated.is_none();
+            if is_sure {
+                for name in rule.ends.iter().chain(&rule.ends_in_tree) {
+                    self.end(name, who, arrival, each);
+                }
+                for name in &rule.ends_in_tree {
+                    for descendant in self.descendants_with(name, who) {
+                        self.end(name, &descendant, arrival, each);
+                    }
                 }
             }
-            self.tell(rule, arrival, who, attrs, each);
+            for name in &rule.over {
+                self.note_over(name, who.source.as_deref(), arrival, each);
+            }
+            if is_sure {
+                self.tell(rule, arrival, who, attrs, each);
+                continue;
+            }
+            // It is not known who began or ended this, or not when.
+            if rule.kind == MarkRuleKind::End {
+                self.note_over(&rule.name, who.source.as_deref(), arrival, each);
+            }
+            each(mark(
+                MarkKind::Instant,
+                &rule.name,
+                arrival,
+                None,
+                who,
+                attrs,
+            ));
+        }
+    }
+
+    /// Keeps a version that the rule was not checked with.
+    fn check(&mut self, rule: &MarkRule, attrs: &Map<String, Value>) {
+        let Some(checked) = &rule.versions else {
+            return;
+        };
+        let version = match attrs.get("version") {
+            Some(Value::String(version)) => version.clone(),
+            Some(version) => version.to_string(),
+            None => return,
+        };
+        if !checked.has(&version) {
+            self.unchecked = Some(format!("{} {version}, and {checked}", rule.program()));
         }
     }
 
@@ -191,12 +294,16 @@ impl Matcher {
             MarkRuleKind::Instant => {
                 each(mark(MarkKind::Instant, name, arrival, None, who, attrs));
             }
-            MarkRuleKind::Begin => {
-                let span = self.begin(name, who);
-                each(mark(MarkKind::Begin, name, arrival, span, who, attrs));
-            }
+            MarkRuleKind::Begin if rule.is_once && self.has_open(name, who) => {}
+            MarkRuleKind::Begin => match self.begin(name, who, arrival, each) {
+                Some(span) => each(mark(MarkKind::Begin, name, arrival, Some(span), who, attrs)),
+                None => each(mark(MarkKind::Instant, name, arrival, None, who, attrs)),
+            },
             MarkRuleKind::End => {
                 let span = self.close(name, who);
+                // By name the end would close what another process began. What this process began
+                // elsewhere, in another log, it does close.
+                let span = span.or_else(|| who.here().is_none().then(next_span));
                 each(mark(MarkKind::End, name, arrival, span, who, attrs));
             }
             MarkRuleKind::Took => match attrs.get("seconds").and_then(Value::as_f64) {
@@ -231,31 +338,124 @@ impl Matcher {
             .collect()
     }
 
-    fn begin(&mut self, name: &str, who: &Who) -> Option<i64> {
-        if self.open_count >= OPEN_MAX {
+    /// Phases of that name are over by now, and when each of them ended is not known.
+    fn note_over(
+        &mut self,
+        name: &str,
+        source: Option<&str>,
+        at: BootNs,
+        each: &mut impl FnMut(LineMark),
+    ) {
+        self.open.retain(|(opened, who), open| {
+            if opened != name || who.source.as_deref() != source {
+                return true;
+            }
+            open.owed = 0;
+            // They stay: their own ends, should they come, are the truth.
+            for span in &open.spans {
+                each(over(name, at, *span, who));
+            }
+            !open.spans.is_empty()
+        });
+    }
+
+    fn has_open(&self, name: &str, who: &Who) -> bool {
+        let open = self.open.get(&(name.to_owned(), who.identity()));
+        open.is_some_and(|open| !open.spans.is_empty())
+    }
+
+    /// The span of a new phase; `None` where others may have begun the same under this name.
+    fn begin(
+        &mut self,
+        name: &str,
+        who: &Who,
+        at: BootNs,
+        each: &mut impl FnMut(LineMark),
+    ) -> Option<i64> {
+        if self.open_count >= OPEN_MAX || self.open.len() >= 2 * OPEN_MAX {
+            return Some(next_span());
+        }
+        let open = self
+            .open
+            .entry((name.to_owned(), who.identity()))
+            .or_default();
+        let is_shared = who.tgid.is_none();
+        if is_shared && (open.owed > 0 || !open.spans.is_empty()) {
+            self.open_count -= open.spans.len();
+            open.owed += open.spans.len() + 1;
+            for span in open.spans.drain(..) {
+                each(over(name, at, span, who));
+            }
             return None;
         }
         self.open_count += 1;
-        let spans = self.open.entry((name.to_owned(), who.clone())).or_default();
         let span = next_span();
-        spans.push(span);
+        open.spans.push(span);
         Some(span)
     }
 
     fn close(&mut self, name: &str, who: &Who) -> Option<i64> {
-        let key = (name.to_owned(), who.clone());
-        let spans = self.open.get_mut(&key)?;
-        let span = spans.pop();
-        self.open_count -= usize::from(span.is_some());
-        if spans.is_empty() {
+        let key = (name.to_owned(), who.identity());
+        let open = self.open.get_mut(&key)?;
+        let span = open.spans.pop();
+        match span {
+            Some(_) => self.open_count -= 1,
+            None => open.owed = open.owed.saturating_sub(1),
+        }
+        if open.spans.is_empty() && open.owed == 0 {
             self.open.remove(&key);
         }
         span
     }
 }
 
+/// The front of what stands in a line before `start`, with what of it came earlier.
+fn overwritten<'t>(text: &'t [u8], start: usize, front: &[u8]) -> Cow<'t, [u8]> {
+    let (front, begun) = match memchr::memrchr(b'\n', &text[..start]) {
+        Some(end) => (&[][..], &text[end + 1..start]),
+        None => (front, &text[..start]),
+    };
+    let room = FRONT_BYTES_MAX.saturating_sub(front.len());
+    let begun = &begun[..begun.len().min(room)];
+    match front {
+        [] => Cow::Borrowed(begun),
+        _ => Cow::Owned([front, begun].concat()),
+    }
+}
+
+/// Keeps the front of a line that is not over yet.
+fn carry(text: &[u8], front: &mut Vec<u8>) {
+    if !matches!(text.last(), Some(b'\r')) {
+        // Text without its end is the last of its log, or is too long.
+        return front.clear();
+    }
+    let begun = match memchr::memrchr(b'\n', text) {
+        Some(end) => {
+            front.clear();
+            &text[end + 1..]
+        }
+        None => text,
+    };
+    let room = FRONT_BYTES_MAX.saturating_sub(front.len());
+    front.extend_from_slice(&begun[..begun.len().min(room)]);
+}
+
+/// For how many more lines this one stands.
+fn repeated(text: &[u8]) -> Option<u32> {
+    let at = memchr::memmem::rfind(text, REPEATED.as_bytes())?;
+    let rest = &text[at + REPEATED.len()..];
+    let end = memchr::memmem::find(rest, b"x across cluster]")?;
+    std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
+}
+
+/// That a phase is over, and not since when.
+fn over(name: &str, at: BootNs, span: i64, who: &Who) -> LineMark {
+    let attrs = Map::from_iter([(END_IS_UNKNOWN.to_owned(), Value::Bool(true))]);
+    mark(MarkKind::Instant, name, at, Some(span), who, attrs)
+}
+
 /// Spans of lines count from the lowest number: those of programs are their own, and positive.
-fn next_span() -> i64 {
+pub(in crate::collect::marks) fn next_span() -> i64 {
     static NEXT: AtomicI64 = AtomicI64::new(i64::MIN);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
@@ -274,7 +474,8 @@ fn mark(
     LineMark {
         kind,
         message,
-        tgid: who.here(),
+        tgid: who.named(),
+        is_inside: who.is_inside,
     }
 }
 
@@ -499,10 +700,7 @@ mod tests {
                 "(VllmWorkerProcess pid=31) INFO Starting to load model m...",
             ),
             (2, "INFO Starting to load model m..."),
-            (
-                9,
-                "INFO init engine (profile, create kv cache, warmup model) took 9.8 seconds",
-            ),
+            (9, "INFO CPU KV cache size: 65,536 tokens"),
         ];
         let of_command = |writer| {
             let mut matcher = matcher(builtin_mark_rules().unwrap());
@@ -582,6 +780,16 @@ mod tests {
         );
         let attrs = attributes(rules(), "(T pid=5, ip=10.0.0.3) up");
         assert_eq!(attrs["pid"], 5);
+    }
+
+    #[test]
+    fn a_pattern_that_takes_the_front_of_a_line_hides_nobody() {
+        let rules = |text: &str| mark_rules("t", &format!("builtin = false\n{text}")).unwrap();
+        let whole = "[[rule]]\nname = \"a\"\nmatch = '^.*step (?<step>\\d+)'";
+        let named = "[[rule]]\nname = \"a\"\ncontains = \"step\"\nmatch = 'pid=5\\) step'";
+        for text in [whole, named] {
+            assert_eq!(told(rules(text), &[(1, "(T pid=5) step 3")])[0].4, Some(5));
+        }
     }
 
     #[test]
