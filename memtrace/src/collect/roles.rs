@@ -258,13 +258,19 @@ impl Roles {
         let parent = self.known.get(&upid)?.parent;
         let parent = parent.and_then(|parent| self.known.get(&parent));
         let parent_cmdline = parent.and_then(|parent| parent.cmdline.clone());
+        let parent_exe = parent.map(|parent| parent.exe.clone());
         let known = self.known.get_mut(&upid)?;
         known.above = above.or(known.above.take());
         known.is_judged = true;
+        // A fork runs what its parent ran then, which exec may have replaced in the parent.
+        let is_parent_another = known.inherited.is_some()
+            && parent_exe.is_some_and(|parent_exe| parent_exe != known.exe);
+        let traits = known.looks();
         let looks = ProcessTraits {
+            is_parent_near: traits.is_parent_near && !is_parent_another,
             parent_cmdline: parent_cmdline.as_deref(),
             environment: Some((self.environments.as_ref(), known.tgid)),
-            ..known.looks()
+            ..traits
         };
         let found = self.rules.find(&looks);
         let Some(mut found) = found else {

@@ -228,6 +228,23 @@ fn a_child_that_names_itself_is_no_fork_of_its_parent() {
 }
 
 #[test]
+fn a_subshell_is_no_fork_of_the_program_that_its_shell_became() {
+    let mut stage = Stage::new();
+    let root = stage.exec(1, None, "python3 job.py");
+    let shell = stage.exec(2, Some(root), "bash spark-class");
+    stage.write();
+    let subshell = stage.fork(3, Some(shell));
+    stage.write();
+    stage.name(shell, TitleSource::Exec, "/r/raylet/raylet --x");
+    stage.write();
+    let process = stage.table.process_mut(subshell).expect("a living process");
+    process.row_mut().peak_rss_bytes = Some(Bytes(1 << 20));
+    stage.write();
+    assert_eq!(stage.role(shell), "Ray raylet");
+    assert_eq!(stage.written[&subshell].role, None);
+}
+
+#[test]
 fn the_rows_after_the_end_have_the_role_too_and_nobody_is_kept_for_ever() {
     let mut stage = Stage::new();
     let root = stage.exec(1, None, "python3 train.py");
