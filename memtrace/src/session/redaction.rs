@@ -130,7 +130,7 @@ mod tests {
         ("diag", "detail"),
     ];
     /// Names: of programs, files, groups, devices, roles and runs.
-    const NAMES: [(&str, &str); 30] = [
+    const NAMES: [(&str, &str); 31] = [
         ("process", "comm"),
         ("process", "exit_signal_sender_comm"),
         ("process", "exe"),
