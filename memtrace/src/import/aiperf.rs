@@ -165,12 +165,11 @@ fn request(record: Record, place: usize) -> Result<Option<(Option<String>, Sent)
     let status = record.error.as_ref().and_then(|error| error.code);
     let status = status.filter(|status| (100..=999).contains(status));
     let failure = match (record.error, metadata.was_cancelled) {
-        (_, Some(true)) => Some(Failure {
+        (_, Some(true)) => Some(Failure::shared(Failure {
             outcome: RequestOutcome::Interrupted,
             words: String::new(),
             http_status: status,
-        })
-        .map(Failure::shared),
+        })),
         (None, _) => None,
         (Some(Failed { kind, message, .. }), _) => {
             let (Words(kind), Words(text)) =
