@@ -62,7 +62,7 @@ mod needs_freeze {
             .output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(
-            text.contains("the disk takes nothing"),
+            text.contains("the disk accepts no data"),
             "{text} {}",
             words(&output)
         );

@@ -67,7 +67,7 @@ fn a_window_is_shown_as_a_phase_that_lies_there() -> Result<()> {
     assert_eq!(window["phases"]["count"], whole["phases"]["count"]);
     for (wrong, said) in [
         (["--from", "+9h"], "after the recording"),
-        (["--to", "peak"], "`--at peak` tells when"),
+        (["--to", "peak"], "`--at peak` shows when"),
     ] {
         let refused = recorded.report_text(&wrong).expect_err("no window");
         let refused = format!("{refused:#}");
@@ -138,12 +138,12 @@ fn a_time_that_is_none_is_refused_with_what_would_do() -> Result<()> {
 #[test]
 fn the_exit_status_stands_in_the_help_of_report_record_and_diff() -> Result<()> {
     for (command, codes) in [
-        ("report", &["0 also", "1 when", "2 after"][..]),
+        ("report", &["0, even if", "1 if", "2 on"][..]),
         (
             "record",
-            &["128 + n", "127 when", "126 when", "1 after", "2 after"],
+            &["128 + n", "127 if", "126 if", "1 after", "2 on"],
         ),
-        ("diff", &["3 when", "1 after", "2 after"]),
+        ("diff", &["3 with", "1 after", "2 on"]),
     ] {
         let help = String::from_utf8(memtrace([command, "--help"])?.stdout)?;
         let words: Vec<&str> = help.split_whitespace().collect();

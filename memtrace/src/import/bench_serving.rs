@@ -4,11 +4,24 @@
 use super::clocks::Clock;
 use super::file::{Asked, FormatError, LoadFile, Run, Sent, Source, ns};
 use super::object::{PerRequest, Sum, Words, count_request, object};
-use super::outcome::{Failure, MaybeFailed};
+use super::outcome::Failure;
 use super::python_json::deserializer;
 use crate::model::RequestOutcome;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use std::rc::Rc;
+
+/// One of a list of errors: null, or empty, where the request was answered.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "Option<Words>")]
+struct MaybeFailed(Option<Rc<Failure>>);
+
+impl From<Option<Words>> for MaybeFailed {
+    fn from(words: Option<Words>) -> Self {
+        let words = words.filter(|Words(words)| !words.is_empty());
+        Self(words.map(|Words(words)| Failure::of(&words, None, RequestOutcome::Failed)))
+    }
+}
 
 object! {
     /// A run, as both write it.

@@ -1,9 +1,7 @@
 //! What became of a request, by the words that the HTTP clients of Python have for it. Generators
 //! tell these words and no more.
 
-use super::object::Words;
 use crate::model::{ERROR_BYTES_MAX, RequestOutcome};
-use serde::Deserialize;
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -91,19 +89,7 @@ fn exception(words: &str) -> Option<&'static (&'static str, RequestOutcome)> {
     EXCEPTIONS.iter().find(|(name, _)| words.contains(name))
 }
 
-/// Of a list of errors one, which is null or empty of a request that was answered.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "Option<Words>")]
-pub(super) struct MaybeFailed(pub(super) Option<Rc<Failure>>);
-
-impl From<Option<Words>> for MaybeFailed {
-    fn from(words: Option<Words>) -> Self {
-        let words = words.filter(|Words(words)| !words.is_empty());
-        Self(words.map(|Words(words)| Failure::of(&words, None, RequestOutcome::Failed)))
-    }
-}
-
-/// That part: the begin of the last line.
+/// The part of a text about a failure that is kept: the start of its last line.
 pub(super) fn kept(text: &str) -> String {
     let last = text.lines().rev().find(|line| !line.trim().is_empty());
     let last = last.unwrap_or_default().trim();

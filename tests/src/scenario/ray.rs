@@ -7,7 +7,7 @@ use crate::recorder::{Recorded, Recorder};
 use crate::workload::number;
 use anyhow::{Context, Result, bail};
 use memtrace::model::ProcessRow;
-use memtrace::model::tables::{PssRow, ShmFamily, ShmObjectRow};
+use memtrace::model::tables::{PssRow, ShmFamily, ShmObjectRow, TitleRow};
 use memtrace::store::Recording;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -112,9 +112,17 @@ fn roles(truth: &Value) -> Result<BTreeMap<i64, String>> {
 fn everybody_is_known(recorded: &Recorded, truth: &BTreeMap<i64, String>) -> Result<Score> {
     let book = Book::open(recorded)?;
     let mut score = Score::new("every process of Ray has its role");
+    let titles: Vec<TitleRow> = recorded.recording.rows()?;
     for (pid, role) in truth {
         let process = book.expect(*pid)?;
-        score.case(is(process, role), || told(process, role));
+        // A worker whose task has ended is idle.
+        let was = |title: &TitleRow| {
+            let words = title.role.as_deref().unwrap_or_default();
+            title.upid == process.upid && words.ends_with(role.as_str())
+        };
+        let was_it = role.starts_with("task ") && titles.iter().any(was);
+        let is_it = is(process, role) || was_it && is(process, "idle worker");
+        score.case(is_it, || told(process, role));
     }
     if truth.len() < 7 {
         bail!("the session tells of too few processes: {truth:?}");

@@ -18,7 +18,7 @@ table! {
         comm: String,
         /// The argument area at that moment: the command line, or the title that the program wrote over it (setproctitle). Null when it could not be read.
         title: Option<Arc<str>>,
-        /// What the process is from here on, as `process.role` in its words; a title that says less (an idle worker's) keeps the role that the process had. Null when no rule knows it.
+        /// What the process is from here on, as `process.role` in its words; a title that says less keeps the role that the process had. Null when no rule knows it.
         role: Option<String>,
         /// What caused the row.
         source: Option<TitleSource>,

@@ -759,15 +759,12 @@ fn behind(before: &str, lines: &[Line]) -> Vec<(i64, String)> {
         .collect()
 }
 
+/// Its name, whose it is, and when it began and ended.
+type Found = (String, String, i64, i64);
+
 /// The phases that begin with one line and end with another, the names of those that are open,
 /// and of those that are over.
-fn paired(
-    marks: &[LineMark],
-) -> (
-    Vec<(String, String, i64, i64)>,
-    Vec<String>,
-    HashSet<String>,
-) {
+fn paired(marks: &[LineMark]) -> (Vec<Found>, Vec<String>, HashSet<String>) {
     static BEGUN: LazyLock<HashSet<String>> = LazyLock::new(|| {
         let rules = builtin_mark_rules().unwrap().into_iter();
         let begins = rules.filter(|rule| rule.kind == MarkRuleKind::Begin);
