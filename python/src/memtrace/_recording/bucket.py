@@ -150,8 +150,8 @@ def _s3(bucket: str) -> Any:
         may = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true")
         if at.scheme == "http" and not is_here and not may:
             raise ValueError(
-                f"http:// to {at.hostname} is readable for everyone on the way: use https://, or set "
-                "AWS_ALLOW_HTTP=true"
+                f"http:// to {at.hostname} is readable for everyone on the way: use https://, or "
+                "set AWS_ALLOW_HTTP=true"
             )
         options = {"endpoint_override": at.netloc + at.path.rstrip("/"), "scheme": at.scheme}
     elif not region:
