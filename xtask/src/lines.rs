@@ -160,6 +160,15 @@ struct Found {
 }
 
 impl Found {
+    /// Whether it is for tests alone: then its lines are noted.
+    fn is_test(&mut self, attributes: &[syn::Attribute], item: &impl quote::ToTokens) -> bool {
+        let is_test = is_for_tests(attributes);
+        if is_test {
+            self.tests.extend(lines_of(item));
+        }
+        is_test
+    }
+
     fn function(&mut self, name: &syn::Ident, all: &impl Spanned) {
         let span = all.span();
         let lines = span.end().line + 1 - span.start().line;
@@ -169,34 +178,28 @@ impl Found {
 
 impl<'a> Visit<'a> for Found {
     fn visit_item_mod(&mut self, item: &'a syn::ItemMod) {
-        match is_for_tests(&item.attrs) {
-            true => self.tests.extend(lines_of(item)),
-            false => visit::visit_item_mod(self, item),
+        if !self.is_test(&item.attrs, item) {
+            visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_impl(&mut self, item: &'a syn::ItemImpl) {
+        if !self.is_test(&item.attrs, item) {
+            visit::visit_item_impl(self, item);
         }
     }
 
     fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
-        if is_for_tests(&item.attrs) {
-            self.tests.extend(lines_of(item));
-            return;
+        if !self.is_test(&item.attrs, item) {
+            self.function(&item.sig.ident, &item.block);
+            visit::visit_item_fn(self, item);
         }
-        self.function(&item.sig.ident, &item.block);
-        visit::visit_item_fn(self, item);
     }
 
     fn visit_impl_item_fn(&mut self, item: &'a syn::ImplItemFn) {
-        if is_for_tests(&item.attrs) {
-            self.tests.extend(lines_of(item));
-            return;
-        }
-        self.function(&item.sig.ident, &item.block);
-        visit::visit_impl_item_fn(self, item);
-    }
-
-    fn visit_item_impl(&mut self, item: &'a syn::ItemImpl) {
-        match is_for_tests(&item.attrs) {
-            true => self.tests.extend(lines_of(item)),
-            false => visit::visit_item_impl(self, item),
+        if !self.is_test(&item.attrs, item) {
+            self.function(&item.sig.ident, &item.block);
+            visit::visit_impl_item_fn(self, item);
         }
     }
 }

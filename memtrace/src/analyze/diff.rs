@@ -426,10 +426,13 @@ fn kind_change(before: Option<KindFigures>, after: Option<KindFigures>) -> KindC
 
 /// What is no trend is no slope: a fitted line through a step tells of the step's place.
 fn slope(figures: &KindFigures) -> Option<Bytes> {
-    figures.growth.map(|growth| match growth.verdict {
-        Verdict::NoTrend | Verdict::Rising => Bytes(0),
-        Verdict::Growing | Verdict::Shrinking => Bytes(growth.bytes_per_hour as i64),
-    })
+    let growth = figures.growth?;
+    match growth.verdict {
+        // A rise in a short run has no pace per hour.
+        Verdict::Rising => None,
+        Verdict::NoTrend => Some(Bytes(0)),
+        Verdict::Growing | Verdict::Shrinking => Some(Bytes(growth.bytes_per_hour as i64)),
+    }
 }
 
 /// The most that was held, and how well that is known.

@@ -114,18 +114,20 @@ pub(super) fn fit(
         false => warm_up_ns,
     };
     let from = BootNs(first.0 + warm_up_ns);
+    let points = points.filter(|point| (from..=last).contains(&point.boot_ns));
+    let points: Vec<SeriesPoint> = points.collect();
+    // A curve can begin later than that.
+    let from = match is_short {
+        true => points.first()?.boot_ns,
+        false => from,
+    };
     let window_ns = (last - from).0;
-    if window_ns < SHORT_WINDOW_NS || row_count < MIN_ROWS {
+    if window_ns < SHORT_WINDOW_NS || row_count < MIN_ROWS || points.len() < MIN_POINTS {
         return None;
     }
     let hours = |point: &SeriesPoint| (point.boot_ns - from).as_secs_f64() / 3600.0;
-    let points: Vec<(f64, f64)> = points
-        .filter(|point| (from..=last).contains(&point.boot_ns))
-        .map(|point| (hours(&point), point.mean_bytes))
-        .collect();
-    if points.len() < MIN_POINTS {
-        return None;
-    }
+    let points = points.iter().map(|point| (hours(point), point.mean_bytes));
+    let points: Vec<(f64, f64)> = points.collect();
     let trend = Trend::through(&points)?;
     let rise = trend.slope * DurationNs(window_ns).as_secs_f64() / 3600.0;
     let verdict = judge(&trend, &points, rise, is_short)?;

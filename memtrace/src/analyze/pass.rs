@@ -481,8 +481,8 @@ fn grown(track: &Track, end: BootNs) -> Option<Growth> {
         let since = track.held().unwrap_or(&track.at_end).since(before);
         let kinds = [Kind::Anon, Kind::File, Kind::Shmem].into_iter();
         let most = kinds.max_by_key(|kind| since.get(*kind))?;
-        let is_most = since.get(most)?.0.saturating_mul(2) > since.rss()?.0;
-        is_most.then_some(most)
+        let more = since.get(most)?.0;
+        (more > 0 && more.saturating_mul(2) > since.rss()?.0).then_some(most)
     });
     Some(Growth { kind, ..growth })
 }

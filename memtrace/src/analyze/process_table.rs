@@ -214,7 +214,8 @@ impl ProcessTable {
         }
     }
 
-    /// Reads `title` and gives every process its name, also where another was ended by it. The peaks must be known by now.
+    /// Reads `title` and gives every process its name, also as the sender of a signal. The peaks must
+    /// be known by now.
     pub(super) fn name<S: RowSource>(
         &mut self,
         source: &S,

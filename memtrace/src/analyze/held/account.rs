@@ -112,10 +112,14 @@ impl Account {
                     Some(mark) => no_more_than(mark, anon, beside),
                     None => anon,
                 };
+                let uncharged = next.map_or(0, |next| next.uncharged).max(last.uncharged);
                 HeldKinds {
                     anon,
                     shared,
-                    kernel,
+                    kernel: Held {
+                        at_most: kernel.at_most + Bytes(uncharged),
+                        ..kernel
+                    },
                     unnamed,
                     basis: match is_alone {
                         true => HeldBasis::Cgroup,

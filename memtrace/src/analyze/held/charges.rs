@@ -64,6 +64,8 @@ pub(super) struct Reading {
     pub(super) kernel: Charged,
     /// What is in use and of no kind.
     pub(super) unnamed: Charged,
+    /// Socket buffers that can be theirs and are charged to no group.
+    pub(super) uncharged: i64,
     /// The most that was in use until then, page cache and kernel memory included; `None` where the
     /// kernel keeps no mark.
     pub(super) mark: Option<i64>,
@@ -196,6 +198,7 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
             shared: one.shared.hull(other.shared),
             kernel: one.kernel.hull(other.kernel),
             unnamed: one.unnamed.hull(other.unnamed),
+            uncharged: one.uncharged.max(other.uncharged),
             mark: other.mark,
             is_alone: one.is_alone && other.is_alone,
             is_apart: one.is_apart && other.is_apart,
@@ -256,7 +259,7 @@ impl Sockets {
         }
     }
 
-    /// How much a group can have that it is not charged for.
+    /// How much all groups together can have that they are not charged for.
     fn not_charged(&self, row: &CgroupMemRow) -> i64 {
         let machine = self.machine.at(row.boot_ns).filter(|_| row.version == 1);
         let since = machine.map_or(0, |machine| machine.saturating_sub(self.before));
@@ -326,7 +329,6 @@ fn of_node<S: RowSource>(
                 row.kernel_stack_bytes,
                 row.page_tables_bytes,
                 row.percpu_bytes,
-                row.sockets_bytes,
             ];
             let kernel: Bytes = kernel.into_iter().flatten().sum();
             let reading = Reading {
@@ -334,6 +336,8 @@ fn of_node<S: RowSource>(
                 anon: charged(anon),
                 shared: charged(shared.0.max(0)),
                 kernel: charged(kernel.0),
+                // The heads of buffers are slab too.
+                uncharged: row.sockets_bytes.unwrap_or_default().0.max(0),
                 is_alone: is_everyone,
                 is_apart: is_everyone,
                 ..Reading::default()
@@ -365,20 +369,25 @@ fn of_groups<S: RowSource>(
     let mut kills = Kills::read(source, table)?;
     let mut groups = Groups::default();
     let mut readings = Readings::default();
+    let mut take = |row: &CgroupMemRow| {
+        if let Some(reading) = of_group(row, whole, recorder, &mut groups) {
+            let all = Reading {
+                uncharged: sockets.not_charged(row),
+                ..groups.take(row.cgroup.clone(), reading)
+            };
+            readings.push(&row.cgroup, all);
+        }
+    };
     source.scan(COLUMNS, |row: CgroupMemRow| {
         if !tops.contains(row.cgroup.as_str()) {
             return;
         }
         for row in kills.until(&row).into_iter().chain([row]) {
-            if let Some(reading) = of_group(&row, whole, (recorder, sockets), &mut groups) {
-                readings.push(&row.cgroup, groups.take(row.cgroup.clone(), reading));
-            }
+            take(&row);
         }
     })?;
     for row in kills.rest() {
-        if let Some(reading) = of_group(&row, whole, (recorder, sockets), &mut groups) {
-            readings.push(&row.cgroup, groups.take(row.cgroup.clone(), reading));
-        }
+        take(&row);
     }
     let mut readings = readings.list;
     // A kill can lie before the last row of another group.
@@ -495,7 +504,7 @@ const COLUMNS: &[&str] = &[
 fn of_group(
     row: &CgroupMemRow,
     whole: Whole,
-    (recorder, sockets): (&Recorder, &Sockets),
+    recorder: &Recorder,
     groups: &mut Groups,
 ) -> Option<Reading> {
     let (anon, shared) = (row.anon_bytes?, row.shmem_bytes?.0.max(0));
@@ -519,7 +528,6 @@ fn of_group(
     let (first, since) = groups.kernel_since(row, kernel);
     let was_there_before = whole.is_command && first - whole.start <= AT_ONCE;
     let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);
-    let sockets = sockets.not_charged(row);
     Some(Reading {
         at: row.boot_ns,
         anon: Charged {
@@ -533,12 +541,12 @@ fn of_group(
         kernel: match is_apart {
             true => Charged {
                 least: kernel,
-                most: kernel.saturating_add(sockets),
+                most: kernel,
             },
             // What was there before a command is not its own.
             false => Charged {
                 least: since,
-                most: if was_there_before { since } else { kernel }.saturating_add(sockets),
+                most: if was_there_before { since } else { kernel },
             },
         },
         unnamed: Charged {
@@ -548,6 +556,7 @@ fn of_group(
             },
             most: if unnamed > NOISE { unnamed } else { 0 },
         },
+        uncharged: 0,
         mark: row.peak_bytes.map(|peak| peak.0),
         is_alone,
         is_apart,

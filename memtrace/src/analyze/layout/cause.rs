@@ -117,10 +117,11 @@ pub(super) fn of<'a>(
 /// Divides what one part gained among causes.
 fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
     let gained = line.gained_bytes.0 as f64;
-    let lazy_free = line.lazy_free_bytes.map_or(0.0, |bytes| bytes.0 as f64);
-    let lazy_free = lazy_free.min(gained);
-    add(Cause::LazilyFreed, lazy_free, true);
-    let gained = gained - lazy_free;
+    let lazy_free = |bytes: Option<Bytes>| bytes.unwrap_or_default().0 as f64;
+    let lazily_before = lazy_free(before.and_then(|before| before.lazy_free));
+    let lazily = (lazy_free(line.lazy_free_bytes) - lazily_before).clamp(0.0, gained);
+    add(Cause::LazilyFreed, lazily, true);
+    let gained = gained - lazily;
     if let Some(untouched) = line.untouched() {
         // Zeros can have been written, too; and nothing is known of the rest.
         add(Cause::HugePages, gained * untouched, false);

@@ -44,11 +44,7 @@ impl Swept {
         };
         let bins = host_clock.as_ref();
         let bins = bins.map(|clock| Bins::new(clock.wall_clock(), facts.groups.list.len()));
-        let asked = Asked {
-            has_tables,
-            bins,
-            ..asked(info, source, facts, options)?
-        };
+        let asked = asked(info, source, facts, (options, has_tables, bins))?;
         let mut sizes = Sizes::default();
         let mut execs = Execs::new();
         let end = facts.end();
@@ -78,7 +74,7 @@ fn asked<S: RowSource>(
     info: &RunInfo,
     source: &S,
     facts: &Facts,
-    options: &Options,
+    (options, has_tables, bins): (&Options, bool, Option<Bins>),
 ) -> Result<Asked, S::Error> {
     let table = &facts.table;
     let mut held = HeldSum::default();
@@ -104,9 +100,9 @@ fn asked<S: RowSource>(
         held,
         victims,
         near: NearReadings::new(surroundings::times(source)?),
-        has_tables: false,
+        has_tables,
         held_at: held_at.collect(),
-        bins: None,
+        bins,
         drawing,
     })
 }

@@ -40,7 +40,7 @@ table! {
         hugetlb_bytes: Option<Bytes>,
         /// The same without free pages of the default size (HugePages_Free): in use, or free and of another size. Null in recordings of older versions.
         hugetlb_used_bytes: Option<Bytes>,
-        /// Buffers of TCP and UDP sockets, in all network namespaces (mem of /proc/net/sockstat). Null in recordings of older versions.
+        /// Buffers of TCP sockets, in all network namespaces (mem of /proc/net/sockstat); their heads are slab too. Null in recordings of older versions.
         sockets_bytes: Option<Bytes>,
         /// SwapTotal.
         swap_total_bytes: Option<Bytes>,

@@ -363,3 +363,37 @@ fn huge_pages_that_forks_share_are_no_more_than_the_machine_has_in_use() {
     });
     assert_eq!(huge(&run), [64, 70, 70]);
 }
+
+#[test]
+fn sockets_that_v1_charges_to_nobody_count_once_for_all_groups_and_take_nothing_from_other_kinds() {
+    let mut run = Script::command(&["x"], 60.0);
+    for (tgid, group) in [(500, "/a"), (501, "/b")] {
+        run.process(tgid, None, 0.0, "x");
+        run.mem(tgid, 0.1, [10.0, 0.0, 0.0]);
+        run.edit(tgid, |row| row.cgroup = Some(group.into()));
+    }
+    for at in [1.0, 2.0] {
+        for group in ["/a", "/b"] {
+            charged(&mut run, at, [50, 0], Some((0, 0)));
+            if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+                row.cgroup = group.to_owned();
+                row.peak_bytes = Some(Bytes(60 * MIB));
+            }
+        }
+    }
+    for (at, sockets) in [(0.0, 30), (0.5, 130)] {
+        run.put(NodeMemRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            sockets_bytes: Some(Bytes(sockets * MIB)),
+            ..NodeMemRow::default()
+        });
+    }
+    assert_eq!(held_at(&run, "+1.5s"), [100, 100, 200]);
+    for record in &mut run.rows.0 {
+        if let Record::CgroupMem(row) = record {
+            row.version = 2;
+        }
+    }
+    assert_eq!(held_at(&run, "+1.5s"), [100; 3], "v2 charges them");
+}
