@@ -267,7 +267,9 @@ pub struct Repeated {
     pub begin: Instant,
     /// The last end.
     pub end: Instant,
-    /// Their durations together.
+    /// How many of them took a known time.
+    pub timed_count: usize,
+    /// The durations of those together.
     pub total_ns: DurationNs,
     /// All recorded processes together, every page once.
     pub held: Measures,

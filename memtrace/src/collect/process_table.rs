@@ -12,7 +12,7 @@ use crate::model::{
 };
 use images::Images;
 use process::{may_be_oom_killed, note_status};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// How a process came to be known.
@@ -100,13 +100,23 @@ impl ProcessTable {
             .map(|row| row.upid)
     }
 
+    /// The ids that processes have in pid namespaces of their own.
+    pub fn ids_inside(&self) -> HashSet<Tgid> {
+        let living = self.processes().map(Process::row);
+        let all = living.chain(self.ended.iter().chain(&self.recently_ended));
+        let inside = all.filter(|row| row.ns_tgid != Some(row.tgid));
+        inside.filter_map(|row| row.ns_tgid).collect()
+    }
+
     /// The process that had this process id in its own pid namespace at that time, where it was
     /// one only: as [`Self::who_was`] for an id that counts inside of a container.
     pub fn who_was_inside(&self, ns_tgid: Tgid, at: BootNs) -> Option<Upid> {
         let living = self.processes().map(Process::row);
         let ended = self.ended.iter().chain(&self.recently_ended);
         let mut fitting = living.chain(ended).filter(|row| {
+            // Of a process of this namespace it is the same id.
             row.ns_tgid == Some(ns_tgid)
+                && row.tgid != ns_tgid
                 && row.start_boot_ns <= at
                 && row.exit_boot_ns.is_none_or(|exit| at <= exit)
         });

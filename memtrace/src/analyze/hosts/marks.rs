@@ -72,6 +72,7 @@ impl PhaseSums {
                 rank: row.rank.clone(),
                 count: 0,
                 open_count: 0,
+                timed_count: Some(0),
                 total_ns: DurationNs(0),
                 longest_ns: DurationNs(0),
             },
@@ -79,6 +80,8 @@ impl PhaseSums {
         });
         let told = &mut group.told;
         let took = row.duration_ns.unwrap_or_default();
+        let timed = told.timed_count.get_or_insert(0);
+        *timed += usize::from(row.duration_ns.is_some());
         told.count += 1;
         told.open_count += usize::from(row.ended_by != Some(PhaseEnd::Marked));
         told.total_ns = DurationNs(told.total_ns.0.saturating_add(took.0));

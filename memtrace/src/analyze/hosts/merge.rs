@@ -368,9 +368,10 @@ impl<'a> Merged<'a> {
         }
         let phases = by_name.into_iter().filter_map(|(name, of)| {
             let mean = |phase: &PartPhase| {
-                phase.total_ns.0 / i64::try_from(phase.count.max(1)).unwrap_or(i64::MAX)
+                let timed = phase.timed_count.unwrap_or(phase.count);
+                phase.total_ns.0.checked_div(i64::try_from(timed).ok()?)
             };
-            let mut means: Vec<i64> = of.iter().map(|(_, phase)| mean(phase)).collect();
+            let mut means: Vec<i64> = of.iter().filter_map(|(_, phase)| mean(phase)).collect();
             means.sort_unstable();
             let hosts: BTreeSet<&str> = of.iter().map(|(host, _)| *host).collect();
             let (slowest_host, slowest) = of.iter().rev().max_by_key(|(_, phase)| mean(phase))?;
@@ -381,7 +382,7 @@ impl<'a> Merged<'a> {
                 count: of.iter().map(|(_, phase)| phase.count).sum(),
                 open_count: of.iter().map(|(_, phase)| phase.open_count).sum(),
                 median_mean_ns: DurationNs(median(&means)?),
-                slowest_mean_ns: DurationNs(mean(slowest)),
+                slowest_mean_ns: DurationNs(mean(slowest)?),
                 slowest_host: (*slowest_host).to_owned(),
                 slowest_rank: slowest.rank.clone(),
                 slowest_pid: slowest.pid,

@@ -243,7 +243,10 @@ pub(super) struct PartPhase {
     pub(super) count: usize,
     /// How many of them nobody ended.
     pub(super) open_count: usize,
-    /// Their durations together.
+    /// How many of them took a known time; null in lines of older versions: all.
+    #[serde(default)]
+    pub(super) timed_count: Option<usize>,
+    /// The durations of those together.
     pub(super) total_ns: DurationNs,
     /// The longest.
     pub(super) longest_ns: DurationNs,

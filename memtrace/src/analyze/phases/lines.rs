@@ -148,6 +148,7 @@ pub(super) fn repeated(spans: &[Span], group: &SamePhases, memory: &Memory) -> R
     let last = members().max_by_key(|span| span.end);
     let open = merged(members().filter(|span| span.known_end().is_some()));
     let durations = members().filter_map(|span| Some(memory.duration(span)?.0));
+    let durations: Vec<i64> = durations.collect();
     let level = |stretch: Stretch| stretch.level();
     let tree: Vec<_> = members()
         .map(|span| Some(memory.tree(span).level()))
@@ -171,7 +172,8 @@ pub(super) fn repeated(spans: &[Span], group: &SamePhases, memory: &Memory) -> R
         end: memory
             .clock
             .at(last.map_or(BootNs(0), |span| memory.end_of(span))),
-        total_ns: DurationNs(durations.fold(0, i64::saturating_add)),
+        timed_count: durations.len(),
+        total_ns: DurationNs(durations.into_iter().fold(0, i64::saturating_add)),
         held: Measures::of(&held),
         tree: Measures::of(&tree),
         own: is_any(&own).then(|| Measures::of(&own)),

@@ -170,7 +170,9 @@ impl<E: Fn(usize) -> Option<BootNs>> Pairing<E> {
             },
             What::Over => {
                 let place = event.span.and_then(|span| open.by_span.get(&span));
-                if let Some(&place) = place {
+                let is_open = |place: &&usize| self.spans[**place].ended_by != PhaseEnd::Marked;
+                // One that an end closed by its name is over at a known time.
+                if let Some(&place) = place.filter(is_open) {
                     let was_open = !std::mem::replace(&mut self.spans[place].is_end_unknown, true);
                     open.count = open.count.saturating_sub(usize::from(was_open));
                 }

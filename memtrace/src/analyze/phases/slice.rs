@@ -14,7 +14,7 @@ pub(in crate::analyze) struct Slice<'a> {
     pub(in crate::analyze) process: Option<usize>,
     /// `None` for a moment, and for what began before the recording or unmarked.
     pub(in crate::analyze) begin: Option<BootNs>,
-    /// `None` for what was still open when the recording ended.
+    /// `None` for what was still open when the recording ended, or ended unseen.
     pub(in crate::analyze) end: Option<BootNs>,
     pub(in crate::analyze) is_moment: bool,
     span: &'a Span,
@@ -27,7 +27,7 @@ impl<'a> Slice<'a> {
             name: &span.name,
             process: span.process,
             begin: span.begin.filter(|_| !is_moment),
-            end: Some(span.end).filter(|end| *end != OPEN),
+            end: span.known_end().filter(|end| *end != OPEN),
             is_moment,
             span,
         }

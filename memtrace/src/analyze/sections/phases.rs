@@ -301,10 +301,15 @@ fn took(phase: &Phase) -> Cell {
     }
 }
 
+/// What several took together; unknown where that is known of none.
+fn took_together(many: &Repeated) -> Cell {
+    Cell::Took((many.timed_count > 0).then_some(many.total_ns))
+}
+
 fn stage_table(section: &mut Chapter, stages: &[&Repeated]) {
     let mean = |stage: &Repeated| {
-        let count = i64::try_from(stage.count.max(1)).unwrap_or(1);
-        Cell::Took(Some(DurationNs(stage.total_ns.0 / count)))
+        let count = i64::try_from(stage.timed_count).unwrap_or(0);
+        Cell::Took(stage.total_ns.0.checked_div(count).map(DurationNs))
     };
     let steps = stages.iter();
     let steps = steps.filter_map(|stage| Some((*stage, stage.held.end, stage.steps.as_ref()?)));
@@ -363,7 +368,7 @@ fn repeat_table(section: &mut Chapter, repeats: &[&Repeated]) {
         .flexible("phase", |many| many.name.to_string())
         .figures("pid", 4, |many| pids_of(many))
         .figures("times", 0, |many| words::count(many.count))
-        .figures("took_s", 1, |many| Cell::Took(Some(many.total_ns)))
+        .figures("took_s", 1, |many| took_together(many))
         .change("gained_bytes", 0, |many| match many.own {
             Some(own) => own.delta.map(|delta| delta.sum),
             None => many.tree_delta_bytes,

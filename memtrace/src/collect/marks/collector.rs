@@ -1,7 +1,7 @@
 //! From received marks to rows: whose they are, and when they were.
 
 use super::asked::Asked;
-use super::inbox::{ASKED_MAX, Inbox, Received, Waits};
+use super::inbox::{ASKED_MAX, Inbox, Received, UNCHECKED_MAX, Waits};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules, next_span};
 use super::questions::Questions;
 use super::socket::{Listener, MarkSocket};
@@ -11,6 +11,7 @@ use crate::model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
     Record, SelfReport, Severity, Tgid, Upid,
 };
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::path::PathBuf;
@@ -159,13 +160,17 @@ impl MarkCollector {
         let marks: Vec<Waits> = self.unknown.drain(..).chain(waiting.marks).collect();
         let mut unknown = Vec::new();
         let mut known: HashMap<Tgid, bool> = HashMap::new();
+        let inside = OnceCell::new();
         for waits in marks {
             let mark = &waits.mark;
             let at = moment(mark);
             let tgid = mark.tgid.filter(|_| !mark.is_of_recording);
             let mut has_had =
                 |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| table.has_had(*tgid));
-            let tgid = tgid.filter(|tgid| mark.is_inside || has_had(tgid));
+            let tgid = tgid.filter(|tgid| match mark.is_inside {
+                true => inside.get_or_init(|| table.ids_inside()).contains(tgid),
+                false => has_had(tgid),
+            });
             let who_was = |tgid: Tgid, at: BootNs| match mark.is_inside {
                 true => table.who_was_inside(tgid, at),
                 false => table.who_was(tgid, at),
@@ -245,7 +250,7 @@ impl MarkCollector {
             }
         }
         for version in waiting.unchecked {
-            if self.unchecked.insert(version.clone()) {
+            if self.unchecked.len() < UNCHECKED_MAX && self.unchecked.insert(version.clone()) {
                 let detail = format!(
                     "log lines are of {version}: phases can be missing, and those that have no \
                      end stay open"

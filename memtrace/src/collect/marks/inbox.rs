@@ -21,7 +21,7 @@ pub(super) const ASKED_MAX: usize = 64;
 const SEND_NS: i64 = 100;
 
 /// More versions than these are not told.
-const UNCHECKED_MAX: usize = 16;
+pub(super) const UNCHECKED_MAX: usize = 16;
 
 /// The attribute of a [`MarkKind::Peak`] that holds the high-water mark.
 const HIWATER: &str = "hiwater_bytes";

@@ -4,6 +4,7 @@ use super::command::{command, script};
 use super::file::{self, Rule, RulesError};
 use crate::model::Tgid;
 use regex::Captures;
+use std::borrow::Cow;
 use std::fmt;
 
 /// The role of a process that was asked for, where no rule knows more.
@@ -117,23 +118,42 @@ impl Rules {
 
     /// What a process is that looks so.
     pub fn find(&self, looks: &ProcessTraits<'_>) -> Option<Found<'_>> {
-        self.0.iter().find_map(|rule| rule.find(looks))
+        // Where the arguments could not be read, the name is all there is of the title.
+        let comm = Some(looks.comm).filter(|comm| !comm.is_empty());
+        let title = looks.title.filter(|title| !title.is_empty()).or(comm);
+        let texts = Texts {
+            comm,
+            title,
+            run: title.map(command),
+            parent_run: looks.parent_cmdline.map(command),
+        };
+        self.0.iter().find_map(|rule| rule.find(looks, &texts))
     }
 }
 
+/// What all rules look at.
+struct Texts<'a> {
+    comm: Option<&'a str>,
+    title: Option<&'a str>,
+    /// What it runs.
+    run: Option<Cow<'a, str>>,
+    parent_run: Option<Cow<'a, str>>,
+}
+
 impl Rule {
-    fn find(&self, looks: &ProcessTraits<'_>) -> Option<Found<'_>> {
+    fn find(&self, looks: &ProcessTraits<'_>, texts: &Texts<'_>) -> Option<Found<'_>> {
         let is_other = |wanted: Option<bool>, is: bool| wanted.is_some_and(|wanted| wanted != is);
         if is_other(self.is_forked, looks.is_forked) || is_other(self.is_renamed, looks.is_renamed)
         {
             return None;
         }
         let parent = looks.parent.filter(|_| looks.is_parent_near);
-        // Where the arguments could not be read, the name is all there is of the title.
-        let comm = Some(looks.comm).filter(|comm| !comm.is_empty());
-        let title = looks.title.filter(|title| !title.is_empty()).or(comm);
-        let run = title.map(command);
-        let parent_run = looks.parent_cmdline.map(command);
+        let Texts {
+            comm,
+            title,
+            run,
+            parent_run,
+        } = texts;
         if let Some(wanted) = self.is_parents_script {
             let of_parent = parent_run.as_deref().and_then(script);
             let is_same = of_parent.is_some() && run.as_deref().and_then(script) == of_parent;
@@ -143,8 +163,8 @@ impl Rule {
         }
         let mut captured = Vec::new();
         let wanted = [
-            (&self.title, title),
-            (&self.comm, comm),
+            (&self.title, *title),
+            (&self.comm, *comm),
             (&self.cmdline, looks.cmdline),
             (&self.command, run.as_deref()),
             (&self.exe, looks.exe),

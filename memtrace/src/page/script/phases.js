@@ -88,7 +88,7 @@ function phasesSection(all) {
 
 /** @param {Phase | Repeated} line */
 function tookWords(line) {
-  if (isRepeated(line)) return duration(line.total_ns / NS);
+  if (isRepeated(line)) return line.timed_count ? duration(line.total_ns / NS) : UNKNOWN;
   return line.duration_ns === null ? UNKNOWN : duration(line.duration_ns / NS);
 }
 

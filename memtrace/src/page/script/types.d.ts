@@ -261,6 +261,7 @@ interface Repeated extends Who {
   count: number;
   begin: When;
   end: When;
+  timed_count: number;
   total_ns: number;
   held: Measures;
   tree_delta_bytes: Maybe;

@@ -1,6 +1,6 @@
 //! The phases as a log, in the order of their ends: each end is a checkpoint of its process.
 
-use super::{attributes, is_end_of_nothing, label, pid_of, took, unmarked};
+use super::{attributes, is_end_of_nothing, label, pid_of, took, took_together, unmarked};
 use crate::analyze::{Analysis, Phase, PhaseLine, Phases, Stretch, Who};
 use crate::model::{Bytes, Instant, Order, Upid};
 use crate::report::{Cell, Chapter, Table, TableOf, words};
@@ -91,7 +91,7 @@ pub fn table_of(checkpoints: Vec<Checkpoint<'_>>, has_gpu: bool) -> Table {
         .figures("ended_s", 0, |one| end(one.line))
         .figures("took_s", 1, |one| match one.line {
             PhaseLine::One(phase) => took(phase),
-            PhaseLine::Many(many) => Cell::Took(Some(many.total_ns)),
+            PhaseLine::Many(many) => took_together(many),
         })
         .flexible("phase", |one| match one.line {
             PhaseLine::One(phase) => {

@@ -80,7 +80,7 @@ impl Lines {
     /// Something is missing between what came and what comes.
     pub(super) fn skip(&mut self) {
         self.begun.clear();
-        self.matcher.begin_anew();
+        self.matcher.skip();
         self.is_rest = true;
     }
 

@@ -115,10 +115,17 @@ pub(super) struct Matcher {
 struct Open {
     /// Their spans, the newest last.
     spans: Vec<i64>,
+    /// The newest that is over, and has no end of its own yet: should it come, it is the truth.
+    over: Option<i64>,
     /// How many ends are still to come that go with no begin: several processes began such a
     /// phase at once, and their lines do not tell them apart.
     owed: usize,
+    /// When the last line of them came.
+    at: BootNs,
 }
+
+/// Ends that are owed for longer were lost with what they ended.
+const OWED_FOR: DurationNs = DurationNs(600_000_000_000);
 
 impl Matcher {
     pub(super) fn new(rules: Arc<Rules>, writer: Option<Tgid>) -> Self {
@@ -186,6 +193,13 @@ impl Matcher {
     /// What comes next does not continue the line before.
     pub(super) fn begin_anew(&mut self) {
         self.front.clear();
+    }
+
+    /// Something was not read, in which phases can have ended.
+    pub(super) fn skip(&mut self) {
+        self.begin_anew();
+        self.open.clear();
+        self.open_count = 0;
     }
 
     fn look_at_one(
@@ -351,11 +365,12 @@ impl Matcher {
                 return true;
             }
             open.owed = 0;
-            // They stay: their own ends, should they come, are the truth.
-            for span in &open.spans {
-                each(over(name, at, *span, who));
+            open.over = open.spans.last().copied().or(open.over);
+            self.open_count -= open.spans.len();
+            for span in open.spans.drain(..) {
+                each(over(name, at, span, who));
             }
-            !open.spans.is_empty()
+            open.over.is_some()
         });
     }
 
@@ -379,6 +394,10 @@ impl Matcher {
             .open
             .entry((name.to_owned(), who.identity()))
             .or_default();
+        if at - open.at > OWED_FOR {
+            open.owed = 0;
+        }
+        open.at = at;
         let is_shared = who.tgid.is_none();
         if is_shared && (open.owed > 0 || !open.spans.is_empty()) {
             self.open_count -= open.spans.len();
@@ -398,11 +417,18 @@ impl Matcher {
         let key = (name.to_owned(), who.identity());
         let open = self.open.get_mut(&key)?;
         let span = open.spans.pop();
-        match span {
-            Some(_) => self.open_count -= 1,
-            None => open.owed = open.owed.saturating_sub(1),
-        }
-        if open.spans.is_empty() && open.owed == 0 {
+        let span = match span {
+            Some(_) => {
+                self.open_count -= 1;
+                span
+            }
+            None if open.owed > 0 => {
+                open.owed -= 1;
+                None
+            }
+            None => open.over.take(),
+        };
+        if open.spans.is_empty() && open.over.is_none() && open.owed == 0 {
             self.open.remove(&key);
         }
         span

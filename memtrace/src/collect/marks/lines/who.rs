@@ -58,10 +58,12 @@ static RECORD: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static BAR: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?-u)\d%[^|]{0,24}\||[\d?](?:it/s|s/it)").ok());
 
-/// What vLLM calls its processes in front of their lines: none of them writes for another.
+/// What vLLM calls its processes in front of their lines, by which starts which. What a process was
+/// forked with stands in front of its own: `(EngineCore_0 pid=15) (VllmWorker TP0 pid=20) INFO`.
 static OF_VLLM: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let names = "APIServer|EngineCore|Worker|VllmWorker|VllmWorkerProcess|DPCoordinator";
-    Regex::new(&format!("(?-u)^(?:{names})(?:[_ -].*)?$")).ok()
+    let levels =
+        "(A(?:PI|pi)Server|DPCoordinator)|(EngineCore)|(Worker|VllmWorker|VllmWorkerProcess)";
+    Regex::new(&format!("(?-u)^(?:{levels})(?:[_ -].*)?$")).ok()
 });
 
 /// Whose a line is, as far as it says so.
@@ -248,15 +250,16 @@ impl<'a> Front<'a> {
         self.rest.is_empty() || fits(&RECORD, self.rest) || self.processes.is_empty()
     }
 
-    /// Whether two processes wrote into one line: each of vLLM writes its own name only.
+    /// Whether two processes wrote into one line: neither of two names of vLLM started the other.
     fn is_torn(&self) -> bool {
-        let of_vllm = self
-            .processes
-            .iter()
-            .filter(|(name, _)| fits(&OF_VLLM, name));
-        let mut ids: Vec<Tgid> = of_vllm.map(|(_, tgid)| *tgid).collect();
-        ids.dedup();
-        ids.len() > 1
+        let of_vllm = self.processes.iter().filter_map(|(name, tgid)| {
+            let level = OF_VLLM.as_ref()?.captures(name)?;
+            let level = (1..level.len()).find(|&group| level.get(group).is_some())?;
+            Some((level, tgid))
+        });
+        let of_vllm: Vec<(usize, &Tgid)> = of_vllm.collect();
+        let is_within = |two: &[(usize, &Tgid)]| two[0].1 == two[1].1 || two[0].0 < two[1].0;
+        !of_vllm.windows(2).all(is_within)
     }
 }
 
@@ -291,6 +294,14 @@ mod tests {
             (
                 "(Engine pid=12, ip=10.0.0.3) (EngineCore pid=34) INFO x",
                 who(Some(34), true),
+            ),
+            (
+                "(EngineCore_0 pid=15) (VllmWorker TP0 pid=20) INFO x",
+                who(Some(20), false),
+            ),
+            (
+                "(EngineCore pid=6) (RayWorkerProc pid=9) (Worker_TP0 pid=9) INFO x",
+                who(Some(9), false),
             ),
             ("(raylet) Spilled", Who::default()),
             ("INFO:     Application startup complete.", Who::default()),
@@ -378,7 +389,7 @@ mod tests {
         let cases = [
             // Two processes at once, each with a write of its own for its name.
             ("", "(Worker_TP0 pid=6) (Worker_TP1 pid=7) INFO ".to_owned()),
-            ("", "(EngineCore pid=6) (Worker_TP1 pid=7) INFO ".to_owned()),
+            ("", "(Worker_TP1 pid=7) (EngineCore pid=6) INFO ".to_owned()),
             // Somebody's bar, and a record without a name behind it.
             ("", format!("(Worker_TP0 pid=6) {bar}INFO 05-06 ")),
             ("(Worker_TP0 pid=6) Loading: 0%", "INFO 05-06 ".to_owned()),
