@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -88,6 +89,46 @@ def test_a_manifest_that_is_gone_or_cut_off_is_told_and_no_row_is_lost(copy: Pat
     gone = memtrace.load(copy)
     assert gone.problems == ["manifest.jsonl is missing"]
     assert len(cut_off.mem) == len(gone.mem) == rows
+
+
+def add_part(path: Path, table: str, seq: int) -> int:
+    """Adds the rows of the first part again, as an import adds some; answers how many they are."""
+    import pyarrow.parquet
+
+    folder = path / table
+    rows = pyarrow.parquet.read_table(folder / "part-00001.parquet")
+    of = json.loads((path / "run.json").read_text())["id"]
+    texts = {"recording": of, "table": table, "seq": str(seq)}
+    texts = {f"memtrace.{name}": text for name, text in texts.items()}
+    part = folder / f"part-{seq:05}.parquet"
+    pyarrow.parquet.write_table(rows.replace_schema_metadata(texts), part)
+    facts = {"rows": len(rows), "bytes": part.stat().st_size, "footer_crc32": ""}
+    line = json.dumps({"kind": "part", "table": table, "seq": seq, **facts})
+    line = f'{line[:-1]}, "checksum": "crc32:00000000"}}\n'
+    crc = f"{zlib.crc32(line.encode()):08x}"
+    with open(path / "manifest.jsonl", "a") as manifest:
+        manifest.write(line.replace("crc32:00000000", f"crc32:{crc}"))
+    return len(rows)
+
+
+def test_rows_that_are_added_twice_while_somebody_looks_are_read_each_time(copy: Path) -> None:
+    recording = memtrace.load(copy)
+    expected = len(recording.read("mark", ["boot_ns"]))
+    for seq in (2, 3):
+        expected += add_part(copy, "mark", seq)
+        assert len(recording.read("mark", ["boot_ns"])) == expected
+    assert not any("part-" in problem for problem in recording.problems)
+
+
+def test_a_part_whose_footer_has_lost_its_checksum_is_told_and_left_out(copy: Path) -> None:
+    part = copy / "mem/part-00001.parquet"
+    text = bytearray(part.read_bytes())
+    text[text.rindex(b"memtrace.footer_crc32")] ^= 1
+    part.write_bytes(text)
+    recording = memtrace.load(copy)
+    assert len(recording.mem) == 0
+    told = "mem/part-00001.parquet can't be read: the footer has no checksum"
+    assert told in recording.problems
 
 
 def answers(path: Path) -> tuple[dict[str, str], list[str]]:

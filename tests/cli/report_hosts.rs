@@ -153,6 +153,11 @@ fn what_can_not_be_read_is_told_and_the_rest_is_used() -> Result<()> {
     let words_of_merge = ["report", "-f", "json", "--merge"].map(OsStr::new);
     let merged = memtrace(words_of_merge.into_iter().chain([parts.as_ref()]))?;
     assert_eq!(merged.stdout, whole.stdout, "{}", words(&merged));
+    assert_eq!(merged.status.code(), Some(0));
+    let words_of_merge = ["report", "--strict", "--merge"].map(OsStr::new);
+    let strict = memtrace(words_of_merge.into_iter().chain([parts.as_ref()]))?;
+    assert_eq!(strict.status.code(), Some(4), "{}", words(&strict));
+    assert!(words(&strict).contains("host=node3"), "{}", words(&strict));
     let alone = report(&broken, &["--reduce"])?;
     assert!(!alone.status.success(), "{}", words(&alone));
     let all = String::from_utf8_lossy(&lines.stdout).into_owned();

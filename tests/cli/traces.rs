@@ -33,7 +33,7 @@ fn a_folder_is_read_and_its_ranks_stand_side_by_side() -> Result<()> {
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
     assert!(!text.contains("aten::mm"), "{text}");
-    assert!(text.contains("2 traces begin within"), "{text}");
+    assert!(text.contains("2 traces start within"), "{text}");
     Ok(())
 }
 
@@ -66,7 +66,7 @@ fn the_exit_status_says_whether_there_was_a_trace() -> Result<()> {
 }
 
 #[test]
-fn what_is_no_ordinary_file_is_not_waited_for() -> Result<()> {
+fn a_fifo_is_not_waited_for() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let pipe = dir.path().join("a.json");
     let made = Command::new("mkfifo").arg(&pipe).status()?;
@@ -74,7 +74,7 @@ fn what_is_no_ordinary_file_is_not_waited_for() -> Result<()> {
     let output = traces([&*pipe])?;
     assert_eq!(output.status.code(), Some(1));
     assert!(
-        shown(&output).contains("no ordinary file"),
+        shown(&output).contains("not a regular file"),
         "{}",
         shown(&output)
     );
@@ -91,7 +91,7 @@ fn one_that_can_not_be_read_does_not_stop_the_others() -> Result<()> {
     let output = traces([&*pipe, &*trace])?;
     let text = shown(&output);
     assert!(output.status.success(), "{text}");
-    assert!(text.contains("no ordinary file"), "{text}");
+    assert!(text.contains("not a regular file"), "{text}");
     assert!(text.contains("aten::mm"), "{text}");
     // One that was cut off is a trace still.
     let output = {

@@ -103,8 +103,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait: Option<Duration>,
 
-    /// After the plan, or if nothing can be sent, end the server, which is this process: SIGINT,
-    /// and SIGTERM after 30 s (Linux)
+    /// After the plan, or if nothing can be sent, end the server, whose process id this is:
+    /// SIGINT, and SIGTERM after 30 s (Linux)
     #[arg(long, value_name = "PID")]
     then_stop: Option<i32>,
 

@@ -148,8 +148,9 @@ fn import(recordings: &Recordings, dir: &Path, args: &Requests) -> anyhow::Resul
     let new_rows = placed.iter().map(Placed::request_count).sum::<usize>() + marks.len();
     if new_rows > 0 {
         // Phases last: a phase without its requests would say that there were none.
+        let requests = rows(&placed, &into.clocks).with_context(doing)?;
         let add = addition
-            .add(rows(&placed, &into.clocks), |row: &RequestRow| row.boot_ns)
+            .add(requests, |row: &RequestRow| row.boot_ns)
             .and_then(|()| addition.add(marks, |row: &MarkRow| row.boot_ns));
         add.and_then(|()| addition.finish()).with_context(doing)?;
     }

@@ -22,8 +22,8 @@ use std::process::ExitCode;
 Example:
   memtrace mark deploy --attr version=7
 
-Exit status: 0; 1 if no recording is running, several are running and none was named, or one can't
-be reached; 2 on a usage error.")]
+Exit status: 0; 1 if no recording is running, recordings of different processes are running and
+none was named, or one can't be reached; 2 on a usage error.")]
 pub(super) struct Args {
     /// The mark or phase
     #[arg(value_parser = parse_name)]

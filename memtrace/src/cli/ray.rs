@@ -13,7 +13,9 @@ const MODULE: &str = "memtrace.ray";
 /// Ends with [`NO_MODULE`] where the interpreter does not have the package.
 const LOOK: &str = "import importlib.util as u, sys
 try: found = u.find_spec('memtrace.ray')
-except ModuleNotFoundError: found = None
+except ModuleNotFoundError as error:
+    if error.name not in ('memtrace', 'memtrace.ray'): raise
+    found = None
 sys.exit(0 if found else 44)";
 /// A status that Python itself does not end with.
 const NO_MODULE: i32 = 44;

@@ -47,8 +47,8 @@ Examples:
 Keys: ? names them; q ends. What COMMAND writes goes to output.log next to its recording; if top
 ends first, COMMAND gets SIGTERM.
 
-Exit status: 0; 1 if no recording is running, several are running and none was named, or it can't be
-read; 2 on a usage error.")]
+Exit status: 0; 1 if no recording is running, recordings of different processes are running and
+none was named, or it can't be read; 2 on a usage error.")]
 pub(super) struct Args {
     /// The recording [default: the running one]
     #[arg(short, long, value_name = "DIR", help_heading = WHICH)]

@@ -88,7 +88,7 @@ const _: () = assert!(size_of::<Sent>() == 64);
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// It is no JSON, or a value has another type than it should have.
-    #[error("understand it: {}", .0.to_string().replacen("use it: ", "", 1))]
+    #[error("understand it: {0}")]
     Json(#[from] serde_json::Error),
     /// It could not be read.
     #[error("read it: {0}")]
@@ -136,6 +136,12 @@ pub enum FormatError {
          file for each run, and import one file at a time)"
     )]
     TooMany(usize),
+    /// With the files before it there are more than a report looks at.
+    #[error(
+        "use it: the files of this import have more than {REQUESTS_MAX} requests together (import \
+         one file at a time)"
+    )]
+    TooManyTogether,
     /// It tells of more runs than that.
     #[error("use it: it has more than {0} runs (have the load generator write a file for each)")]
     TooManyRuns(usize),

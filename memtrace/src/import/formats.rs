@@ -1,7 +1,7 @@
 //! The load generators whose files are understood, and which one a file is of.
 
 use super::file::{Beside, FormatError, LoadFile, Source};
-use super::object::{Shape, begin_file, take_unknown};
+use super::object::{Shape, begin_file, take_refusal, take_unknown};
 use super::python_json::deserializer;
 use super::{aiperf, bench_serving, guidellm, inference_perf};
 use serde::Deserialize;
@@ -90,7 +90,8 @@ pub fn read(
     let format = format_of(file)?;
     file.seek(SeekFrom::Start(0))?;
     begin_file(requests_max);
-    let mut read = (format.read)(file, beside)?;
+    let read = (format.read)(file, beside);
+    let mut read = read.map_err(|error| take_refusal().unwrap_or(error))?;
     read.unknown_fields = take_unknown();
     Ok((format, read.checked()?))
 }

@@ -3,7 +3,7 @@
 
 use super::clocks::Clock;
 use super::file::{Asked, FormatError, LoadFile, RUNS_MAX, Run, Sent, Source, ns};
-use super::object::{PerRequest, Words, count_request, object};
+use super::object::{PerRequest, Refused, Words, count_request, object};
 use super::outcome::Failure;
 use super::python_json::deserializer;
 use crate::model::{Order, RequestOutcome};
@@ -114,7 +114,9 @@ pub(super) fn read(file: &mut dyn Source) -> Result<LoadFile, FormatError> {
     let report = Report::deserialize(&mut deserializer(file))?;
     let mut told = LoadFile::on(Clock::Wall);
     let runs = report.benchmarks.ok_or_else(|| missing("benchmarks"))?;
-    told.runs = runs.into_iter().map(|ToldRun(run)| run).collect();
+    for ToldRun(run) in runs {
+        told.push(run)?;
+    }
     Ok(told)
 }
 
@@ -127,9 +129,9 @@ fn missing(field: &'static str) -> FormatError {
 }
 
 impl TryFrom<Benchmark> for ToldRun {
-    type Error = FormatError;
+    type Error = Refused;
 
-    fn try_from(benchmark: Benchmark) -> Result<Self, FormatError> {
+    fn try_from(benchmark: Benchmark) -> Result<Self, Refused> {
         let config = benchmark.config.unwrap_or_default();
         let strategy = config.strategy.unwrap_or_default();
         let model = config.backend.unwrap_or_default().model;
@@ -157,7 +159,7 @@ impl TryFrom<Benchmark> for ToldRun {
             let count = group.len();
             let mut group: Vec<Sent> = group.into_iter().filter_map(|Told(sent)| sent).collect();
             if otherwise.is_none() && group.len() < count {
-                return Err(missing("request_start or request_end"));
+                return Err(missing("request_start or request_end").into());
             }
             for sent in &mut group {
                 sent.failure = match (otherwise, sent.failure.take()) {
@@ -190,9 +192,9 @@ impl TryFrom<Benchmark> for ToldRun {
 }
 
 impl TryFrom<Request> for Told {
-    type Error = FormatError;
+    type Error = Refused;
 
-    fn try_from(request: Request) -> Result<Self, FormatError> {
+    fn try_from(request: Request) -> Result<Self, Refused> {
         let place = count_request()?;
         let info = request.info.unwrap_or_default();
         let timings = info.timings.unwrap_or_default();

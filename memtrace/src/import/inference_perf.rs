@@ -2,8 +2,8 @@
 //! was asked for at each stage (`stage_N_lifecycle_metrics.json`). Its times are of CLOCK_MONOTONIC.
 
 use super::clocks::Clock;
-use super::file::{Asked, Beside, FormatError, LoadFile, Run, Sent, Source, ns};
-use super::object::{First, PerRequest, Words, count_request, object};
+use super::file::{Asked, Beside, FormatError, LoadFile, RUNS_MAX, Run, Sent, Source, ns};
+use super::object::{First, PerRequest, Refused, Words, count_request, object};
 use super::outcome::Failure;
 use super::python_json::deserializer;
 use crate::model::{Order, RequestOutcome};
@@ -11,9 +11,6 @@ use serde::Deserialize;
 
 /// The generator in messages.
 const TOOL: &str = "inference-perf";
-
-/// More stages are in no run.
-const STAGES_MAX: usize = 1_000;
 
 object! {
     /// A request.
@@ -80,14 +77,16 @@ pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile
     // They stand in the order of their ends, and stages are sent one after the other.
     sent.order_by_key(|one| one.start_ns);
     let mut told = LoadFile::on(Clock::Monotonic);
-    told.runs = by_stage(sent, beside);
+    for run in by_stage(sent, beside) {
+        told.push(run)?;
+    }
     Ok(told)
 }
 
 /// The requests of each stage: as many as its own file counts. Without these files, or where they
 /// are of another run, all are of one.
 fn by_stage(mut sent: Vec<Sent>, beside: Beside<'_>) -> Vec<Run> {
-    let stages = (0..STAGES_MAX).map_while(|stage| {
+    let stages = (0..=RUNS_MAX).map_while(|stage| {
         let figures = beside(&format!("stage_{stage}_lifecycle_metrics.json"))?;
         let load = &figures["load_summary"];
         let count = usize::try_from(load["count"].as_u64()?).ok()?;
@@ -123,9 +122,9 @@ fn by_stage(mut sent: Vec<Sent>, beside: Beside<'_>) -> Vec<Run> {
 }
 
 impl TryFrom<Request> for Told {
-    type Error = FormatError;
+    type Error = Refused;
 
-    fn try_from(request: Request) -> Result<Self, FormatError> {
+    fn try_from(request: Request) -> Result<Self, Refused> {
         let place = count_request()?;
         let missing = |field| FormatError::Missing {
             tool: TOOL,

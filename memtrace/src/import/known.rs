@@ -10,10 +10,10 @@ use std::rc::Rc;
 /// What was imported.
 #[derive(Debug, Default)]
 pub struct Known {
-    runs: HashMap<Rc<String>, KnownRun>,
+    runs: HashMap<Rc<str>, KnownRun>,
     /// Begin, end and run of each request, in this order: no two runs have a request with the same of
     /// both. A map of a million would take twice as much.
-    requests: Vec<(i64, i64, Rc<String>)>,
+    requests: Vec<(i64, i64, Rc<str>)>,
 }
 
 /// A run. Its marks come last, the end behind the begin.
@@ -47,12 +47,11 @@ impl Known {
         }
     }
 
-    /// Takes requests of one run.
+    /// Takes requests of one run. They are found only once they are [ordered](Self::order).
     pub(super) fn sent(&mut self, run: &str, requests: &[Sent]) {
         for sent in requests {
             self.push((sent.start_ns, sent.end_ns), run);
         }
-        self.order();
     }
 
     /// Has all be found that were taken.
@@ -83,10 +82,9 @@ impl Known {
         }
     }
 
-    fn run(&mut self, name: &str) -> (Rc<String>, &mut KnownRun) {
-        let name = name.to_owned();
-        let there = self.runs.get_key_value(&name);
-        let name = there.map_or_else(|| Rc::new(name), |(name, _)| Rc::clone(name));
+    fn run(&mut self, name: &str) -> (Rc<str>, &mut KnownRun) {
+        let there = self.runs.get_key_value(name);
+        let name = there.map_or_else(|| Rc::from(name), |(name, _)| Rc::clone(name));
         (Rc::clone(&name), self.runs.entry(name).or_default())
     }
 
@@ -96,7 +94,7 @@ impl Known {
             .requests
             .partition_point(|&(start, end, _)| (start, end) < times);
         let (start, end, run) = self.requests.get(place)?;
-        ((*start, *end) == times).then_some(run.as_str())
+        ((*start, *end) == times).then_some(&**run)
     }
 
     /// Requests of all runs.
@@ -104,7 +102,7 @@ impl Known {
         self.runs.values().map(|run| run.request_count).sum()
     }
 
-    pub(super) fn has_run(&self, name: &String) -> bool {
+    pub(super) fn has_run(&self, name: &str) -> bool {
         self.runs.contains_key(name)
     }
 
@@ -117,7 +115,7 @@ impl Known {
         let Some(name) = names.clone().flatten().next() else {
             return Ok(None);
         };
-        let there = &self.runs[&name.to_owned()];
+        let there = &self.runs[name];
         let is_same = there.request_count == requests.len() && names.all(|one| one == Some(name));
         // Without its end the import was interrupted, and goes on where it was.
         match is_same || !there.has_end {
@@ -134,7 +132,7 @@ impl Known {
         self.run_of(sent).is_none()
     }
 
-    pub(super) fn is_new_mark(&self, run: &String, kind: MarkKind) -> bool {
+    pub(super) fn is_new_mark(&self, run: &str, kind: MarkKind) -> bool {
         self.runs.get(run).is_none_or(|run| match kind {
             MarkKind::Begin => !run.has_begin,
             _ => !run.has_end,

@@ -2,7 +2,7 @@
 //! used, and all others, which are noted by name.
 
 use super::file::{FormatError, REQUESTS_MAX};
-use super::outcome::kept;
+use super::outcome::{forget_failures, kept};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -22,12 +22,35 @@ thread_local! {
     static REQUESTS: Cell<(usize, usize)> = const { Cell::new((0, REQUESTS_MAX)) };
     /// Its fields that are not known.
     static UNKNOWN: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    /// The first reason why it can't be used that was found while serde read it.
+    static REFUSAL: RefCell<Option<FormatError>> = const { RefCell::new(None) };
 }
 
 /// Another file is read from here on, which may have so many requests.
 pub(super) fn begin_file(requests_max: usize) {
     REQUESTS.set((0, requests_max));
     take_unknown();
+    take_refusal();
+    forget_failures();
+}
+
+/// Ends serde's reading of the file. Its errors are texts, so [`take_refusal`] has the reason.
+#[derive(Debug, thiserror::Error)]
+#[error("the file can't be used")]
+pub(super) struct Refused;
+
+impl From<FormatError> for Refused {
+    fn from(reason: FormatError) -> Self {
+        REFUSAL.with_borrow_mut(|first| {
+            first.get_or_insert(reason);
+        });
+        Self
+    }
+}
+
+/// Why the file can't be used, where that was found while serde read it.
+pub(super) fn take_refusal() -> Option<FormatError> {
+    REFUSAL.take()
 }
 
 /// The fields of the file that are not known.
@@ -41,6 +64,7 @@ pub(super) fn count_request() -> Result<usize, FormatError> {
     REQUESTS.set((place + 1, most));
     match place < most {
         true => Ok(place),
+        false if most < REQUESTS_MAX => Err(FormatError::TooManyTogether),
         false => Err(FormatError::TooMany(most)),
     }
 }
@@ -167,10 +191,10 @@ impl<'de, T: Deserialize<'de>, const MOST: usize> Deserialize<'de> for PerReques
                 let mut count = 0;
                 while let Some(element) = list.next_element()? {
                     if count == MOST {
-                        return Err(A::Error::custom(match MOST {
+                        return Err(A::Error::custom(Refused::from(match MOST {
                             REQUESTS_MAX => FormatError::TooMany(MOST),
                             _ => FormatError::TooManyRuns(MOST),
-                        }));
+                        })));
                     }
                     count += 1;
                     elements.push(element);
@@ -332,7 +356,12 @@ mod tests {
     fn all_requests_of_a_file_together_have_a_bound_and_the_next_file_has_its_own() {
         begin_file(1);
         assert_eq!(count_request().unwrap(), 0);
-        assert!(matches!(count_request(), Err(FormatError::TooMany(1))));
+        let refused = count_request().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "use it: the files of this import have more than 1000000 requests together (import one \
+             file at a time)"
+        );
         begin_file(1);
         assert_eq!(count_request().unwrap(), 0);
     }
@@ -343,10 +372,11 @@ mod tests {
         let read = |text: String| serde_json::from_str::<PerRequest<u8>>(&text);
         assert_eq!(read(format!("{most}]")).unwrap().len(), REQUESTS_MAX);
         // What follows is no JSON, and nobody sees it.
-        let refused = read(format!("{most},0,what follows")).unwrap_err();
+        read(format!("{most},0,what follows")).unwrap_err();
+        let refused = take_refusal();
         assert!(
-            refused.to_string().contains("more than 1000000"),
-            "{refused}"
+            matches!(refused, Some(FormatError::TooMany(REQUESTS_MAX))),
+            "{refused:?}"
         );
     }
 }

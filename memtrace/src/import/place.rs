@@ -6,7 +6,7 @@ use super::known::{Changed, Known};
 use super::median::median;
 use crate::model::{
     BootNs, DurationNs, LoadCondition, MarkKind, MarkRow, MarkSource, RequestOutcome, RequestRow,
-    cut_at,
+    WallNs, cut_at,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -45,10 +45,14 @@ pub struct PlacedRun {
 
 /// The requests of these in the order of their ends, each a row only when it is asked for: a row takes
 /// six times as much.
+///
+/// # Errors
+/// When the recording does not say how the clocks stood.
 pub fn rows<'a>(
     placed: &'a [Placed],
     clocks: &'a Clocks,
-) -> impl Iterator<Item = RequestRow> + use<'a> {
+) -> Result<impl Iterator<Item = RequestRow> + use<'a>, PlaceError> {
+    let wall = clocks.walls().ok_or(PlaceError::NoClock)?;
     let runs: Vec<&PlacedRun> = placed.iter().flat_map(|placed| &placed.runs).collect();
     let mut order: Vec<(i64, u32, u32)> = Vec::new();
     for (run, of_run) in runs.iter().enumerate() {
@@ -60,10 +64,10 @@ pub fn rows<'a>(
         );
     }
     order.sort_unstable();
-    order.into_iter().filter_map(move |(_, run, at)| {
+    Ok(order.into_iter().map(move |(end, run, at)| {
         let run = runs[run as usize];
-        row(run, &run.requests[at as usize], clocks)
-    })
+        row(run, &run.requests[at as usize], wall(BootNs(end)))
+    }))
 }
 
 impl Placed {
@@ -72,6 +76,7 @@ impl Placed {
         for run in &self.runs {
             known.sent(&run.load_run, &run.requests);
         }
+        known.order();
         self.marks.iter().for_each(|row| known.mark(row));
     }
 
@@ -165,7 +170,7 @@ pub fn place(
 ) -> Result<Placed, PlaceError> {
     let mut placed = Placed::default();
     let mut names = Names::of(generator, file);
-    let outside = outside(&told, clocks, span);
+    let sent = stretch_of(&told);
     for (number, run) in told.runs.into_iter().enumerate() {
         let mut condition = condition(number, &run);
         condition.generator = Some(generator.to_owned());
@@ -213,7 +218,7 @@ pub fn place(
         });
     }
     if placed.within_count == 0 {
-        return Err(outside);
+        return Err(outside(sent, clocks, span));
     }
     match placed.request_count() + known.request_count() > REQUESTS_MAX {
         true => Err(PlaceError::TooMany),
@@ -320,27 +325,33 @@ fn of_end(condition: &LoadCondition, requests: &[Sent]) -> Map<String, Value> {
     Map::from_iter(attributes)
 }
 
-fn outside(told: &LoadFile, clocks: &Clocks, [from, to]: [BootNs; 2]) -> PlaceError {
+/// From when to when the requests of a file were sent.
+fn stretch_of(told: &LoadFile) -> Stretch {
     let sent = || told.runs.iter().flat_map(|run| &run.requests);
-    let shown = |at| clocks.shown(told.clock, at);
+    Stretch {
+        clock: told.clock,
+        from_ns: sent().map(|sent| sent.start_ns).min().unwrap_or(0),
+        to_ns: sent().map(|sent| sent.end_ns).max().unwrap_or(0),
+    }
+}
+
+fn outside(requests: Stretch, clocks: &Clocks, [from, to]: [BootNs; 2]) -> PlaceError {
+    let clock = requests.clock;
+    let shown = |at| clocks.shown(clock, at);
     let (Some(from_ns), Some(to_ns)) = (shown(from), shown(to)) else {
         return PlaceError::NoClock;
     };
-    let stretch = |from_ns, to_ns| Stretch {
-        clock: told.clock,
-        from_ns,
-        to_ns,
-    };
     PlaceError::Outside {
-        clock: match told.clock {
+        clock: match clock {
             Clock::Monotonic => "CLOCK_MONOTONIC",
             Clock::Wall => "the wall clock",
         },
-        requests: stretch(
-            sent().map(|sent| sent.start_ns).min().unwrap_or(0),
-            sent().map(|sent| sent.end_ns).max().unwrap_or(0),
-        ),
-        recording: stretch(from_ns, to_ns),
+        requests,
+        recording: Stretch {
+            clock,
+            from_ns,
+            to_ns,
+        },
     }
 }
 
@@ -384,10 +395,10 @@ fn name_of(condition: &LoadCondition) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("-"))
 }
 
-fn row(run: &PlacedRun, sent: &Sent, clocks: &Clocks) -> Option<RequestRow> {
+fn row(run: &PlacedRun, sent: &Sent, ts: WallNs) -> RequestRow {
     let failure = sent.failure.as_deref();
-    Some(RequestRow {
-        ts: clocks.to_wall(BootNs(sent.end_ns))?,
+    RequestRow {
+        ts,
         boot_ns: BootNs(sent.end_ns),
         load_run: run.load_run.clone(),
         condition: run.condition.clone(),
@@ -401,7 +412,7 @@ fn row(run: &PlacedRun, sent: &Sent, clocks: &Clocks) -> Option<RequestRow> {
         error: failure.map(|failure| failure.words.clone()),
         time_error_ns: Some(DurationNs(sent.error_ns.into())),
         ..RequestRow::default()
-    })
+    }
 }
 
 #[cfg(test)]

@@ -191,6 +191,43 @@ fn fields_of_another_version_are_named_and_those_that_are_missing_refused() {
 }
 
 #[test]
+fn a_request_that_serde_refuses_is_refused_for_its_own_reason() {
+    let lists = "inference-perf-0.7.0/per_request_lifecycle_metrics.json";
+    let read = |name, from: &str, to| {
+        let text = std::fs::read_to_string(sample(name)).unwrap();
+        let at = text.rfind(from).unwrap();
+        let text = format!("{}{to}{}", &text[..at], &text[at + from.len()..]);
+        let refused = read(&mut Cursor::new(text), &|_| None, REQUESTS_MAX);
+        refused.err().unwrap()
+    };
+    let refused = read(lists, "\"end_time\"", "\"not_end_time\"");
+    assert_eq!(
+        refused.to_string(),
+        "use it: inference-perf has no field end_time"
+    );
+    let refused = read(lists, "\"start_time\": ", "\"start_time\": -");
+    assert!(
+        matches!(refused, FormatError::Absurd { request: 4, .. }),
+        "{refused}"
+    );
+    let guidellm = "guidellm-0.8.1.json";
+    let refused = read(guidellm, "\"requests\"", "\"not_requests\"");
+    assert!(
+        matches!(
+            refused,
+            FormatError::Missing {
+                field: "requests",
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    // The reason of the file before is not that of the next.
+    let refused = read(guidellm, "\"benchmarks\": [", "\"benchmarks\": [7, ");
+    assert!(matches!(refused, FormatError::Json(_)), "{refused}");
+}
+
+#[test]
 fn what_beside_says_of_another_run_is_not_believed() {
     let path = sample("inference-perf-0.7.0/per_request_lifecycle_metrics.json");
     let text = std::fs::read(path).unwrap();

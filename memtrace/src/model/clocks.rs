@@ -94,6 +94,12 @@ impl Clocks {
         Some(ClockOffset::at(*self.before(at)?).to_wall(at))
     }
 
+    /// [`to_wall`](Self::to_wall) for many times; `None` without a reading.
+    pub fn walls(&self) -> Option<impl Fn(BootNs) -> WallNs> {
+        let first = self.readings.first()?;
+        Some(move |at| ClockOffset::at(*self.before(at).unwrap_or(first)).to_wall(at))
+    }
+
     /// What a clock showed at a time of the recording.
     pub fn shown(&self, clock: Clock, at: BootNs) -> Option<i64> {
         let reading = self.before(at)?;

@@ -65,7 +65,9 @@ impl Ended {
             }
             Self::Interrupted => "ended before the plan was".to_owned(),
             Self::GivenUp { left } => {
-                format!("the server refuses connections, and {left} conditions are not sent")
+                format!(
+                    "no connection to the server succeeds any more, and {left} conditions are not sent"
+                )
             }
         }
     }

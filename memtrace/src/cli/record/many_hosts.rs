@@ -25,7 +25,7 @@ const HOSTS: &str = "Many hosts";
 pub(super) struct ManyHosts {
     /// Upload the recording to this root while it is made, by a process without privileges: a
     /// directory, s3://bucket/prefix, gs://… or az://… (docs/hosts.md). The recorder itself writes
-    /// only to this host, below -o DIR [default: /var/lib/memtrace; without root
+    /// only to this host, below -o DIR [default: /var/lib/memtrace; for users other than root
     /// ~/.local/state/memtrace], and removes there at the end what has arrived. If ROOT is that
     /// directory, the recording is made in place and nothing is uploaded
     #[arg(long, value_name = "ROOT", help_heading = HOSTS, value_parser = clap::builder::NonEmptyStringValueParser::new())]

@@ -77,7 +77,17 @@ pub(super) fn run(args: &Args, recordings: &Recordings) -> anyhow::Result<Option
             parts,
             unread,
         };
-        let path_of = |place: &Placed| Some(Root::path_below(args.hosts.root.as_deref()?, place));
+        let root = args.hosts.root.as_deref();
+        for Unread { place, why } in &found.unread {
+            let Place { run, host, rec } = place.clone();
+            let root = root.unwrap_or(Path::new(""));
+            let path = match host.is_empty() {
+                true => root.to_owned(),
+                false => Root::path_below(root, &Placed { run, host, rec }),
+            };
+            recordings.note_unread(&path, why.clone());
+        }
+        let path_of = |place: &Placed| Some(Root::path_below(root?, place));
         return tell(args, found, path_of).map(Some);
     }
     let path = args.recording.as_deref().unwrap_or(Path::new("."));

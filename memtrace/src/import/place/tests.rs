@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{ClockReading, WallNs};
+use crate::model::ClockReading;
 use std::collections::BTreeSet;
 
 const SECOND: i64 = 1_000_000_000;
@@ -52,7 +52,9 @@ fn placed(file: &LoadFile) -> Result<Placed, PlaceError> {
 }
 
 fn requests(placed: &Placed) -> Vec<RequestRow> {
-    rows(std::slice::from_ref(placed), &clocks()).collect()
+    rows(std::slice::from_ref(placed), &clocks())
+        .unwrap()
+        .collect()
 }
 
 #[test]

@@ -40,7 +40,7 @@ class Manifest:
 
     def __init__(self, place: Place, run: Mapping[str, Any]) -> None:
         self._place, self._run = place, run
-        self._since: Manifest | None = None
+        self._since: tuple[tuple[int, int] | None, Manifest] | None = None
         self._id = str(run["id"])
         self._is_open = run.get("state") == "recording"
         # Of a recording that is carried while it goes on, the spool stays where it is written.
@@ -166,9 +166,18 @@ class Manifest:
         why = self._refusal_of_part(table, seq, stated, rows, size)
         if not why or not self._is_known:
             return why
-        # Rows may have been added since this was read.
-        self._since = self._since or Manifest(self._place, self._run)
-        return self._since._refusal_of_part(table, seq, stated, rows, size)
+        return self._as_it_is_now()._refusal_of_part(table, seq, stated, rows, size)
+
+    def _as_it_is_now(self) -> Manifest:
+        """The same, read again when the file has changed: rows may have been added since."""
+        try:
+            stamp = self._place.stamp(FILE)
+        except OSError:
+            stamp = None
+        since = self._since
+        if since is None or since[0] != stamp:
+            since = self._since = stamp, Manifest(self._place, self._run)
+        return since[1]
 
     def _refusal_of_part(
         self, table: str, seq: int, stated: Mapping[bytes, bytes], rows: int, size: int

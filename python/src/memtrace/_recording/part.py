@@ -38,8 +38,11 @@ class Part:
             footer = self._read(max(size - length, 0), size)
         footer = footer[-length:]
         # Before anything is made of it: what pyarrow finds in a damaged one can end the process.
-        if checksums.is_footer_whole(footer) is False:
+        is_whole = checksums.is_footer_whole(footer)
+        if is_whole is False:
             raise ValueError("the footer does not match its checksum")
+        if is_whole is None and checksums.COLUMNS in footer:
+            raise ValueError("the footer has no checksum")
         # What is in front of its footer nobody asks a file of which only that is read.
         read_from = arrow().BufferReader(b"PAR1" + footer)
         self._metadata = pyarrow.parquet.read_metadata(read_from)

@@ -64,6 +64,11 @@ class Folder:
         """How many bytes a file has."""
         return (self.path / file).stat().st_size
 
+    def stamp(self, file: str) -> tuple[int, int]:
+        """What is another when a file has been written to: its size and its time."""
+        found = (self.path / file).stat()
+        return found.st_size, found.st_mtime_ns
+
     def open(self, file: str) -> BinaryIO:
         """A file, for reading from any place in it."""
         return open(self.path / file, "rb")
