@@ -7,6 +7,7 @@ mod events;
 mod exchange;
 mod failure;
 mod gathered;
+mod message;
 mod target;
 #[cfg(test)]
 mod tests;

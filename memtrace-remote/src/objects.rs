@@ -6,6 +6,7 @@
 mod address;
 mod connector;
 mod contact;
+mod failure;
 mod listing;
 mod pool;
 mod trouble;

@@ -15,7 +15,7 @@ use crate::seconds::parse_seconds;
 use crate::stop::{INTERRUPTED, Stop};
 use anyhow::Context;
 use memtrace::cli::{parse_size, say};
-use memtrace::model::Bytes;
+use memtrace_model::Bytes;
 use pace::Outcome;
 use place::Given;
 use std::path::PathBuf;

@@ -8,7 +8,7 @@ use crate::runtime;
 use crate::seconds::parse_seconds;
 use anyhow::Context;
 use bytes::Bytes;
-use memtrace::store::{Answer, Ask, FileThere, NEAR_BYTES, QUESTION_BYTES, asked_bytes};
+use memtrace_store::{Answer, Ask, FileThere, NEAR_BYTES, QUESTION_BYTES, asked_bytes};
 use object_store::{ObjectStoreExt, coalesce_ranges};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, Write};

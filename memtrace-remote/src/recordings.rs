@@ -4,8 +4,8 @@
 use anyhow::Context;
 use memtrace::cli::running::{Running, any_meant};
 use memtrace::cli::say;
-use memtrace::host::clock;
-use memtrace::model::{MarkKind, MarkMessage, RequestMessage, RequestRow};
+use memtrace_host::clock;
+use memtrace_model::{MarkKind, MarkMessage, RequestMessage, RequestRow};
 use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::io::ErrorKind;

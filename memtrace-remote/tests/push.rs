@@ -6,7 +6,7 @@ mod common;
 use common::recording::{BELOW, Made, files, info};
 use common::s3::S3;
 use hyper::Method;
-use memtrace::model::{DurationNs, RunPlace, RunState};
+use memtrace_model::{DurationNs, RunPlace, RunState};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;

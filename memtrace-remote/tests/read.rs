@@ -5,11 +5,11 @@ mod common;
 
 use common::recording::info;
 use common::s3::S3;
-use memtrace::model::tables::{MemRow, ProcessRow, RoleMemRow};
-use memtrace::model::{
+use memtrace_model::tables::{MemRow, ProcessRow, RoleMemRow};
+use memtrace_model::{
     BootNs, Bytes, DurationNs, Finding, PlaceName, RunPlace, RunState, Upid, WallNs,
 };
-use memtrace::store::{
+use memtrace_store::{
     FindingsWriter, Recording, Recordings, RemoteReader, Root, StoreError, Writer,
 };
 use std::path::{Path, PathBuf};
@@ -88,7 +88,7 @@ fn reader(s3: &S3, address: &str) -> Arc<RemoteReader> {
     Arc::new(RemoteReader::start(program, address).unwrap())
 }
 
-fn rows_of<R: memtrace::model::Row>(recording: &Recording) -> Vec<R> {
+fn rows_of<R: memtrace_model::Row>(recording: &Recording) -> Vec<R> {
     let rows = recording.rows().unwrap();
     assert_eq!(recording.problems(), []);
     rows

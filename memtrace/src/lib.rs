@@ -1,23 +1,6 @@
-//! memtrace records where the memory of a process tree goes.
-//!
-//! The rooms, in the order in which a datum passes through them:
-//!
-//! * [`host`] learns what this machine offers and plans with it;
-//! * [`collect`] observes processes, cgroups and the node;
-//! * [`model`] names what was seen: ids, units, tables;
-//! * [`store`] keeps it: the crash-safe spool, Parquet, the reader;
-//! * [`sweep`] adds memory up as time goes by: processes, sums of them, their highest;
-//! * `page` is the HTML file around what is drawn: its data, its script;
-//! * `perfetto` is the form of a trace for Perfetto: packets, tracks, clocks;
-//! * [`report`] lays out lines and tables as text, Markdown, CSV, JSON and HTML, no I/O;
-//! * [`import`] understands files of load generators;
-//! * [`analyze`] thinks: rows in, findings and what they say out, no I/O;
-//! * [`traces`] reads traces of torch's profiler and sums them up, a room of its own beside recordings;
-//! * [`session`] conducts one recording from start to stop;
-//! * [`top`] shows a recording that goes on, on a terminal;
-//! * [`cli`] talks to the person.
-//!
-//! Imports go one way; `cargo xtask rooms` holds the list of allowed edges.
+//! The `memtrace` command: [`session`] conducts one recording from start to stop, [`cli`] talks to the
+//! person. What they do it with are crates of their own, below `crates/`; docs/architecture.md has the
+//! picture.
 //!
 //! Words that mean one thing each:
 //!
@@ -44,17 +27,5 @@
 //!   programs over the members that moved;
 //! * *upid*: identity of a process within a recording; process ids are used again.
 
-pub mod analyze;
 pub mod cli;
-pub mod collect;
-pub mod host;
-pub mod import;
-pub mod model;
-mod page;
-mod perfetto;
-pub mod report;
 pub mod session;
-pub mod store;
-pub mod sweep;
-pub mod top;
-pub mod traces;

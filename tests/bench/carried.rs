@@ -4,8 +4,8 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::SelfCostRow;
-use memtrace::store::Recordings;
+use memtrace_model::tables::SelfCostRow;
+use memtrace_store::Recordings;
 use memtrace_tests::program;
 use memtrace_tests::workload::Running;
 use std::fs;

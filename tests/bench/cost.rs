@@ -4,7 +4,7 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result};
-use memtrace::model::tables::SelfCostRow;
+use memtrace_model::tables::SelfCostRow;
 use memtrace_tests::recorder::{Recorded, Recorder, record};
 use memtrace_tests::workload::{self, Running, number};
 use std::thread::sleep;

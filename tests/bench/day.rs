@@ -6,9 +6,9 @@ use crate::reading::{
 };
 use crate::{Bench, Effort};
 use anyhow::{Context, Result};
-use memtrace::model::tables::{CgroupMemRow, GpuDeviceRow, GpuProcessRow, GpuSource, NodeMemRow};
-use memtrace::model::{BootNs, Bytes, Tgid, Upid, WallNs};
-use memtrace::store::Writer;
+use memtrace_model::tables::{CgroupMemRow, GpuDeviceRow, GpuProcessRow, GpuSource, NodeMemRow};
+use memtrace_model::{BootNs, Bytes, Tgid, Upid, WallNs};
+use memtrace_store::Writer;
 use std::ffi::OsString;
 use std::path::Path;
 

@@ -3,7 +3,7 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort};
 use anyhow::{Context, Result};
-use memtrace::model::tables::MemRow;
+use memtrace_model::tables::MemRow;
 use memtrace_tests::recorder::Recorder;
 use memtrace_tests::workload::Running;
 use std::path::Path;

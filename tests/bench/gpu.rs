@@ -4,7 +4,7 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::{GpuDeviceRow, GpuProcessRow};
+use memtrace_model::tables::{GpuDeviceRow, GpuProcessRow};
 use memtrace_tests::gpu::{Device, FakeGpus, GIB, MIB, Memory, Process, Script};
 use memtrace_tests::recorder::{Recorded, Recorder};
 use memtrace_tests::scenario::Score;

@@ -6,9 +6,9 @@ use crate::reading::{
 };
 use crate::{Bench, Effort};
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::{MarkKind, MarkRow, MarkSource, NodeMemRow};
-use memtrace::model::{BootNs, Bytes, ClockRow, DurationNs, Tgid, Upid, WallNs};
-use memtrace::store::Writer;
+use memtrace_model::tables::{MarkKind, MarkRow, MarkSource, NodeMemRow};
+use memtrace_model::{BootNs, Bytes, ClockRow, DurationNs, Tgid, Upid, WallNs};
+use memtrace_store::Writer;
 use std::ffi::OsString;
 use std::path::Path;
 

@@ -4,7 +4,7 @@
 use crate::measured::Measured;
 use crate::{Bench, stats};
 use anyhow::{Context, Result, bail};
-use memtrace::model::{DiagKind, DiagRow};
+use memtrace_model::{DiagKind, DiagRow};
 use memtrace_tests::program;
 use memtrace_tests::scenario;
 use memtrace_tests::scenario::Score;
@@ -94,7 +94,7 @@ fn output(lines: u64) -> Result<Vec<Measured>> {
     if !recorder.wait()?.success() {
         bail!("memtrace failed");
     }
-    let recording = memtrace::store::Recordings::default().open(&place)?;
+    let recording = memtrace_store::Recordings::default().open(&place)?;
     let unread: i64 = recording
         .rows::<DiagRow>()?
         .iter()

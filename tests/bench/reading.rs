@@ -4,14 +4,14 @@ use crate::measured::Measured;
 use crate::stats::Estimate;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::{
+use memtrace_model::tables::{
     FirstSeenBy, MappingKind, MemRow, MemSource, PeakSource, ProcessRow, ShmObjectRow,
 };
-use memtrace::model::{
+use memtrace_model::{
     BootNs, Bytes, ClockReading, DurationNs, RunInfo, RunState, SCHEMA_VERSION, Target, Tgid, Upid,
     WallNs,
 };
-use memtrace::store::Writer;
+use memtrace_store::Writer;
 use memtrace_tests::scenario::{self, Excess, Hostile};
 use memtrace_tests::{own_peak, program};
 use std::ffi::OsString;

@@ -4,8 +4,8 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort};
 use anyhow::{Context, Result, bail};
-use memtrace::model::DiagKind;
-use memtrace::model::tables::{DiagRow, ProcessRow, SelfCostRow};
+use memtrace_model::DiagKind;
+use memtrace_model::tables::{DiagRow, ProcessRow, SelfCostRow};
 use memtrace_tests::recorder::Recorder;
 use memtrace_tests::scenario;
 use memtrace_tests::workload::Running;

@@ -8,7 +8,7 @@ mod needs_root {
 
     #[test]
     fn in_a_time_namespace_rows_have_the_clock_of_the_machine() -> Result<()> {
-        let boot = || memtrace::host::clock::boot().0 / 1_000_000_000;
+        let boot = || memtrace_host::clock::boot().0 / 1_000_000_000;
         for offset in ["100000", "-1000"] {
             let folder = tempfile::tempdir()?;
             let recording = folder.path().join("recording");

@@ -111,7 +111,7 @@ fn after_its_duration_a_recording_ends_and_the_command_goes_on() -> Result<()> {
 
 #[test]
 fn the_recorders_own_peak_is_not_that_of_the_program_that_started_it() -> Result<()> {
-    use memtrace::model::SelfCostRow;
+    use memtrace_model::SelfCostRow;
     use std::os::unix::process::CommandExt;
     const HELD: usize = 200 << 20;
     let dir = tempfile::tempdir()?;
@@ -136,9 +136,7 @@ fn the_recorders_own_peak_is_not_that_of_the_program_that_started_it() -> Result
     // SAFETY: what it does is safe between fork and exec: one system call.
     unsafe { command.pre_exec(hold) };
     assert!(command.status()?.success());
-    let costs: Vec<SelfCostRow> = memtrace::store::Recordings::default()
-        .open(&place)?
-        .rows()?;
+    let costs: Vec<SelfCostRow> = memtrace_store::Recordings::default().open(&place)?.rows()?;
     let peak = costs.iter().filter_map(|row| row.peak_rss_bytes).max();
     assert!(peak.is_some_and(|peak| peak.0 < HELD as i64), "{peak:?}");
     Ok(())

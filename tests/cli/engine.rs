@@ -2,7 +2,7 @@
 
 use super::load::Server;
 use super::*;
-use memtrace::model::{MarkKind, MarkRow};
+use memtrace_model::{MarkKind, MarkRow};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;

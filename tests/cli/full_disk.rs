@@ -75,7 +75,7 @@ mod needs_freeze {
 
 mod needs_mount {
     use super::*;
-    use memtrace::store::Recordings;
+    use memtrace_store::Recordings;
     use memtrace_tests::need;
 
     #[test]

@@ -365,11 +365,11 @@ fn what_looks_like_a_secret_is_in_no_file_of_a_redacted_recording() -> Result<()
             .args(["-o", name, "--rotate", "5s", "--"]);
         command.args(["sh", "-c", &script]).current_dir(dir.path());
         assert!(command.stdin(Stdio::null()).status()?.success());
-        let recording = memtrace::store::Recordings::default().open(&dir.path().join(name))?;
+        let recording = memtrace_store::Recordings::default().open(&dir.path().join(name))?;
         let texts = format!(
             "{:?} {:?} {}",
             recording.rows::<ProcessRow>()?,
-            recording.rows::<memtrace::model::TitleRow>()?,
+            recording.rows::<memtrace_model::TitleRow>()?,
             std::fs::read_to_string(dir.path().join(name).join("run.json"))?
         );
         Ok(texts.contains(&secret))

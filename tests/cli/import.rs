@@ -2,9 +2,9 @@
 //! while a recording is made.
 
 use super::*;
-use memtrace::host::clock;
-use memtrace::model::{BootNs, RequestOutcome, RequestRow};
-use memtrace::store::Recordings;
+use memtrace_host::clock;
+use memtrace_model::{BootNs, RequestOutcome, RequestRow};
+use memtrace_store::Recordings;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 

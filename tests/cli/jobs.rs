@@ -124,7 +124,7 @@ fn a_command_that_is_stopped_gives_the_terminal_back_and_goes_on_by_fg() -> Resu
         terminal.type_in("echo c'od'e=$?")?;
         terminal.await_shown("code=143")?;
         let recording =
-            memtrace::store::Recordings::default().open(&dir.path().join("recording"))?;
+            memtrace_store::Recordings::default().open(&dir.path().join("recording"))?;
         assert!(recording.is_closed());
     }
     Ok(())

@@ -1,8 +1,8 @@
 //! kill -9 of the recorder.
 
 use super::*;
-use memtrace::model::MemRow;
-use memtrace::store::{Recording, Recordings};
+use memtrace_model::MemRow;
+use memtrace_store::{Recording, Recordings};
 use memtrace_tests::workload::{self, number};
 use serde_json::Value;
 

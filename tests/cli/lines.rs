@@ -2,7 +2,7 @@
 //! files are marks.
 
 use super::*;
-use memtrace::model::{MarkKind, MarkRow, MarkSource};
+use memtrace_model::{MarkKind, MarkRow, MarkSource};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
@@ -25,7 +25,7 @@ fn recorder(place: &Path, options: &[&str], script: &str) -> Result<Command> {
 
 /// Marks from there: whoever marks every recording of this user meanwhile is somebody else.
 fn marks(place: &Path, source: MarkSource) -> Result<Vec<MarkRow>> {
-    let mut rows: Vec<MarkRow> = memtrace::store::Recordings::default().open(place)?.rows()?;
+    let mut rows: Vec<MarkRow> = memtrace_store::Recordings::default().open(place)?.rows()?;
     rows.retain(|row| row.source == Some(source));
     Ok(rows)
 }
@@ -144,7 +144,7 @@ fn an_interrupt_of_a_recording_that_ends_by_itself_leaves_it_closed() -> Result<
     stdout.read_to_end(&mut rest)?;
     assert_eq!(rest.len(), 100_000);
     assert_eq!(child.wait()?.code(), Some(0));
-    let recording = memtrace::store::Recordings::default().open(&dir.path().join("recording"))?;
+    let recording = memtrace_store::Recordings::default().open(&dir.path().join("recording"))?;
     assert!(recording.is_closed());
     Ok(())
 }

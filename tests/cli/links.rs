@@ -53,7 +53,13 @@ fn every_test_that_the_page_on_threats_names_is_there() -> Result<()> {
     let named: Vec<&str> = named.filter(|name| name.matches('_').count() > 2).collect();
     assert!(named.len() > 20, "{named:?}");
     let mut sources = String::new();
-    let folders = ["memtrace/src", "memtrace-remote", "tests", "python/tests"];
+    let folders = [
+        "crates",
+        "memtrace/src",
+        "memtrace-remote",
+        "tests",
+        "python/tests",
+    ];
     let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root.join(folder)).collect();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder)? {

@@ -38,7 +38,7 @@ mod versions;
 mod wrong_use;
 
 use anyhow::{Context, Result};
-use memtrace::model::ProcessRow;
+use memtrace_model::ProcessRow;
 use memtrace_tests::program;
 use memtrace_tests::recorder::{Recorded, Recorder};
 use memtrace_tests::workload::Running;

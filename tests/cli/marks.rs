@@ -1,7 +1,7 @@
 //! `memtrace mark`: to the recording that is meant, to several, and to none.
 
 use super::*;
-use memtrace::model::{MarkKind, MarkRow};
+use memtrace_model::{MarkKind, MarkRow};
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
 
@@ -64,9 +64,7 @@ fn marks_of_a_script_that_is_recorded_belong_to_the_recording_and_pair() -> Resu
         .args(["--", "sh", "-c", &script])
         .output()?;
     assert!(recorded.status.success(), "{}", words(&recorded));
-    let rows: Vec<MarkRow> = memtrace::store::Recordings::default()
-        .open(&place)?
-        .rows()?;
+    let rows: Vec<MarkRow> = memtrace_store::Recordings::default().open(&place)?.rows()?;
     let found: Vec<_> = rows
         .iter()
         .filter(|row| row.name == "load")
@@ -168,7 +166,7 @@ mod needs_mount {
         let said = text.lines().filter(|line| line.contains("is marked in"));
         assert_eq!(said.count(), 2, "{text}");
         for name in ["one", "two"] {
-            let recording = memtrace::store::Recordings::default().open(&dir.path().join(name))?;
+            let recording = memtrace_store::Recordings::default().open(&dir.path().join(name))?;
             let rows: Vec<MarkRow> = recording.rows()?;
             assert!(rows.iter().any(|row| row.name == "everywhere"), "{name}");
         }
@@ -221,7 +219,7 @@ fn a_mark_that_is_none_is_refused_with_the_way_out() -> Result<()> {
 #[test]
 fn the_socket_of_a_killed_recorder_is_removed_by_the_next_one() -> Result<()> {
     let (_idle, killed) = recorder()?;
-    let info = memtrace::store::read_run_info(&killed.path())?;
+    let info = memtrace_store::read_run_info(&killed.path())?;
     let socket = info.mark_socket.context("marks are not received")?;
     killed.signal(libc::SIGKILL)?;
     killed.wait()?;

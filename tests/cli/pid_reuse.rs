@@ -5,7 +5,7 @@ use super::*;
 
 mod needs_mount {
     use super::*;
-    use memtrace::store::Recordings;
+    use memtrace_store::Recordings;
     use memtrace_tests::need;
 
     #[test]

@@ -2,8 +2,8 @@
 //! a known sender.
 
 use super::*;
-use memtrace::model::{DiagKind, DiagRow, MarkRow};
-use memtrace::store::read_run_info;
+use memtrace_model::{DiagKind, DiagRow, MarkRow};
+use memtrace_store::read_run_info;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -189,7 +189,7 @@ fn what_a_program_says_that_it_held_is_no_more_than_the_kernel_bears_out() -> Re
 #[test]
 fn marks_of_the_largest_size_as_fast_as_they_come_leave_the_recorder_under_its_ceiling()
 -> Result<()> {
-    use memtrace::model::{RECORDER_BYTES_MAX, SelfCostRow};
+    use memtrace_model::{RECORDER_BYTES_MAX, SelfCostRow};
     let (recorder, path) = of_ourselves()?;
     let until = std::time::Instant::now() + Duration::from_secs(2);
     let senders: Vec<_> = (0..2)

@@ -201,7 +201,7 @@ mod needs_root {
 
     #[test]
     fn a_log_that_becomes_a_link_leads_where_the_caller_may_go() -> Result<()> {
-        use memtrace::model::{MarkRow, MarkSource};
+        use memtrace_model::{MarkRow, MarkSource};
         need::require("root");
         let dir = home_of_tools()?;
         let (secret, open) = secret(dir.path())?;
@@ -219,9 +219,7 @@ mod needs_root {
         let output = behind_sudo(dir.path(), &options, &command)?;
         assert!(output.status.success(), "{}", words(&output));
         let place = dir.path().join("recording");
-        let marks: Vec<MarkRow> = memtrace::store::Recordings::default()
-            .open(&place)?
-            .rows()?;
+        let marks: Vec<MarkRow> = memtrace_store::Recordings::default().open(&place)?.rows()?;
         let marks = marks
             .iter()
             .filter(|row| row.source == Some(MarkSource::File));

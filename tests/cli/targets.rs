@@ -320,8 +320,8 @@ mod needs_root {
             .arg(&recording)
             .output()?;
         assert!(output.status.success(), "{}", words(&output));
-        let read = memtrace::store::Recordings::default().open(&recording)?;
-        let processes: Vec<memtrace::model::tables::ProcessRow> = read.rows()?;
+        let read = memtrace_store::Recordings::default().open(&recording)?;
+        let processes: Vec<memtrace_model::tables::ProcessRow> = read.rows()?;
         let groups: Vec<_> = processes
             .iter()
             .filter_map(|row| row.cgroup.as_deref())

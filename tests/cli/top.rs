@@ -2,8 +2,8 @@
 
 use super::pty::Screen;
 use super::*;
-use memtrace::model::tables::MarkRow;
-use memtrace::store::Recordings;
+use memtrace_model::tables::MarkRow;
+use memtrace_store::Recordings;
 use std::path::Path;
 
 fn top<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Result<Command> {

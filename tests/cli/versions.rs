@@ -1,7 +1,7 @@
 //! Recordings of earlier versions of the tables are read, with the answers that were right when they were made.
 
 use super::*;
-use memtrace::model::SCHEMA_VERSION;
+use memtrace_model::SCHEMA_VERSION;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;

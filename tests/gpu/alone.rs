@@ -1,7 +1,7 @@
 //! `memtrace record --gpu-only`: the memory of GPUs and who holds it, and nothing else.
 
 use super::*;
-use memtrace::model::{MemRow, NodeMemRow};
+use memtrace_model::{MemRow, NodeMemRow};
 
 #[test]
 fn a_recording_of_gpus_alone_has_their_memory_and_who_holds_it() -> Result<()> {

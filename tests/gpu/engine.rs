@@ -3,7 +3,7 @@
 
 use super::{RESERVED, amount, device, report, script, words};
 use anyhow::{Context, Result};
-use memtrace::model::tables::{Fate, SurvivorRow};
+use memtrace_model::tables::{Fate, SurvivorRow};
 use memtrace_tests::gpu::{FakeGpus, GIB, MIB, Process, Script};
 use memtrace_tests::program;
 use memtrace_tests::recorder::{Recorded, Recorder};

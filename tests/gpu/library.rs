@@ -6,7 +6,7 @@ use super::{
     script, words,
 };
 use anyhow::{Context, Result};
-use memtrace::model::DiagKind;
+use memtrace_model::DiagKind;
 use memtrace_tests::gpu::{DRIVER_MISMATCH, Device, FakeGpus, GIB, NOT_SUPPORTED, Process, Script};
 use memtrace_tests::program;
 use std::process::Command;
@@ -55,7 +55,7 @@ fn slow_calls_are_made_less_often_and_hold_up_nothing() -> Result<()> {
     assert!(count.is_some_and(|count| count < 40), "{count:?}");
     assert!(spent < 400_000_000, "{spent}");
     // The loop of the recorder has gone on in its own time.
-    let node: Vec<memtrace::model::tables::NodeMemRow> = recorded.recording.rows()?;
+    let node: Vec<memtrace_model::tables::NodeMemRow> = recorded.recording.rows()?;
     assert!(node.len() >= 3, "{}", node.len());
     Ok(())
 }

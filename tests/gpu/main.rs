@@ -11,8 +11,8 @@ mod start;
 mod workload;
 
 use anyhow::{Context, Result};
-use memtrace::model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, GpuUse};
-use memtrace::model::{Bytes, DiagRow, ProcessRow, RunInfo};
+use memtrace_model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, GpuUse};
+use memtrace_model::{Bytes, DiagRow, ProcessRow, RunInfo};
 use memtrace_tests::gpu::{
     Accounted, Device, FakeGpus, GIB, GPU_IS_LOST, MIB, Memory, Process, Script, UNKNOWN,
 };

@@ -3,9 +3,9 @@
 
 use super::{amount, device, processes, script};
 use anyhow::{Context, Result};
-use memtrace::model::tables::GpuProcessRow;
-use memtrace::model::{ProcessRow, Tgid};
-use memtrace::store::{Recording, Recordings};
+use memtrace_model::tables::GpuProcessRow;
+use memtrace_model::{ProcessRow, Tgid};
+use memtrace_store::{Recording, Recordings};
 use memtrace_tests::gpu::{FakeGpus, GIB, MIB, Process};
 use memtrace_tests::recorder::Recorder;
 use memtrace_tests::{need, program};

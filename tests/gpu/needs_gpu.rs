@@ -2,7 +2,7 @@
 
 use super::{amount, devices, processes};
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::GpuProcessRow;
+use memtrace_model::tables::GpuProcessRow;
 use memtrace_tests::need;
 use memtrace_tests::recorder::Recorder;
 use serde_json::Value;
@@ -113,7 +113,7 @@ fn processes_hold_what_torch_reserves_and_a_context() -> Result<()> {
         assert_eq!(sum, row.total_bytes);
     }
     let pinned = number(&told["tensor"], "pinned_bytes")?;
-    let mappings: Vec<memtrace::model::tables::MappingRow> = recorded.recording.rows()?;
+    let mappings: Vec<memtrace_model::tables::MappingRow> = recorded.recording.rows()?;
     let mut shown = mappings
         .iter()
         .filter(|row| format!("{row:?}").contains("/dev/zero"));

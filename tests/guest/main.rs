@@ -12,7 +12,7 @@ mod probes;
 mod tests;
 
 use anyhow::{Context, Result};
-use memtrace::collect::bpf::reduced_btf;
+use memtrace_collect::bpf::reduced_btf;
 use memtrace_tests::need::NEEDS;
 use memtrace_tests::program;
 use serde_json::{Value, json};

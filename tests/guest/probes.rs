@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use aya::programs::loaded_programs;
-use memtrace::model::{DiagKind, DiagRow};
+use memtrace_model::{DiagKind, DiagRow};
 use memtrace_tests::recorder::Recorder;
 use serde_json::{Value, json};
 use std::collections::HashMap;

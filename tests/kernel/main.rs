@@ -2,7 +2,7 @@
 //!
 //! Every test here needs the machine to offer something; see `memtrace_tests::need`.
 
-use memtrace::model::{DiagKind, DiagRow, ProcessRow};
+use memtrace_model::{DiagKind, DiagRow, ProcessRow};
 use memtrace_tests::beside::beside;
 use memtrace_tests::need;
 use memtrace_tests::recorder::Recorder;

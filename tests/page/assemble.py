@@ -13,7 +13,7 @@ from pathlib import Path
 
 from encoding import Json
 
-SOURCES = Path(__file__).parents[2] / "memtrace/src/page"
+SOURCES = Path(__file__).parents[2] / "crates/page/src"
 GOLDEN = Path(os.environ["MEMTRACE_GOLDEN_DIR"])
 DATA = re.compile(r'(<script id="data" type="application/octet-stream;base64">)[^<]*')
 

@@ -2,7 +2,7 @@
 //! interval, the command's end, and null for what polling does not know.
 
 use anyhow::{Context, Result};
-use memtrace::model::{DiagKind, DiagRow, MemRow, ProcessRow};
+use memtrace_model::{DiagKind, DiagRow, MemRow, ProcessRow};
 use memtrace_tests::recorder::{Recorded, record};
 use memtrace_tests::scenario::{self, Score};
 use memtrace_tests::workload::{self, number};

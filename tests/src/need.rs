@@ -6,7 +6,7 @@
 //! the reason; it never passes without having run.
 
 use crate::cgroup::MemoryGroup;
-use memtrace::host::HostFacts;
+use memtrace_host::HostFacts;
 use std::io;
 use std::path::Path;
 use std::process::Command;

@@ -2,7 +2,7 @@
 
 use crate::program;
 use anyhow::{Context, Result, bail};
-use memtrace::store::{Recording, Recordings};
+use memtrace_store::{Recording, Recordings};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};

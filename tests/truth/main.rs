@@ -2,7 +2,7 @@
 //! them elsewhere, and they are what their names say. Nothing here needs memtrace.
 
 use anyhow::{Context, Result};
-use memtrace::host::clock;
+use memtrace_host::clock;
 use memtrace_tests::workload::{self, Running, number};
 use serde_json::Value;
 use std::collections::HashSet;

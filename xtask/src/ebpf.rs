@@ -53,8 +53,8 @@ pub(crate) struct Args {
 /// Builds, or builds and compares.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let root = sh::root();
-    let committed = root.join("memtrace/bpf/memtrace.bpf.o");
-    let stamp_path = root.join("memtrace/bpf/memtrace.bpf.stamp");
+    let committed = root.join("crates/collect/bpf/memtrace.bpf.o");
+    let stamp_path = root.join("crates/collect/bpf/memtrace.bpf.stamp");
     if args.install_tools {
         tools::install()?;
     }
@@ -64,10 +64,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // The toolchain of the stamp is preferred, so that a rebuild changes what the
     // sources changed and nothing else.
     let preferred = Stamp::read(&stamp_path).ok();
-    let tools = Tools::find(preferred.as_ref())?;
+    let tools = Tools::find(preferred.as_ref().map(|stamp| &stamp.toolchain))?;
     let object = build(&root, &tools, &sh::target_dir().join("ebpf"))?;
     let stamp = Stamp::of(&root, &tools, &object)?;
-    std::fs::create_dir_all(root.join("memtrace/bpf"))?;
+    std::fs::create_dir_all(root.join("crates/collect/bpf"))?;
     std::fs::write(&committed, &object).context("failed to write the object")?;
     stamp.write(&stamp_path)?;
     println!(
@@ -93,7 +93,7 @@ fn check(root: &Path, committed: &Path, stamp_path: &Path) -> Result<()> {
              dependencies or the recipe changed since it was built; run `cargo xtask ebpf`"
         );
     }
-    let tools = Tools::find(Some(&stamp))?;
+    let tools = Tools::find(Some(&stamp.toolchain))?;
     let target_dir = sh::target_dir().join("ebpf-check");
     let fresh = build(root, &tools, &target_dir)?;
     let fresh_path = target_dir.join("memtrace.bpf.o");

@@ -146,7 +146,7 @@ const OF_GLIBC: [&str; 4] = [
 ];
 
 fn run_tests(names: &[String]) -> Result<()> {
-    let words = ["test", "--locked", "-p", "memtrace"];
+    let words = ["test", "--locked", "--workspace"];
     let mut cargo = sanitized(&words, &place("tests"));
     cargo
         .current_dir(sh::root())

@@ -3,7 +3,7 @@
 //! A line counts where it has a token: blank lines and comments have none. What is compiled for tests
 //! alone is counted apart.
 
-use crate::rooms::{is_for_tests, module_of, rust_files, test_modules};
+use crate::circles::{is_for_tests, module_of, rust_files, sources, test_modules};
 use crate::sh;
 use anyhow::{Context, Result};
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -12,14 +12,8 @@ use std::path::Path;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// Each place with code, and how many folders below it are told apart.
-const PLACES: &[(&str, usize)] = &[
-    ("memtrace/src", 1),
-    ("memtrace-ebpf/src", 0),
-    ("memtrace-remote/src", 0),
-    ("tests", 0),
-    ("xtask/src", 0),
-];
+/// What is compiled for tests alone.
+const FOR_TESTS: &[&str] = &["crates/golden/src", "tests"];
 /// A function that is longer does not read in one glance.
 const LONG: usize = 80;
 
@@ -35,8 +29,12 @@ struct Count {
 /// Prints a line for each place, and their sum.
 pub(crate) fn run() -> Result<()> {
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-    for (place, depth) in PLACES {
-        count(place, *depth, &mut counts)?;
+    let root = sh::root();
+    for source in sources()?.into_iter().chain([root.join("tests")]) {
+        let place = source.strip_prefix(&root).unwrap_or(&source);
+        let place = place.to_string_lossy().into_owned();
+        let count = count(&source, FOR_TESTS.contains(&&*place))?;
+        counts.insert(place, count);
     }
     println!("   CODE   TESTS  OVER {LONG}  LONGEST");
     for (place, count) in &counts {
@@ -56,25 +54,24 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-fn count(place: &str, depth: usize, counts: &mut BTreeMap<String, Count>) -> Result<()> {
-    let source = sh::root().join(place);
+fn count(source: &Path, is_for_tests: bool) -> Result<Count> {
     let mut files = Vec::new();
-    rust_files(&source, &mut files)?;
+    rust_files(source, &mut files)?;
     let mut read = Vec::new();
     let mut for_tests = Vec::new();
     for file in &files {
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("failed to read {}", file.display()))?;
         let parse = || format!("failed to parse {}", file.display());
-        let inside = file.strip_prefix(&source).unwrap_or(file);
+        let inside = file.strip_prefix(source).unwrap_or(file);
         let module = module_of(inside);
         for_tests.extend(test_modules(&module, &text).with_context(parse)?);
-        read.push((inside, module, syn::parse_file(&text).with_context(parse)?));
+        read.push((module, syn::parse_file(&text).with_context(parse)?));
     }
-    for (inside, module, file) in read {
-        let count = counts.entry(named(place, inside, depth)).or_default();
+    let mut count = Count::default();
+    for (module, file) in read {
         let all = lines_of(&file);
-        let is_test = place == "tests" || for_tests.iter().any(|tests| module.starts_with(tests));
+        let is_test = is_for_tests || for_tests.iter().any(|tests| module.starts_with(tests));
         let mut found = Found::default();
         found.visit_file(&file);
         let tests = if is_test {
@@ -98,16 +95,7 @@ fn count(place: &str, depth: usize, counts: &mut BTreeMap<String, Count>) -> Res
                 });
         }
     }
-    Ok(())
-}
-
-fn named(place: &str, inside: &Path, depth: usize) -> String {
-    let folders = inside.components().take(depth);
-    let folders: Vec<_> = folders
-        .map(|part| part.as_os_str().to_string_lossy())
-        .collect();
-    let name = [&[place.into()], folders.as_slice()].concat().join("/");
-    name.trim_end_matches(".rs").to_owned()
+    Ok(count)
 }
 
 fn lines_of(tokens: &impl quote::ToTokens) -> BTreeSet<usize> {

@@ -7,6 +7,7 @@
 mod bench;
 mod book;
 mod ci;
+mod circles;
 mod compiler;
 mod debian;
 mod deny;
@@ -21,7 +22,6 @@ mod macos;
 mod page;
 mod python;
 mod quick;
-mod rooms;
 mod schema;
 mod sh;
 mod test;
@@ -43,13 +43,13 @@ struct Cli {
 enum Task {
     /// Rebuild the committed BPF object, or check that it is the one its sources give.
     Ebpf(ebpf::Args),
-    /// Check that imports between the rooms of memtrace go one way.
-    Rooms,
-    /// Count code and tests by room, and the functions that are too long.
+    /// Check that no files of a crate import each other in a circle.
+    Circles,
+    /// Count code and tests by crate, and the functions that are too long.
     Lines,
     /// Build and run every test that can run here; say which can't.
     Test(test::Args),
-    /// Check what was edited: format, clippy, and the tests of the rooms and packages that changed.
+    /// Check what was edited: format, clippy, and the tests of the packages that changed.
     Quick(quick::Args),
     /// Everything that must hold before a change lands; leaves out what has nothing new to check.
     Ci(ci::Args),
@@ -82,7 +82,7 @@ enum Task {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ebpf(args) => ebpf::run(&args),
-        Task::Rooms => rooms::run(),
+        Task::Circles => circles::run(),
         Task::Lines => lines::run(),
         Task::Test(args) => test::run(&args),
         Task::Quick(args) => quick::run(&args),

@@ -29,7 +29,7 @@ pub(crate) struct Args {
 /// Checks and tests.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let venv = Venv::named("page");
-    let sources = sh::root().join("memtrace/src/page/script");
+    let sources = sh::root().join("crates/page/src/script");
     let tests = sh::root().join("tests/page");
     if args.install_tools {
         debian::install(PACKAGES)?;

@@ -1,5 +1,5 @@
 //! `cargo xtask quick`: what a change breaks most often, in the time in which one still remembers
-//! it: format, clippy, and the tests of the rooms and packages whose files changed.
+//! it: format, clippy, and the tests of the packages whose files changed.
 
 use crate::{sh, test};
 use anyhow::{Result, bail};
@@ -89,10 +89,8 @@ fn git(words: &[&str]) -> Result<String> {
 /// Tests of one place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Choice {
-    /// A room of memtrace.
-    Room(String),
     /// A package.
-    Package(&'static str),
+    Package(String),
     /// One of the programs of tests of the tests package.
     Binary(&'static str),
 }
@@ -110,16 +108,13 @@ fn chosen(changed: &[String]) -> BTreeSet<Choice> {
 fn choices(path: &str) -> Vec<Choice> {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
-        ["memtrace", "src", room] if matches!(*room, "lib.rs" | "main.rs") => {
-            vec![Choice::Package("memtrace")]
+        ["crates", name, ..] => vec![Choice::Package(format!("memtrace-{name}"))],
+        [
+            name @ ("memtrace" | "memtrace-ebpf" | "memtrace-remote" | "xtask"),
+            ..,
+        ] => {
+            vec![Choice::Package((*name).to_owned())]
         }
-        ["memtrace", "src", room, ..] => {
-            vec![Choice::Room(room.trim_end_matches(".rs").to_owned())]
-        }
-        ["memtrace", ..] => vec![Choice::Package("memtrace")],
-        ["memtrace-ebpf", ..] => vec![Choice::Package("memtrace-ebpf")],
-        ["memtrace-remote", ..] => vec![Choice::Package("memtrace-remote")],
-        ["xtask", ..] => vec![Choice::Package("xtask")],
         ["tests", folder, ..] if OF_BINARIES.contains(folder) => {
             BINARIES.iter().map(|name| Choice::Binary(name)).collect()
         }
@@ -129,7 +124,13 @@ fn choices(path: &str) -> Vec<Choice> {
         }
         // Pages are held against what memtrace says, and have their links looked up.
         ["docs", ..] | ["README.md"] => {
-            vec![Choice::Package("memtrace"), Choice::Package("xtask")]
+            let shown = ["analyze", "host", "top", "traces"].map(|name| format!("memtrace-{name}"));
+            let others = ["memtrace", "xtask"].map(str::to_owned);
+            shown
+                .into_iter()
+                .chain(others)
+                .map(Choice::Package)
+                .collect()
         }
         _ => Vec::new(),
     }
@@ -139,7 +140,6 @@ impl Choice {
     /// As nextest chooses tests.
     fn filter(&self) -> String {
         match self {
-            Self::Room(room) => format!("(package(memtrace) and test(/^{room}::/))"),
             Self::Package(package) => format!("package({package})"),
             Self::Binary(binary) => format!("binary({binary})"),
         }
@@ -148,14 +148,16 @@ impl Choice {
     /// What has to be built of it.
     fn built(&self) -> &'static [&'static str] {
         match self {
-            Self::Room(_) => &["--lib"],
             Self::Package(_) => &["--lib", "--bins", "--tests"],
             Self::Binary(_) => &["--tests"],
         }
     }
 
     fn runs_programs(&self) -> bool {
-        matches!(self, Self::Binary(_) | Self::Package("memtrace-remote"))
+        match self {
+            Self::Binary(_) => true,
+            Self::Package(name) => name == "memtrace-remote",
+        }
     }
 }
 
@@ -169,27 +171,16 @@ mod tests {
     }
 
     #[test]
-    fn a_file_chooses_the_tests_of_its_room_package_or_program() {
-        let room = |name: &str| Choice::Room(name.to_owned());
+    fn a_file_chooses_the_tests_of_its_package_or_program() {
+        let package = |name: &str| Choice::Package(name.to_owned());
         assert_eq!(
-            of(&[
-                "memtrace/src/analyze/held.rs",
-                "memtrace/src/analyze.rs",
-                "memtrace/src/cli/x.rs"
-            ]),
-            [room("analyze"), room("cli")]
+            of(&["crates/analyze/src/held.rs", "memtrace/src/cli/x.rs"]),
+            [package("memtrace"), package("memtrace-analyze")]
         );
         assert_eq!(of(&["tests/kernel/main.rs"]), [Choice::Binary("kernel")]);
-        assert_eq!(of(&["xtask/src/ci.rs"]), [Choice::Package("xtask")]);
-        assert_eq!(of(&["memtrace/src/lib.rs"]), [Choice::Package("memtrace")]);
+        assert_eq!(of(&["xtask/src/ci.rs"]), [package("xtask")]);
         assert_eq!(of(&["tests/src/cgroup.rs"]).len(), BINARIES.len());
-        assert_eq!(of(&["docs/page.md"]).len(), 2);
+        assert_eq!(of(&["docs/page.md"]).len(), 6);
         assert_eq!(of(&["CHANGELOG.md", "tests/lab/trees.py"]), []);
-    }
-
-    #[test]
-    fn a_room_is_found_by_the_names_of_its_tests() {
-        let filter = Choice::Room("analyze".to_owned()).filter();
-        assert_eq!(filter, "(package(memtrace) and test(/^analyze::/))");
     }
 }

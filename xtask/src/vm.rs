@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long)]
     install_tools: bool,
     /// Keep the part of each kernel's BTF that memtrace looks at in this directory; the unit
-    /// tests have theirs in memtrace/src/collect/bpf/kernels.
+    /// tests have theirs in crates/collect/src/bpf/kernels.
     #[arg(long, value_name = "DIR")]
     btf: Option<PathBuf>,
     /// Name the kernels and the tests, and stop.

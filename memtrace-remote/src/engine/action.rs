@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+/// The option of the server that makes its profiler.
+pub(super) const OPTION: &str =
+    r#"--profiler-config '{"profiler": "torch", "torch_profiler_dir": "/DIR"}'"#;
+
 /// One thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
@@ -54,7 +58,7 @@ impl Action {
             Self::StartProfile | Self::StopProfile(_) => format!(
                 "the server was started without a profiler. Start it with {} (vllm serve; trainers \
                  pass it on, as --vllm-profiler-config)",
-                super::trouble::OPTION
+                OPTION
             ),
             Self::Sleep { .. } | Self::Wake => "the server has no sleep mode: start it with \
                 --enable-sleep-mode and VLLM_SERVER_DEV_MODE=1 in its environment (vllm serve)"

@@ -11,7 +11,7 @@ use crate::recordings::Told;
 use crate::seconds::parse_seconds;
 use crate::stop::{INTERRUPTED, Stop};
 use memtrace::cli::say;
-use memtrace::model::MarkKind;
+use memtrace_model::MarkKind;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::process::ExitCode;

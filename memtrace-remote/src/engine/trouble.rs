@@ -4,10 +4,6 @@ use super::action::Action;
 use super::workers::is_router;
 use crate::http::{Client, Failure};
 
-/// The option of the server that makes its profiler.
-pub(super) const OPTION: &str =
-    r#"--profiler-config '{"profiler": "torch", "torch_profiler_dir": "/DIR"}'"#;
-
 /// What keeps a front end from giving up, and how to have it there.
 pub(super) const RPC_TIMEOUT: &str = "start the server with VLLM_RPC_TIMEOUT=1800000 (milliseconds) \
     in its environment; a shell's export does not reach Ray's workers, there it belongs in env_vars \

@@ -4,18 +4,15 @@
 use super::client::{Client, Exchange};
 use super::events::Events;
 use super::failure::Failure;
+use super::message::{cut, message_of};
 use crate::limits::{ANSWER_BYTES, REFUSAL_BYTES};
 use bytes::Bytes;
-use memtrace::host::clock;
-use memtrace::model::BootNs;
+use memtrace_host::clock;
+use memtrace_model::BootNs;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, Visitor};
-use serde_json::Value;
 use std::fmt;
 use std::time::Duration;
-
-/// So many characters of an error are told.
-pub(super) const ERROR_CHARS: usize = 300;
 
 /// A request.
 #[derive(Clone, Debug)]
@@ -248,30 +245,4 @@ impl<'de> Deserialize<'de> for Text {
         }
         from.deserialize_str(IsText)
     }
-}
-
-/// What an answer that is an error says, however the server writes it.
-pub(super) fn message_of(body: &[u8]) -> String {
-    let text = String::from_utf8_lossy(body);
-    let text = text.trim();
-    match serde_json::from_str::<Value>(text) {
-        Ok(value) => words_of(value.get("error").unwrap_or(&value)),
-        Err(_) if text.starts_with('<') => "a page of HTML".to_owned(),
-        Err(_) if text.is_empty() => "without a word".to_owned(),
-        Err(_) => cut(text),
-    }
-}
-
-fn words_of(error: &Value) -> String {
-    let named = ["message", "detail"]
-        .iter()
-        .find_map(|name| error.get(name));
-    match named.unwrap_or(error) {
-        Value::String(text) => cut(text),
-        other => cut(&other.to_string()),
-    }
-}
-
-fn cut(text: &str) -> String {
-    text.chars().take(ERROR_CHARS).collect()
 }

@@ -1,8 +1,8 @@
 //! Connects, sends a request, and hands out the answer as it comes.
 
-use super::answer::{ERROR_CHARS, message_of};
 use super::failure::Failure;
 use super::gathered::Gathered;
+use super::message::{ERROR_CHARS, message_of};
 use super::target::Target;
 use crate::limits::{HEAD_BYTES, REFUSAL_BYTES};
 use anyhow::Context;

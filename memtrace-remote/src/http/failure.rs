@@ -1,6 +1,6 @@
 //! What can go wrong with a request, in words of its own.
 
-use memtrace::model::RequestOutcome;
+use memtrace_model::RequestOutcome;
 use std::time::Duration;
 
 /// Why there is no answer, or only part of one.

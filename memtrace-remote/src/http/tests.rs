@@ -2,7 +2,7 @@
 
 use super::*;
 use bytes::Bytes;
-use memtrace::model::RequestOutcome;
+use memtrace_model::RequestOutcome;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};

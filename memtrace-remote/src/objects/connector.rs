@@ -2,6 +2,7 @@
 //! answers.
 
 use super::contact::Contact;
+use super::failure::{failure, too_long, unsound};
 use super::pool::{Pool, Pooled, Server};
 use crate::http::{connector, in_words};
 use crate::limits::{
@@ -16,7 +17,6 @@ use hyper::http::uri::Scheme;
 use hyper::rt::{Read, Write};
 use hyper::{Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
-use indicatif::BinaryBytes;
 use object_store::client::{
     ClientConfigKey, ClientOptions, HttpClient, HttpConnector, HttpError, HttpErrorKind,
     HttpRequest, HttpRequestBody, HttpResponse, HttpResponseBody, HttpService,
@@ -36,11 +36,6 @@ const READY_PATIENCE: Duration = Duration::from_millis(100);
 /// Makes a client of hyper, which notes what it hears.
 #[derive(Debug)]
 pub(super) struct Connector(pub(super) Arc<Contact>);
-
-/// An answer that is longer than any can be, or a redirect: to ask again does not help.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Unsound(String);
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
@@ -237,14 +232,6 @@ fn asked_bytes(headers: &HeaderMap) -> Option<u64> {
     Some(to.saturating_sub(from).saturating_add(1))
 }
 
-pub(super) fn too_long(server: &Server, most: u64) -> HttpError {
-    unsound(format!(
-        "{server} answers with more than {}, which is too much for this question: it, or \
-         something on the way to it, is not the server of a bucket",
-        BinaryBytes(most)
-    ))
-}
-
 fn redirects(server: &Server, headers: &HeaderMap) -> HttpError {
     let place = headers.get(LOCATION).map(HeaderValue::as_bytes);
     let place = place.map_or("another server".into(), String::from_utf8_lossy);
@@ -257,12 +244,4 @@ fn redirects(server: &Server, headers: &HeaderMap) -> HttpError {
         "{server} redirects to {place}, and redirects are not followed: name that server \
          (AWS_ENDPOINT_URL), or the region of the bucket (AWS_REGION)"
     ))
-}
-
-fn unsound(words: String) -> HttpError {
-    HttpError::new(HttpErrorKind::Unknown, Unsound(words))
-}
-
-pub(super) fn failure(kind: HttpErrorKind, words: &str) -> HttpError {
-    HttpError::new(kind, std::io::Error::other(words.to_owned()))
 }

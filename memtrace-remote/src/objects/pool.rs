@@ -1,7 +1,7 @@
 //! Connections that wait for their next request.
 
-use super::connector::{failure, too_long};
 use super::contact::Contact;
+use super::failure::{failure, too_long};
 use crate::http::in_words;
 use crate::limits::{SILENCE_TIME, SLOW_LINE_BYTES_PER_S};
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! What a bucket or a directory refused, in words that name the way out.
 
-use super::connector::Unsound;
+use super::failure::Unsound;
 use crate::http::in_words;
 use object_store::Error;
 use std::error::Error as _;

@@ -7,7 +7,7 @@ use super::progress::Progress;
 use super::upload::Uploads;
 use crate::objects::{Objects, Way};
 use crate::stop::Stop;
-use memtrace::store::{Outgoing, OutgoingPart};
+use memtrace_store::{Outgoing, OutgoingPart};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;

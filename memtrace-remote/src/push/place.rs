@@ -2,7 +2,7 @@
 
 use crate::objects::is_address;
 use anyhow::{Context, bail};
-use memtrace::model::{PlaceName, RunInfo};
+use memtrace_model::{PlaceName, RunInfo};
 use rustix::fs::Mode;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;

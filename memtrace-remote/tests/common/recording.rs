@@ -1,6 +1,6 @@
 //! Recordings whose parts are any bytes: who carries them does not look into them.
 
-use memtrace::model::{
+use memtrace_model::{
     BootNs, Bytes, ClockReading, DurationNs, RunInfo, RunState, SCHEMA_VERSION, Target, WallNs,
 };
 use std::collections::BTreeMap;

@@ -1,11 +1,11 @@
 //! Reads one recording and finds what there is to tell of it, and saves that where it is asked for.
 
 use super::recorded::{Rows, open};
-use crate::analyze::{self, Moment};
-use crate::model::Finding;
-use crate::report::{Format, visible};
-use crate::store::{FindingsWriter, Problem, ProblemKind, Recordings};
 use anyhow::{Context, bail};
+use memtrace_analyze::Moment;
+use memtrace_model::Finding;
+use memtrace_report::{Format, visible};
+use memtrace_store::{FindingsWriter, Problem, ProblemKind, Recordings};
 use std::path::Path;
 
 /// What is asked of a recording beside what is always told.
@@ -52,12 +52,12 @@ pub(super) fn analyzed(
     recordings: &Recordings,
     dir: &Path,
     wanted: Wanted,
-) -> anyhow::Result<analyze::Report> {
+) -> anyhow::Result<memtrace_analyze::Report> {
     let (recording, last_boot_ns) = open(recordings, dir)?;
     let shown = dir.display().to_string();
     let shown = visible(&shown);
     let doing = || format!("failed to read the recording {shown}");
-    let options = analyze::Options {
+    let options = memtrace_analyze::Options {
         at: wanted.at,
         instants: Vec::new(),
         phase: wanted.phase,
@@ -84,18 +84,18 @@ pub(super) fn analyzed(
     let save = append
         .as_mut()
         .map(|append| append as &mut dyn FnMut(Finding));
-    let report = analyze::analyze_into(recording.info(), &Rows(&recording), options, save);
+    let report = memtrace_analyze::analyze_into(recording.info(), &Rows(&recording), options, save);
     let mut report = match report {
-        Err(analyze::AnalyzeError::Moment(error)) => {
+        Err(memtrace_analyze::AnalyzeError::Moment(error)) => {
             return Err(error).context("--at can't be answered");
         }
-        Err(analyze::AnalyzeError::Window(error)) => {
+        Err(memtrace_analyze::AnalyzeError::Window(error)) => {
             return Err(error).context("the window of --from and --to can't be shown");
         }
-        Err(analyze::AnalyzeError::Phase(error)) => {
+        Err(memtrace_analyze::AnalyzeError::Phase(error)) => {
             return Err(error).context("those phases can't be shown");
         }
-        Err(analyze::AnalyzeError::Process(error)) => {
+        Err(memtrace_analyze::AnalyzeError::Process(error)) => {
             return Err(error).context("--process can't be answered");
         }
         analyzed => analyzed.with_context(doing)?,
@@ -133,10 +133,11 @@ fn check_whole(problems: &[Problem], shown: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::analyze::golden::{JOBS, RUNS, measured_by_itself, reduced};
-    use crate::model::{FINDINGS, RunState};
-    use crate::report::{FORMATS, Style};
-    use crate::store::{Writer, recover};
+    use memtrace_analyze::{HostPart, Options, Place};
+    use memtrace_golden::{JOBS, Member, RUNS, measured_by_itself};
+    use memtrace_model::{FINDINGS, RunState};
+    use memtrace_report::{FORMATS, Style};
+    use memtrace_store::{Writer, recover};
     use std::path::PathBuf;
 
     fn at(at: Option<Moment>) -> Wanted {
@@ -153,11 +154,11 @@ pub(super) mod tests {
         }
     }
 
-    fn told(report: &analyze::Report) -> String {
+    fn told(report: &memtrace_analyze::Report) -> String {
         written(report, FORMATS[0])
     }
 
-    fn written(report: &analyze::Report, format: &dyn Format) -> String {
+    fn written(report: &memtrace_analyze::Report, format: &dyn Format) -> String {
         let mut out = Vec::new();
         format
             .write(&mut report.clone(), &Style::default(), &mut out)
@@ -167,7 +168,7 @@ pub(super) mod tests {
 
     /// Writes a run as a recorder would, its rows up to two seconds late; one that was cut off
     /// stays unclosed.
-    pub(in crate::cli) fn store(dir: &Path, script: fn() -> analyze::golden::Script) {
+    pub(in crate::cli) fn store(dir: &Path, script: fn() -> memtrace_golden::Script) {
         let (info, rows, _) = script().recorded();
         let rows = rows.arrived(|time| time / 1_000 * 7_919 % 2_000_000_000);
         let mut writer = Writer::create(dir, &info).expect("a new recording");
@@ -190,16 +191,35 @@ pub(super) mod tests {
             let asked = moment.map(|moment| moment.parse().expect("a moment"));
             let mut stored = analyzed(&Recordings::default(), &dir, at(asked))
                 .expect("a recording that can be read");
-            let mut direct = script().reported(*moment, None);
+            let (info, rows, _) = script().recorded();
+            let options = Options {
+                at: asked,
+                ..Options::default()
+            };
+            let direct = memtrace_analyze::analyze(&info, &rows, options);
+            let direct = direct.expect("a run that can be analysed");
             stored.analysis.path.clone_from(&direct.analysis.path);
             if stored.analysis.info.state == RunState::Closed {
                 let problems = &stored.analysis.problems;
                 assert!(problems.is_empty(), "{problems:?}");
             }
-            // Damage is the store's to find; these files have none.
-            direct.analysis.problems.clear();
             assert_eq!(told(&stored), told(&direct), "{name}");
         }
+    }
+
+    fn reduced(member: Member) -> HostPart {
+        let place = Place {
+            run: "4711".to_owned(),
+            host: member.host.to_owned(),
+            rec: member.rec.to_owned(),
+        };
+        let (info, rows, last_boot_ns) = member.recorded();
+        let options = Options {
+            last_boot_ns,
+            ..Options::default()
+        };
+        let part = memtrace_analyze::reduce(&info, &rows, options, place);
+        part.expect("a run that can be analysed")
     }
 
     /// `cargo xtask python` has them kept, and reads them with the Python package.
@@ -243,7 +263,8 @@ pub(super) mod tests {
             let (recording, last) = open(&Recordings::default(), &dir).expect("a recording");
             let rows = Rows(&recording);
             let mut trace = Vec::new();
-            let written = analyze::perfetto(recording.info(), &rows, last, &mut trace, |_, _| ());
+            let written =
+                memtrace_analyze::perfetto(recording.info(), &rows, last, &mut trace, |_, _| ());
             written.expect("a recording").expect("a trace");
             std::fs::write(root.join(format!("{name}.pftrace")), trace).expect("a trace");
         }

@@ -1,7 +1,7 @@
 //! For the person who called sudo: programs are started as that person, and files are theirs.
 
-use crate::host::{HostFacts, Person};
 use crate::session::CommandUser;
+use memtrace_host::{HostFacts, Person};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::fchown;

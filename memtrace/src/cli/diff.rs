@@ -7,11 +7,11 @@ use super::progress::Progress;
 use super::recorded::{Strictness, address_of};
 use super::reduced::{Chosen, reduced, root_at};
 use super::writing::Writing;
-use crate::analyze::{self, ComparedRun, Diff, DiffReport, RunDiff, RunDiffReport};
-use crate::report::{Format, visible, words};
-use crate::store::{Recordings, Root};
 use anyhow::{Context, anyhow, bail};
 use clap::error::ErrorKind;
+use memtrace_analyze::{ComparedRun, Diff, DiffReport, RunDiff, RunDiffReport};
+use memtrace_report::{Format, visible, words};
+use memtrace_store::{Recordings, Root};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -220,7 +220,7 @@ fn of_runs(
             return Err(none).with_context(doing);
         }
         let unread = found.unread.len();
-        let report = analyze::merge(&found.run, found.parts, found.unread, None);
+        let report = memtrace_analyze::merge(&found.run, found.parts, found.unread, None);
         let path = shown;
         anyhow::Ok((ComparedRun { path, report }, unread))
     });

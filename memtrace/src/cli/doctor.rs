@@ -2,10 +2,10 @@
 
 use super::output::{has_color, print};
 use super::probe_costs::{Costs, WayCosts};
-use crate::host::doctor::{Diagnosis, Verdict, diagnose};
-use crate::host::{HostFacts, Plan, ProbeChoice};
 use crate::session::{probe_costs, survey_gpus};
 use anyhow::Context;
+use memtrace_host::doctor::{Diagnosis, Verdict, diagnose};
+use memtrace_host::{HostFacts, Plan, ProbeChoice};
 use serde::Serialize;
 use std::fmt::{self, Write};
 use std::process::ExitCode;
@@ -176,7 +176,7 @@ fn write_check<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Bytes;
+    use memtrace_model::Bytes;
 
     #[test]
     fn a_warning_is_told_with_what_it_is_for_and_what_to_do() {

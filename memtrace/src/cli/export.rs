@@ -10,14 +10,14 @@ use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, Strictness, open, recording_dir};
 use super::traces::found;
-use crate::analyze::{
-    SampleOptions, Samples, gpu_files, perfetto, sample, sample_files, sample_gpus,
-};
-use crate::model::{BootNs, DurationNs, RunInfo};
-use crate::report::visible;
-use crate::store::{Recording, Recordings, StoreError};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use memtrace_analyze::{
+    SampleOptions, Samples, gpu_files, perfetto, sample, sample_files, sample_gpus,
+};
+use memtrace_model::{BootNs, DurationNs, RunInfo};
+use memtrace_report::visible;
+use memtrace_store::{Recording, Recordings, StoreError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

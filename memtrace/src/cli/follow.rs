@@ -1,9 +1,9 @@
 //! `memtrace report --style startup --follow`: each phase when it has ended, while the recording
 //! goes on.
 
-use crate::analyze::{PhaseLine, Report, checkpoints, startup_log};
-use crate::model::{BootNs, PhaseEnd, Upid};
-use crate::report::{Table, visible};
+use memtrace_analyze::{PhaseLine, Report, checkpoints, startup_log};
+use memtrace_model::{BootNs, PhaseEnd, Upid};
+use memtrace_report::{Table, visible};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;

@@ -1,15 +1,15 @@
 //! The figures of a recording, kept up with what its recorder writes.
 
-use crate::analyze::{FreshRows, Live};
 use crate::cli::mark::mark_now;
 use crate::cli::running::Running;
-use crate::host::clock;
-use crate::model::{BootNs, Row, RunState};
-use crate::report::visible;
-use crate::store::{Recordings, StoreError, Tail, TailState};
-use crate::top::{Feed, Recorder};
 use anyhow::Context;
 use jiff::tz::TimeZone;
+use memtrace_analyze::Live;
+use memtrace_host::clock;
+use memtrace_model::{BootNs, FreshRows, Row, RunState};
+use memtrace_report::visible;
+use memtrace_store::{Recordings, StoreError, Tail, TailState};
+use memtrace_top::{Feed, Recorder};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 

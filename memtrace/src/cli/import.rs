@@ -6,16 +6,16 @@ use super::analyzed::save_findings;
 use super::output::say;
 use super::progress::Progress;
 use super::recorded::{open, recording_dir};
-use crate::host::{HostFacts, Person, as_person};
-use crate::import::{
+use anyhow::{Context, bail};
+use memtrace_host::{HostFacts, Person, as_person};
+use memtrace_import::{
     FILE_BYTES_MAX, FORMATS, Format, FormatError, Known, LoadFile, Placed, REQUESTS_MAX, format_of,
     place, read as read_load, rows,
 };
-use crate::model::tables::{ClockRow, MarkRow, RequestRow};
-use crate::model::{BootNs, Bytes, ClockReading, Clocks, FINDINGS, Target, quoted};
-use crate::report::{visible, words};
-use crate::store::{Addition, Recording, Recordings};
-use anyhow::{Context, bail};
+use memtrace_model::tables::{ClockRow, MarkRow, RequestRow};
+use memtrace_model::{BootNs, Bytes, ClockReading, Clocks, FINDINGS, Target, quoted};
+use memtrace_report::{visible, words};
+use memtrace_store::{Addition, Recording, Recordings};
 use search::Search;
 use serde_json::Value;
 use std::collections::BTreeSet;

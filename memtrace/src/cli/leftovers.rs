@@ -1,9 +1,9 @@
 //! What a recording left behind, in a line or two.
 
-use crate::model::tables::Fate;
-use crate::model::{Bytes, MappingKind};
-use crate::report::words::bytes as amount;
 use crate::session::{Leftovers, Outlived};
+use memtrace_model::tables::Fate;
+use memtrace_model::{Bytes, MappingKind};
+use memtrace_report::words::bytes as amount;
 
 /// Named in a line; the report has all.
 const MAX_NAMED: usize = 5;
@@ -106,7 +106,7 @@ fn named<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{BootNs, OrphanedShmRow, SurvivorRow, Tgid, Upid, WallNs};
+    use memtrace_model::{BootNs, OrphanedShmRow, SurvivorRow, Tgid, Upid, WallNs};
 
     fn outlived(tgid: u32, name: &str, fate: Fate) -> Outlived {
         Outlived {

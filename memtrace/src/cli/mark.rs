@@ -2,9 +2,9 @@
 
 use super::output::say;
 use super::running::{Running, nobody_named};
-use crate::host::clock;
-use crate::model::{MARK_BYTES_MAX, MarkKind, MarkMessage};
 use anyhow::{Context, bail};
+use memtrace_host::clock;
+use memtrace_model::{MARK_BYTES_MAX, MarkKind, MarkMessage};
 use serde_json::Value;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;

@@ -37,9 +37,9 @@ pub use packaging::write_manual;
 pub use values::parse_size;
 pub use version::build_version;
 
-use crate::host::give_up_capabilities;
-use crate::store::Recordings;
 use clap::{Parser, Subcommand};
+use memtrace_host::give_up_capabilities;
+use memtrace_store::Recordings;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -152,8 +152,8 @@ fn log_to_stderr() {
         text.parse::<Targets>().unwrap_or_else(|error| {
             output::say(&format!(
                 "MEMTRACE_LOG={} is not a filter ({error}): write debug, or \
-                 memtrace::collect=debug",
-                crate::report::visible(&text)
+                 memtrace_collect=debug",
+                memtrace_report::visible(&text)
             ));
             Targets::default()
         })

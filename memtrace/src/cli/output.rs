@@ -1,7 +1,7 @@
 //! Text for the person: on stdout, whether it may be coloured, and what is said beside it.
 
-use crate::report::{Style, visible};
 use anyhow::Context;
+use memtrace_report::{Style, visible};
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 

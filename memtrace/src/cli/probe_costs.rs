@@ -1,6 +1,6 @@
 //! `memtrace doctor --measure`: what seeing mmap and brk costs on this machine.
 
-use crate::host::{ProbeCosts, ProbeWay, Slowdown};
+use memtrace_host::{ProbeCosts, ProbeWay, Slowdown};
 use serde::Serialize;
 use std::fmt;
 

@@ -18,11 +18,6 @@ use super::values::{
     BackendChoice, BackendParser, ProbeParser, ScopeParser, parse_interval, parse_percent,
     parse_seconds, parse_size,
 };
-#[cfg(target_os = "linux")]
-use crate::host::enter_cgroup_namespace_of_the_machine;
-use crate::host::{Backend, HostFacts, Person, ProbeChoice};
-use crate::model::{Bytes, DurationNs, GpuInfo, RunInfo, Target, quoted};
-use crate::report::words;
 use crate::session::{
     CommandError, CommandUser, Held, Marks, Options, Outcome, Progress, RecordError, Scope,
     ScopeChoice, record,
@@ -31,6 +26,11 @@ use anyhow::Context;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use keep::Keeper;
 use many_hosts::ManyHosts;
+#[cfg(target_os = "linux")]
+use memtrace_host::enter_cgroup_namespace_of_the_machine;
+use memtrace_host::{Backend, HostFacts, Person, ProbeChoice};
+use memtrace_model::{Bytes, DurationNs, GpuInfo, RunInfo, Target, quoted};
+use memtrace_report::words;
 use named_files::{check_log, mark_rules, rules};
 use pusher::Pusher;
 use std::io::{IsTerminal, Write};

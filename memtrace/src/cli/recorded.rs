@@ -2,11 +2,11 @@
 
 use super::output::say;
 use super::remote::reader;
-use crate::analyze::RowSource;
-use crate::model::{BootNs, Row};
-use crate::report::{visible, words};
-use crate::store::{Recording, Recordings, StoreError, newest_recording};
 use anyhow::{Context, bail};
+use memtrace_model::RowSource;
+use memtrace_model::{BootNs, Row};
+use memtrace_report::{visible, words};
+use memtrace_store::{Recording, Recordings, StoreError, newest_recording};
 use std::path::{Path, PathBuf};
 
 /// The directory that was given, or the newest recording here.

@@ -3,10 +3,10 @@
 use super::output::print;
 use super::progress::Progress;
 use super::recorded::local_dir;
-use crate::model::quoted;
-use crate::report::visible;
-use crate::store::{self, RecoverReport};
 use anyhow::Context;
+use memtrace_model::quoted;
+use memtrace_report::visible;
+use memtrace_store::RecoverReport;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,7 +30,7 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let dir = local_dir(args.dir.as_deref())?;
     let progress = Progress::of("closing the recording");
-    let report = store::recover(&dir).context("failed to recover the recording")?;
+    let report = memtrace_store::recover(&dir).context("failed to recover the recording")?;
     drop(progress);
     print(&describe(&dir, &report))
 }
@@ -59,8 +59,8 @@ fn describe(dir: &Path, report: &RecoverReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Bytes;
-    use crate::store::{Problem, ProblemKind};
+    use memtrace_model::Bytes;
+    use memtrace_store::{Problem, ProblemKind};
 
     #[test]
     fn damaged_files_are_named() {

@@ -4,11 +4,11 @@ use super::output::say;
 use super::progress::Progress;
 use super::recorded::{Rows, address_of};
 use super::remote::reader;
-use crate::analyze::{self, HostPart, Place, Unread};
-use crate::model::{BootNs, Order, RunInfo};
-use crate::report::visible;
-use crate::store::{Placed, Recording, Recordings, Root};
 use anyhow::{anyhow, bail};
+use memtrace_analyze::{HostPart, Place, Unread};
+use memtrace_model::{BootNs, Order, RunInfo};
+use memtrace_report::visible;
+use memtrace_store::{Placed, Recording, Recordings, Root};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -184,11 +184,11 @@ pub(super) fn reduce(
     place: Option<Place>,
 ) -> anyhow::Result<HostPart> {
     let info = recording.info();
-    let options = analyze::Options {
+    let options = memtrace_analyze::Options {
         is_live: recording.is_live(),
         is_open: recording.is_open(),
         last_boot_ns,
-        ..analyze::Options::default()
+        ..memtrace_analyze::Options::default()
     };
     let own = own_place(info);
     let by_path = || Placed::of_path(dir).map(|placed| place_of(&placed));
@@ -208,7 +208,7 @@ pub(super) fn reduce(
         host: info.hostname.clone(),
         rec: started(info),
     });
-    let part = analyze::reduce(info, &Rows(recording), options, place)?;
+    let part = memtrace_analyze::reduce(info, &Rows(recording), options, place)?;
     let problems = recording.problems();
     let mut problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
     problems.extend(other);

@@ -2,8 +2,8 @@
 //! its own. memtrace, which may run as root, links no HTTP client and opens no connection.
 
 use super::caller::as_caller;
-use crate::store::RemoteReader;
 use anyhow::{Context, bail};
+use memtrace_store::RemoteReader;
 use std::ffi::OsString;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;

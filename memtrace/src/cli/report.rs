@@ -8,12 +8,12 @@ use super::progress::Progress;
 use super::recorded::{Strictness, recording_dir};
 use super::reduced::root_at;
 use super::writing::Writing;
-use crate::analyze::{Moment, ParseMomentError, RUN_SECTIONS, RunSection, SECTIONS, SectionInfo};
-use crate::report::{Style, visible};
-use crate::store::Recordings;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
+use memtrace_analyze::{Moment, ParseMomentError, RUN_SECTIONS, RunSection, SECTIONS, SectionInfo};
+use memtrace_report::{Style, visible};
+use memtrace_store::Recordings;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -343,8 +343,8 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::golden::RUNS;
     use crate::cli::analyzed::tests::store;
+    use memtrace_golden::RUNS;
 
     #[test]
     fn a_section_without_a_table_names_those_that_have_one() {

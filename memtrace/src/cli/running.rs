@@ -1,9 +1,9 @@
 //! Which recordings run, which of them is meant, and how a message gets there.
 
-use crate::host::mark_sockets;
-use crate::model::{MARK_SOCKET_VARIABLE, RunInfo, Target, Tgid};
-use crate::store::read_run_info;
 use anyhow::{Context, bail};
+use memtrace_host::mark_sockets;
+use memtrace_model::{MARK_SOCKET_VARIABLE, RunInfo, Target, Tgid};
+use memtrace_store::read_run_info;
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -196,7 +196,7 @@ fn user() -> u32 {
 impl Running {
     /// One that listens there, of the processes below a root.
     pub(super) fn of_root(socket: &Path, root: u32) -> Self {
-        let mut info = crate::analyze::golden::Script::command(&["a"], 1.0).info;
+        let mut info = memtrace_golden::Script::command(&["a"], 1.0).info;
         info.root_tgid = Some(Tgid(root));
         Self {
             socket: socket.to_owned(),

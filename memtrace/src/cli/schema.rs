@@ -9,12 +9,12 @@
 mod page;
 
 use super::output::print;
-use crate::model::packed::{packed, unpacked_text};
-use crate::model::{
-    BUILTIN_MARK_RULES, Column, ColumnType, FINDINGS, SCHEMA_VERSION, TABLES, Table,
-};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use memtrace_model::{
+    BUILTIN_MARK_RULES, Column, ColumnType, FINDINGS, SCHEMA_VERSION, TABLES, Table,
+};
+use memtrace_packed::{packed, unpacked_text};
 use serde_json::{Value, json};
 use std::fmt::{self, Write};
 use std::process::ExitCode;
@@ -195,7 +195,7 @@ fn markdown(tables: &[&Table]) -> String {
     let mut out = format!(
         "# The tables of a recording\n\n\
          Schema version {SCHEMA_VERSION}. Written by `memtrace schema --format md`; edit the \
-         declarations in `memtrace/src/model/tables` instead.\n\n\
+         declarations in `crates/model/src/tables` instead.\n\n\
          Each table is a folder of Parquet files. Null means unknown, never zero.\n\n\
          {QUESTIONS}"
     );
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn the_carried_schema_is_that_of_the_findings() {
-        let fresh = serde_json::to_string_pretty(&crate::analyze::json_schema()).unwrap() + "\n";
+        let fresh = serde_json::to_string_pretty(&memtrace_analyze::json_schema()).unwrap() + "\n";
         assert!(
             report_schema() == fresh,
             "docs/report.schema.json is out of date; run: cargo xtask schema"

@@ -1,7 +1,7 @@
 //! What to record, as `record` and `top` take it.
 
 use super::values::parse_regex;
-use crate::model::{Framework, Target, Tgid};
+use memtrace_model::{Framework, Target, Tgid};
 use std::ffi::{OsStr, OsString};
 
 /// What can be the id of a process: a positive pid_t.

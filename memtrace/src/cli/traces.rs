@@ -2,10 +2,10 @@
 
 use super::output::{has_color, say, width};
 use super::progress::Progress;
-use crate::report::{FORMATS, Format, Style, visible};
-use crate::traces::{Overview, find, read};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use memtrace_report::{FORMATS, Format, Style, visible};
+use memtrace_traces::{Overview, find, read};
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -1,12 +1,12 @@
 //! What a person writes as the value of an option, and what it means: lengths of time,
 //! sizes, shares, names from our lists. Each refusal says how to write it.
 
-use crate::host::{Backend, ProbeChoice, ProbeWay};
-use crate::model::{Bytes, DurationNs};
 use crate::session::ScopeChoice;
-use crate::top::View;
 use clap::builder::{PossibleValue, TypedValueParser};
 use jiff::SignedDuration;
+use memtrace_host::{Backend, ProbeChoice, ProbeWay};
+use memtrace_model::{Bytes, DurationNs};
+use memtrace_top::View;
 
 /// A backend, or the best one.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,6 @@
 //! What `--version` says: which build this is.
 
-use crate::host::c_library;
+use memtrace_host::c_library;
 use std::env::consts::{ARCH, OS};
 use std::sync::LazyLock;
 

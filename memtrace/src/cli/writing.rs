@@ -3,9 +3,9 @@
 use super::browser;
 use super::output::{has_color, width};
 use super::part::Part;
-use crate::report::{FORMATS, Format, Style};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
+use memtrace_report::{FORMATS, Format, Style};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;

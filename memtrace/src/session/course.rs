@@ -8,8 +8,8 @@ use super::signals::Signals;
 #[cfg(target_os = "linux")]
 use super::survivors::Watch;
 use super::{Held, Marks, Options, StartError, gpus, limits, start};
-use crate::host::{Capability, HostFacts, Plan};
-use crate::model::RunInfo;
+use memtrace_host::{Capability, HostFacts, Plan};
+use memtrace_model::RunInfo;
 
 /// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
 /// where the recording goes and what was decided, `progress` once a second how far it is.

@@ -1,6 +1,6 @@
 //! What is kept of a recording of GPUs alone: their rows, and the processes that hold their memory.
 
-use crate::model::{Record, Upid};
+use memtrace_model::{Record, Upid};
 use std::collections::{HashMap, HashSet};
 
 /// Who holds memory of a GPU, and the rows of those who may yet.
@@ -46,8 +46,8 @@ impl GpuOnly {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::tables::GpuProcessRow;
-    use crate::model::{BootNs, MemRow, ProcessRow};
+    use memtrace_model::tables::GpuProcessRow;
+    use memtrace_model::{BootNs, MemRow, ProcessRow};
 
     fn process(upid: i64, exit: Option<i64>) -> Record {
         Record::from(ProcessRow {

@@ -3,10 +3,10 @@
 
 use super::{Options, StartError};
 #[cfg(target_os = "linux")]
-use crate::collect::gpu::{DrmCollector, DrmOptions, GpuCollector, GpuOptions, LibraryError};
-use crate::collect::{Collector, Tick};
-use crate::host::HostFacts;
-use crate::model::{GpuInfo, Record, RunInfo};
+use memtrace_collect::gpu::{DrmCollector, DrmOptions, GpuCollector, GpuOptions, LibraryError};
+use memtrace_collect::{Collector, Tick};
+use memtrace_host::HostFacts;
+use memtrace_model::{GpuInfo, Record, RunInfo};
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 #[cfg(target_os = "linux")]
@@ -28,7 +28,7 @@ pub(super) struct Gpus {
 pub fn survey_gpus(facts: &mut HostFacts) {
     #[cfg(target_os = "linux")]
     {
-        facts.nvml = Some(crate::collect::gpu::survey());
+        facts.nvml = Some(memtrace_collect::gpu::survey());
     }
     #[cfg(not(target_os = "linux"))]
     let _ = facts;

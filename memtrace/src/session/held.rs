@@ -4,8 +4,8 @@
 
 use super::marks::Marks;
 use super::user::CommandUser;
-use crate::host::clock;
-use crate::model::{BootNs, Bytes, Tgid};
+use memtrace_host::clock;
+use memtrace_model::{BootNs, Bytes, Tgid};
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::fs::File;
 use std::io::{self, Read, Write};

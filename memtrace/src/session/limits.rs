@@ -2,7 +2,7 @@
 //! last to be killed for memory, its pages stay resident, and it may keep many files open.
 //! Done after the command was forked, which keeps its own settings.
 
-use crate::host::release_free_memory;
+use memtrace_host::release_free_memory;
 
 /// Protects this process as far as it is permitted. What is refused is left as it was: a
 /// recorder without privilege runs unprotected.

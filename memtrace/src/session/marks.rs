@@ -5,12 +5,12 @@
 #[cfg(target_os = "linux")]
 use super::relay::Relays;
 #[cfg(target_os = "linux")]
-use crate::collect::marks::{Followed, MarkCollector, MarkSocket, MarkSources, SocketError};
-use crate::collect::{Collector, ProcessTable};
-use crate::host::Person;
+use memtrace_collect::marks::{Followed, MarkCollector, MarkSocket, MarkSources, SocketError};
+use memtrace_collect::{Collector, ProcessTable};
+use memtrace_host::Person;
 #[cfg(target_os = "linux")]
-use crate::model::MARK_SOCKET_VARIABLE;
-use crate::model::{MarkRule, Tgid};
+use memtrace_model::MARK_SOCKET_VARIABLE;
+use memtrace_model::{MarkRule, Tgid};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;

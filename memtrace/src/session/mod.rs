@@ -36,9 +36,9 @@ pub use trial::probe_costs;
 pub use user::CommandUser;
 
 #[cfg(target_os = "linux")]
-pub use crate::collect::bpf::object_hash as bpf_object_hash;
-use crate::host::{Backend, ProbeChoice};
-use crate::model::{Bytes, DurationNs, Rules, RunPlace, Target};
+pub use memtrace_collect::bpf::object_hash as bpf_object_hash;
+use memtrace_host::{Backend, ProbeChoice};
+use memtrace_model::{Bytes, DurationNs, Rules, RunPlace, Target};
 use std::path::PathBuf;
 
 /// What the person asked for.

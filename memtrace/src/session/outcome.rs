@@ -1,8 +1,8 @@
 //! What a recording tells its caller: on the way, at its end, and when it fails.
 
 use super::{CommandError, OutputError, StartError};
-use crate::model::{Bytes, DurationNs, OrphanedShmRow, SurvivorRow};
-use crate::store::StoreError;
+use memtrace_model::{Bytes, DurationNs, OrphanedShmRow, SurvivorRow};
+use memtrace_store::StoreError;
 use std::path::PathBuf;
 
 /// How far a recording has come.

@@ -5,10 +5,10 @@
 
 use super::redaction::{Redacting, redacted};
 use super::sink::Sink;
-use crate::collect::{Ceiling, Part, Share};
-use crate::host::clock;
-use crate::model::{BootNs, DurationNs, Record, RunInfo, WallNs};
-use crate::store::{Stats, StoreError, Writer};
+use memtrace_collect::{Ceiling, Part, Share};
+use memtrace_host::clock;
+use memtrace_model::{BootNs, DurationNs, Record, RunInfo, WallNs};
+use memtrace_store::{Stats, StoreError, Writer};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -324,8 +324,8 @@ fn free_name(name: String, is_taken: impl Fn(&Path) -> bool) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Bytes, DiagKind, RunState, SCHEMA_VERSION, Severity, Target};
     use crate::session::record::tick;
+    use memtrace_model::{Bytes, DiagKind, RunState, SCHEMA_VERSION, Severity, Target};
     use std::time::Instant;
 
     /// A disk that takes nothing until it is let go.

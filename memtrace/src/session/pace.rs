@@ -1,7 +1,7 @@
 //! How often to look: the interval that was asked for, or longer when looking costs more
 //! than its share of a CPU.
 
-use crate::model::DurationNs;
+use memtrace_model::DurationNs;
 
 /// Never slower than this: what is lost between two looks must stay tellable.
 const SLOWEST: DurationNs = DurationNs(2_000_000_000);

@@ -13,16 +13,16 @@ use super::pace::Pace;
 use super::signals::{Request, Signals, pass_on, signals_end_us_again, stop_with_command};
 use super::start::{self, Started};
 use super::{Held, Leftovers, Marks, Options, OutputError, gpus, held};
+use command::{enter_command, outlive};
 #[cfg(target_os = "linux")]
-use crate::collect::procfs;
-use crate::collect::{ProcessTable, Roles, Sections, Targets, Tick, exit_row};
-use crate::host::{Backend, HostFacts, Plan, clock, mark_sockets};
-use crate::model::{
+use memtrace_collect::procfs;
+use memtrace_collect::{ProcessTable, Roles, Sections, Targets, Tick, exit_row};
+use memtrace_host::{Backend, HostFacts, Plan, clock, mark_sockets};
+use memtrace_model::{
     BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, Record, RunInfo, RunState,
     SCHEMA_VERSION, Severity, Target, Tgid,
 };
-use crate::store::StoreError;
-use command::{enter_command, outlive};
+use memtrace_store::StoreError;
 use movement::Movement;
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -359,7 +359,7 @@ impl Session {
 
     /// What a process was last seen to hold on GPUs; `None` when unknown, and without a GPU.
     #[cfg(target_os = "linux")]
-    pub(super) fn held_on_gpus(&self, upid: crate::model::Upid) -> Option<Bytes> {
+    pub(super) fn held_on_gpus(&self, upid: memtrace_model::Upid) -> Option<Bytes> {
         let told = self.turns.iter();
         let mut told = told
             .filter_map(|turn| turn.collector.held_on_gpus(upid))

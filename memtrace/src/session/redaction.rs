@@ -2,8 +2,8 @@
 //! looks like keys and tokens before it is written. All rows and each `run.json` come by here.
 
 use super::sink::Sink;
-use crate::model::{BootNs, Record, RunInfo, Target, masked, masked_arguments, masked_json};
-use crate::store::{Stats, StoreError};
+use memtrace_model::{BootNs, Record, RunInfo, Target, masked, masked_arguments, masked_json};
+use memtrace_store::{Stats, StoreError};
 use std::borrow::Cow;
 
 /// A sink that is given no secrets.
@@ -114,8 +114,10 @@ fn owned(text: Cow<'_, str>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::tables::{DiagRow, GpuProcessRow, MarkRow, ProcessRow, RequestRow, TitleRow};
-    use crate::model::{CellSink, ColumnType, TABLES};
+    use memtrace_model::tables::{
+        DiagRow, GpuProcessRow, MarkRow, ProcessRow, RequestRow, TitleRow,
+    };
+    use memtrace_model::{CellSink, ColumnType, TABLES};
 
     const TEXT: &str = "x --api-key X1 --n 3";
 

@@ -11,10 +11,10 @@
 
 mod copy;
 
-use crate::collect::marks::Passed;
-use crate::host::clock;
-use crate::model::Tgid;
 use copy::Copy;
+use memtrace_collect::marks::Passed;
+use memtrace_host::clock;
+use memtrace_model::Tgid;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 

@@ -9,8 +9,8 @@
 mod systemd;
 
 use super::record::own_cgroup;
-use crate::host::MemoryHierarchy;
-use crate::model::Tgid;
+use memtrace_host::MemoryHierarchy;
+use memtrace_model::Tgid;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

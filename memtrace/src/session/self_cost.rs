@@ -1,9 +1,9 @@
 //! The rows of `self_cost`: what this recorder has cost so far.
 
 use super::output::Output;
-use crate::collect::{ProcessTable, Tick};
-use crate::host::clock;
-use crate::model::{Bytes, DurationNs, Record, SelfCostRow, Tgid};
+use memtrace_collect::{ProcessTable, Tick};
+use memtrace_host::clock;
+use memtrace_model::{Bytes, DurationNs, Record, SelfCostRow, Tgid};
 use std::path::Path;
 
 /// The cost up to now.

@@ -1,6 +1,6 @@
 //! Signals: those for the command are passed on, those for memtrace stop it.
 
-use crate::model::Tgid;
+use memtrace_model::Tgid;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -1,7 +1,7 @@
 //! What the writing thread writes to: the store, or what stands before it.
 
-use crate::model::{BootNs, Record, RunInfo};
-use crate::store::{Stats, StoreError, Writer};
+use memtrace_model::{BootNs, Record, RunInfo};
+use memtrace_store::{Stats, StoreError, Writer};
 
 /// What rows are written with.
 pub(super) trait Sink {

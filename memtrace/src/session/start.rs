@@ -3,25 +3,25 @@
 
 use super::Options;
 #[cfg(target_os = "linux")]
-use crate::collect::bpf::{BpfBackend, BpfOptions, FEW_CPUS, HeldCommand};
+use memtrace_collect::bpf::{BpfBackend, BpfOptions, FEW_CPUS, HeldCommand};
 #[cfg(target_os = "linux")]
-use crate::collect::cgroup::CgroupCollector;
-use crate::collect::clocks::ClockCollector;
-use crate::collect::node::NodeCollector;
+use memtrace_collect::cgroup::CgroupCollector;
+use memtrace_collect::clocks::ClockCollector;
+use memtrace_collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
-use crate::collect::oom::{KmsgReader, OomCollector};
+use memtrace_collect::oom::{KmsgReader, OomCollector};
 #[cfg(target_os = "linux")]
-use crate::collect::procfs::{self, ProcfsBackend, ProcfsOptions, descriptor_limit};
+use memtrace_collect::procfs::{self, ProcfsBackend, ProcfsOptions, descriptor_limit};
 #[cfg(target_os = "linux")]
-use crate::collect::smaps::{SmapsCollector, SmapsOptions};
-use crate::collect::sysinfo::SysinfoBackend;
+use memtrace_collect::smaps::{SmapsCollector, SmapsOptions};
+use memtrace_collect::sysinfo::SysinfoBackend;
 #[cfg(target_os = "linux")]
-use crate::collect::{Ceiling, PodCollector, RayDrivers};
-use crate::collect::{Collector, ProcessTable, Targets, Tick};
-use crate::host::{Backend, HostFacts, Plan, PlanError};
+use memtrace_collect::{Ceiling, PodCollector, RayDrivers};
+use memtrace_collect::{Collector, ProcessTable, Targets, Tick};
+use memtrace_host::{Backend, HostFacts, Plan, PlanError};
 #[cfg(target_os = "linux")]
-use crate::model::Framework;
-use crate::model::{DiagKind, Record, Severity, Target, Tgid};
+use memtrace_model::Framework;
+use memtrace_model::{DiagKind, Record, Severity, Target, Tgid};
 use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
 use std::sync::Arc;

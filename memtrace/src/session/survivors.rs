@@ -4,10 +4,10 @@
 use super::outcome::{Leftovers, Outlived};
 use super::record::{Session, tick};
 use super::signals::{Request, Signals};
-use crate::collect::Targets;
-use crate::collect::leftovers::{LeftRunning, SharedMemory, survivors};
-use crate::host::clock;
-use crate::model::{BootNs, DurationNs, Fate, Order, Record, Target, Upid};
+use memtrace_collect::Targets;
+use memtrace_collect::leftovers::{LeftRunning, SharedMemory, survivors};
+use memtrace_host::clock;
+use memtrace_model::{BootNs, DurationNs, Fate, Order, Record, Target, Upid};
 use rustix::process::Signal;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

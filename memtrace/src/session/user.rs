@@ -1,7 +1,7 @@
 //! As whom the command runs: under sudo as the user who called it, because `vllm` in that
 //! user's virtual environment is not root's, and files it writes should not be root's.
 
-use crate::host::{HostFacts, SudoUser};
+use memtrace_host::{HostFacts, SudoUser};
 use std::ffi::{CStr, CString, OsStr, OsString, c_char};
 use std::io;
 use std::path::PathBuf;

@@ -6,11 +6,10 @@
 mod recording;
 
 use libfuzzer_sys::{Corpus, fuzz_target};
-use memtrace::collect::bpf;
-use memtrace::host::btf::Btf;
-use memtrace::import::{self, Beside};
-use memtrace::model::{self, Message, Rules};
-use memtrace::traces;
+use memtrace_collect::bpf;
+use memtrace_host::btf::Btf;
+use memtrace_import::Beside;
+use memtrace_model::{Message, Rules};
 use std::io::{Cursor, Write};
 use std::sync::OnceLock;
 
@@ -59,7 +58,7 @@ fn rules(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
-    drop(model::mark_rules("rules", text));
+    drop(memtrace_model::mark_rules("rules", text));
     drop(Rules::with(text));
 }
 
@@ -71,17 +70,17 @@ fn trace(bytes: &[u8]) {
             .tempfile_in(recording::memory());
         let mut file = file.expect("a temporary file");
         file.write_all(bytes).expect("room for it");
-        drop(traces::read(file.path(), 10));
+        drop(memtrace_traces::read(file.path(), 10));
     }
 }
 
 /// What a load generator wrote.
 fn load_file(bytes: &[u8]) {
     let beside: Beside<'_> = &|_| None;
-    drop(import::read(
+    drop(memtrace_import::read(
         &mut Cursor::new(bytes),
         beside,
-        import::REQUESTS_MAX,
+        memtrace_import::REQUESTS_MAX,
     ));
 }
 

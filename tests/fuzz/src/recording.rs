@@ -1,7 +1,7 @@
 //! A recording of which one file is arbitrary. Reading it may find nothing and may report damage.
 
-use memtrace::model::tables::MemRow;
-use memtrace::store::{Recordings, recover};
+use memtrace_model::tables::MemRow;
+use memtrace_store::{Recordings, recover};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
 

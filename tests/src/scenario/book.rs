@@ -2,8 +2,8 @@
 
 use crate::recorder::Recorded;
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::{DiagKind, DiagRow, MemRow, ProcessRow, Severity};
-use memtrace::model::{Bytes, Upid};
+use memtrace_model::tables::{DiagKind, DiagRow, MemRow, ProcessRow, Severity};
+use memtrace_model::{Bytes, Upid};
 use std::collections::HashMap;
 
 /// One statement, and in how many cases of a run it held.

@@ -4,7 +4,7 @@ use super::book::{Book, Score, no_loss};
 use crate::recorder::Recorder;
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
-use memtrace::model::ProcessRow;
+use memtrace_model::ProcessRow;
 use serde_json::Value;
 
 /// si_code of sigaction(2).

@@ -144,11 +144,11 @@ fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
     let mut looks = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let begin = Instant::now();
-        let boot_ns = memtrace::host::clock::boot().0;
+        let boot_ns = memtrace_host::clock::boot().0;
         let bytes = group.charged_bytes()?;
         looks.push(Look {
             boot_ns,
-            until_ns: memtrace::host::clock::boot().0,
+            until_ns: memtrace_host::clock::boot().0,
             bytes,
         });
         sleep(PACE.saturating_sub(begin.elapsed()));

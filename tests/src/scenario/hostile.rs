@@ -6,11 +6,11 @@ use crate::own_peak;
 use crate::program;
 use crate::recorder::{Recorded, Recorder, record};
 use anyhow::{Context, Result, ensure};
-use memtrace::model::tables::{
+use memtrace_model::tables::{
     MarkKind, MarkRow, MarkSource, MemRow, MemSource, ProcessRow, TitleRow, TitleSource,
 };
-use memtrace::model::{BootNs, Bytes, ClockReading, Record, RunInfo, RunState, Upid, WallNs};
-use memtrace::store::{Writer, read_run_info};
+use memtrace_model::{BootNs, Bytes, ClockReading, Record, RunInfo, RunState, Upid, WallNs};
+use memtrace_store::{Writer, read_run_info};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -4,7 +4,7 @@ use super::book::{Book, Score, bytes, exact_peak, no_loss, versus};
 use crate::recorder::record;
 use crate::workload::{self, number};
 use anyhow::{Context, Result, bail};
-use memtrace::model::tables::TitleRow;
+use memtrace_model::tables::TitleRow;
 
 /// Double-forked, reparented grandchildren with sessions of their own.
 ///

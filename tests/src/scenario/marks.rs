@@ -5,7 +5,7 @@ use super::book::{Book, Score};
 use crate::recorder::record;
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
-use memtrace::model::{DiagKind, DiagRow, MarkKind, MarkRow, ProcessRow, TitleRow};
+use memtrace_model::{DiagKind, DiagRow, MarkKind, MarkRow, ProcessRow, TitleRow};
 
 /// What a run of many marks showed.
 #[derive(Debug)]

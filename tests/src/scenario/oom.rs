@@ -6,7 +6,7 @@ use crate::cgroup::MemoryGroup;
 use crate::recorder::{Recorded, record, record_in};
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
-use memtrace::model::tables::{CgroupMemRow, OomRow};
+use memtrace_model::tables::{CgroupMemRow, OomRow};
 use std::collections::HashMap;
 use std::path::Path;
 

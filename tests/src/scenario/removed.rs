@@ -5,7 +5,7 @@ use crate::cgroup::MemoryGroup;
 use crate::recorder::Recorder;
 use crate::workload::Running;
 use anyhow::Result;
-use memtrace::model::{CgroupMemRow, DiagRow, Severity};
+use memtrace_model::{CgroupMemRow, DiagRow, Severity};
 use std::thread::sleep;
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use super::book::{Book, Score, bytes, no_loss, series};
 use crate::recorder::record;
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
-use memtrace::model::tables::SelfCostRow;
+use memtrace_model::tables::SelfCostRow;
 
 /// Until then mapped address space must show: the full sweep comes once a second, at an
 /// interval of the tick, on a machine that others use.

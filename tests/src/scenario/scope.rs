@@ -6,10 +6,10 @@ use crate::cgroup;
 use crate::recorder::Recorder;
 use crate::{program, workload};
 use anyhow::{Context, Result};
-use memtrace::collect::cgroup::unread_keys;
-use memtrace::host::CgroupVersion;
-use memtrace::model::tables::ProcessRow;
-use memtrace::store::Recordings;
+use memtrace_collect::cgroup::unread_keys;
+use memtrace_host::CgroupVersion;
+use memtrace_model::tables::ProcessRow;
+use memtrace_store::Recordings;
 use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
@@ -174,7 +174,7 @@ fn looks(dirs: &[PathBuf]) -> Vec<(i64, [i64; 2])> {
     let mut waits = 1_000;
     loop {
         match dirs.iter().find_map(|dir| cgroup::charged_bytes(dir).ok()) {
-            Some(bytes) => looks.push((memtrace::host::clock::boot().0, bytes)),
+            Some(bytes) => looks.push((memtrace_host::clock::boot().0, bytes)),
             // Not made yet, or removed.
             None if !looks.is_empty() || waits == 0 => return looks,
             None => waits -= 1,

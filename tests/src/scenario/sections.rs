@@ -4,7 +4,7 @@ use super::book::{Book, Score};
 use crate::recorder::{Recorded, record};
 use crate::workload::{self, number};
 use anyhow::{Context, Result};
-use memtrace::model::{BootNs, MarkKind, MarkRow, MemRow, MemSource, Upid};
+use memtrace_model::{BootNs, MarkKind, MarkRow, MemRow, MemSource, Upid};
 use std::collections::{HashMap, HashSet};
 
 /// A section in which a grandchild holds memory for a moment.

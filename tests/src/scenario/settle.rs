@@ -2,8 +2,8 @@
 
 use crate::recorder::Recorder;
 use anyhow::{Result, bail};
-use memtrace::model::tables::PssRow;
-use memtrace::store::{Recording, Recordings};
+use memtrace_model::tables::PssRow;
+use memtrace_store::{Recording, Recordings};
 use std::collections::HashSet;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

@@ -5,10 +5,10 @@ use super::settle::{Settle, read_processes};
 use crate::recorder::{Recorded, Recorder};
 use crate::workload::{Running, number};
 use anyhow::{Context, Result};
-use memtrace::host::clock;
-use memtrace::model::tables::{CachedFileRow, MappingKind, PssRow, ShmObjectRow};
-use memtrace::model::{BootNs, Upid};
-use memtrace::store::Recording;
+use memtrace_host::clock;
+use memtrace_model::tables::{CachedFileRow, MappingKind, PssRow, ShmObjectRow};
+use memtrace_model::{BootNs, Upid};
+use memtrace_store::Recording;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 

@@ -5,8 +5,8 @@ use super::book::{Book, Score};
 use crate::recorder::{Recorded, record};
 use crate::workload::{self, Running};
 use anyhow::{Context, Result};
-use memtrace::model::tables::Fate;
-use memtrace::model::{MappingKind, OrphanedShmRow, SurvivorRow};
+use memtrace_model::tables::Fate;
+use memtrace_model::{MappingKind, OrphanedShmRow, SurvivorRow};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,7 @@ use super::book::{Book, Score, no_loss};
 use crate::recorder::{Recorded, Recorder};
 use crate::workload::{Running, number};
 use anyhow::{Context, Result};
-use memtrace::model::{DiagKind, DiagRow, Label, VmEventRow, VmOp, VmSummaryRow};
+use memtrace_model::{DiagKind, DiagRow, Label, VmEventRow, VmOp, VmSummaryRow};
 use serde_json::{Value, json};
 
 /// Every large call is a row and says what the workload says, every small one is in the
@@ -173,7 +173,7 @@ const PAGE: i64 = 4096;
 fn sums(
     recorded: &Recorded,
     small: i64,
-    is_own: impl Fn(memtrace::model::Upid) -> bool,
+    is_own: impl Fn(memtrace_model::Upid) -> bool,
 ) -> Result<Score> {
     let rows: Vec<VmSummaryRow> = recorded.recording.rows()?;
     let mut score = Score::new("sums of small calls");
@@ -200,7 +200,7 @@ fn sums(
 /// A row in the words of the workload: what a call does not have is zero or empty there.
 fn as_json(row: &VmEventRow) -> Value {
     let op = row.op.map_or("unknown", VmOp::as_str);
-    let bytes = |bytes: Option<memtrace::model::Bytes>| bytes.map_or(0, |bytes| bytes.0);
+    let bytes = |bytes: Option<memtrace_model::Bytes>| bytes.map_or(0, |bytes| bytes.0);
     // mmap's row has the address it got; the workload asked for none.
     let addr = if op == "mmap" { 0 } else { row.addr };
     let growth = if op == "brk" {

@@ -159,7 +159,7 @@ fn no_crates(target: &Target, toolchain: &Toolchain) -> Result<Vec<(PathBuf, &'s
     let zig = toolchain.zig()?;
     let mut found = vec![
         (
-            sh::root().join("memtrace/src/page/vendor/LICENSE"),
+            sh::root().join("crates/page/src/vendor/LICENSE"),
             "uPlot (MIT)",
         ),
         (

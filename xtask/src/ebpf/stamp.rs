@@ -1,33 +1,16 @@
 //! The stamp beside the committed object: which sources and which toolchain it is from.
 
-use super::tools::Tools;
+use super::tools::{Toolchain, Tools};
 use super::{PROFILE, RUSTFLAGS};
 use crate::hex::hexadecimal;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 const PACKAGE: &str = "memtrace-ebpf";
-
-/// The programs that decide the bytes of the object.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Toolchain {
-    /// First line of `rustc --version`.
-    pub(super) rustc: String,
-    /// First line of `bpf-linker --version`.
-    pub(super) bpf_linker: String,
-    /// Version of the LLVM libraries installed, which bpf-linker is built against.
-    pub(super) llvm: String,
-}
-
-impl fmt::Display for Toolchain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}, LLVM {}", self.rustc, self.bpf_linker, self.llvm)
-    }
-}
 
 /// The contents of `memtrace.bpf.stamp`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,10 @@
 //! The programs that build the BPF object: finding them, and installing them on Debian.
 
-use super::stamp::{Stamp, Toolchain};
 use crate::compiler::Compiler;
 use crate::{debian, sh};
 use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -21,6 +22,23 @@ const PACKAGES: &[&str] = &[
     "zlib1g-dev",
 ];
 
+/// The programs that decide the bytes of the object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Toolchain {
+    /// First line of `rustc --version`.
+    pub(super) rustc: String,
+    /// First line of `bpf-linker --version`.
+    pub(super) bpf_linker: String,
+    /// Version of the LLVM libraries installed, which bpf-linker is built against.
+    pub(super) llvm: String,
+}
+
+impl fmt::Display for Toolchain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, LLVM {}", self.rustc, self.bpf_linker, self.llvm)
+    }
+}
+
 /// Everything a build needs, found and fit.
 #[derive(Debug)]
 pub(super) struct Tools {
@@ -31,9 +49,9 @@ pub(super) struct Tools {
 }
 
 impl Tools {
-    /// Finds the tools; where two compilers would do, takes the one in the stamp.
-    pub(super) fn find(stamp: Option<&Stamp>) -> Result<Self> {
-        let wanted = stamp.map(|stamp| stamp.toolchain.rustc.as_str());
+    /// Finds the tools; where two compilers would do, takes the one that is wanted.
+    pub(super) fn find(wanted: Option<&Toolchain>) -> Result<Self> {
+        let wanted = wanted.map(|wanted| wanted.rustc.as_str());
         let compiler = Compiler::find(Some(LLVM_MAJOR), wanted)?;
         let bpf_linker = find_bpf_linker()?;
         let objcopy = find_objcopy()?;

@@ -1,6 +1,6 @@
 //! `memtrace engine profile start`: opens a window on all servers.
 
-use super::window::{PHASE, all_or_none};
+use super::{PHASE, all_or_none};
 use crate::engine::action::Action;
 use crate::engine::engines::Engines;
 use crate::engine::workers::Servers;
@@ -8,7 +8,7 @@ use crate::limits::LOOK_TIME;
 use crate::recordings::{Recordings, Told};
 use crate::stop::Stop;
 use memtrace::cli::say;
-use memtrace::model::MarkKind;
+use memtrace_model::MarkKind;
 use serde_json::{Map, Value};
 use std::process::ExitCode;
 

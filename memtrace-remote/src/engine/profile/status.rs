@@ -1,10 +1,10 @@
 //! `memtrace engine profile status`: whether the profilers can be used, without touching them.
 
-use super::window::all_or_none;
+use super::all_or_none;
+use crate::engine::action;
 use crate::engine::engines::{Engine, Engines};
 use crate::engine::local::{Config, RpcTimeout};
 use crate::engine::traces::Listing;
-use crate::engine::trouble;
 use crate::engine::workers::{Servers, looked_at};
 use crate::limits::LOOK_TIME;
 use memtrace::cli::say;
@@ -67,7 +67,7 @@ async fn of(engine: &Engine) -> (String, bool) {
         Some(true) => "has a profiler".to_owned(),
         Some(false) => format!(
             "was started without a profiler; start it with {}",
-            trouble::OPTION
+            action::OPTION
         ),
         None => "does not list its routes (/openapi.json)".to_owned(),
     };

@@ -1,7 +1,7 @@
 //! `memtrace engine profile stop`: closes the window on all servers, waits until the traces are
 //! written, and looks what is there.
 
-use super::window::{FLUSH, PHASE, Traces, all_or_none};
+use super::{FLUSH, PHASE, Traces, all_or_none};
 use crate::engine::action::Action;
 use crate::engine::engines::Engines;
 use crate::engine::traces::{Listing, Looks, Verdict, settled};
@@ -9,7 +9,7 @@ use crate::engine::workers::Servers;
 use crate::recordings::{Recordings, Told};
 use crate::stop::Stop;
 use memtrace::cli::say;
-use memtrace::model::MarkKind;
+use memtrace_model::MarkKind;
 use serde_json::Map;
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,7 +1,7 @@
 //! A router with two servers, each written by hand to fail in one way: what a person reads then.
 
 use super::requests;
-use crate::engine::action::Action;
+use crate::engine::action::{self, Action};
 use crate::engine::engines::{Engine, Engines};
 use crate::engine::fake::{Fake, Says, found, status, words};
 use crate::engine::trouble;
@@ -79,7 +79,7 @@ fn all_are_asked_at_once() {
 fn a_server_without_a_profiler_is_told_with_the_option_that_makes_one() {
     let told = words(Action::StartProfile, &Fake::worker(status(404, "")));
     assert!(told.contains("started without a profiler"), "{told}");
-    assert!(told.contains(trouble::OPTION), "{told}");
+    assert!(told.contains(action::OPTION), "{told}");
     assert!(told.contains("--vllm-profiler-config"), "{told}");
 }
 

@@ -1,39 +1,15 @@
 //! `memtrace engine profile run`: a whole window in one go, and what its parts share.
 
-use super::{requests, start, stop};
+use super::{Traces, all_or_none, requests, start, stop};
 use crate::engine::engines::Engines;
 use crate::engine::traces::Listing;
 use crate::engine::workers::Servers;
 use crate::recordings::Told;
-use crate::seconds::{parse_pause, parse_seconds};
+use crate::seconds::parse_pause;
 use crate::stop::{INTERRUPTED, Stop};
 use memtrace::cli::say;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
-
-/// The window as a phase of recordings.
-pub(super) const PHASE: &str = "engine.profile";
-
-/// The time in which the servers write their traces, which takes memory of its own.
-pub(super) const FLUSH: &str = "engine.profile.flush";
-
-/// Where traces are looked for, and how long.
-#[derive(Debug, clap::Args)]
-pub(super) struct Traces {
-    /// Where the servers write their traces [default: as the command lines of servers on this machine
-    /// say]
-    #[arg(long, value_name = "DIR")]
-    pub(super) dir: Option<PathBuf>,
-
-    /// How long the servers may take to write their traces, and to answer before that, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "1800", value_parser = parse_seconds)]
-    pub(super) timeout: Duration,
-
-    /// How long to wait for files after the servers say that they are written, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_pause)]
-    pub(super) settle: Duration,
-}
 
 /// Start the profilers, send a few requests, stop them, and list what they wrote
 ///
@@ -103,12 +79,4 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let is_all = started.all.len() == engines.all.len();
     Ok(all_or_none(is_well && is_all && sent.is_well()))
-}
-
-/// The exit status.
-pub(super) fn all_or_none(is_well: bool) -> ExitCode {
-    match is_well {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    }
 }

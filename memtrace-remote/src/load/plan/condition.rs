@@ -60,7 +60,7 @@ impl Condition {
             let version = self.v;
             return Some(format!("it has version {version}, and not {VERSION}"));
         }
-        if self.name.is_empty() || self.name.len() > memtrace::model::MARK_NAME_BYTES_MAX {
+        if self.name.is_empty() || self.name.len() > memtrace_model::MARK_NAME_BYTES_MAX {
             return Some("its name is empty or too long".to_owned());
         }
         if !(0.0..=1.0).contains(&self.prefix_reuse) {

@@ -90,8 +90,8 @@ mod tests {
     use crate::http::parse_url;
     use crate::load::server::Server;
     use bytes::Bytes;
-    use memtrace::analyze::{RequestFigures, Sending};
-    use memtrace::model::{RequestOutcome, RequestRow};
+    use memtrace_analyze::{RequestFigures, Sending};
+    use memtrace_model::{RequestOutcome, RequestRow};
     use std::collections::HashSet;
 
     /// Sends to the built-in server, which gives each answer so many tokens a second.

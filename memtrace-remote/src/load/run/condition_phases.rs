@@ -2,7 +2,7 @@
 
 use crate::load::plan::Condition;
 use crate::recordings::Recordings;
-use memtrace::model::{LoadCondition, MarkKind};
+use memtrace_model::{LoadCondition, MarkKind};
 use serde_json::{Map, Value};
 
 impl Recordings {

@@ -12,8 +12,8 @@ use crate::recordings::Recordings;
 use crate::stop::Stop;
 use bytes::Bytes;
 use jiff::Timestamp;
-use memtrace::host::clock;
-use memtrace::model::{RequestOutcome, RequestRow, WallNs};
+use memtrace_host::clock;
+use memtrace_model::{RequestOutcome, RequestRow, WallNs};
 use serde_json::json;
 use std::time::{Duration, Instant};
 

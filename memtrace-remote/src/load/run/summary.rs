@@ -1,8 +1,8 @@
 //! Figures of each condition of a run that goes on.
 
 use crate::load::plan::Condition;
-use memtrace::analyze::{RequestFigures, Sending};
-use memtrace::model::{RequestOutcome, RequestRow};
+use memtrace_analyze::{RequestFigures, Sending};
+use memtrace_model::{RequestOutcome, RequestRow};
 use serde::Serialize;
 
 /// Figures of a run.

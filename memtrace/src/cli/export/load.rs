@@ -5,15 +5,15 @@ use super::super::part::Part;
 use super::super::progress::Progress;
 use super::super::recorded::Rows;
 use super::{GPU_CSV, MAX_SAMPLES, make};
-use crate::analyze::{
+use anyhow::{Context, bail};
+use memtrace_analyze::{
     LoadRun, Options, RoleHolding, RunClock, SampleOptions, analyze, gpu_files, sample,
     sample_gpus, trace_head, trace_line,
 };
-use crate::model::tables::RequestRow;
-use crate::model::{BootNs, DurationNs};
-use crate::report::visible;
-use crate::store::Recording;
-use anyhow::{Context, bail};
+use memtrace_model::tables::RequestRow;
+use memtrace_model::{BootNs, DurationNs};
+use memtrace_report::visible;
+use memtrace_store::Recording;
 use std::io;
 use std::path::Path;
 
@@ -103,7 +103,7 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
 }
 
 fn columns() -> Vec<&'static str> {
-    use crate::model::Row;
+    use memtrace_model::Row;
     let columns = RequestRow::TABLE.columns.iter();
     columns.map(|column| column.name).collect()
 }

@@ -1,10 +1,10 @@
 //! `--with`: traces of torch's profiler beside a recording.
 
-use crate::analyze::Recorded;
-use crate::perfetto::Trace;
-use crate::report::visible;
-use crate::report::words::{count, counted};
-use crate::traces::{Merger, Place};
+use memtrace_analyze::Recorded;
+use memtrace_perfetto::Trace;
+use memtrace_report::visible;
+use memtrace_report::words::{count, counted};
+use memtrace_traces::{Merger, Place};
 use std::path::{Path, PathBuf};
 
 /// Puts traces beside the recording. Answers what became of each, for a person.

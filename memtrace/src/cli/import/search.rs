@@ -1,6 +1,6 @@
 //! Files that may be a load generator's, by when they were written and where they are.
 
-use crate::model::{Order, WallNs};
+use memtrace_model::{Order, WallNs};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{DirEntry, Metadata};
 use std::io;
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_folder_of_the_command_that_can_not_be_listed_is_passed_by() {
-        use crate::host::{HostFacts, Person, SudoUser, as_person};
+        use memtrace_host::{HostFacts, Person, SudoUser, as_person};
         use std::fs::{Permissions, set_permissions};
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();

@@ -2,8 +2,8 @@
 //! is saved as tables. A process of its own does each, as the person who started the recording and
 //! with no rights beyond theirs: reading what traced processes have said is no work for root.
 
-use crate::host::{Person, give_up_rights_in_child};
-use crate::report::visible;
+use memtrace_host::{Person, give_up_rights_in_child};
+use memtrace_report::visible;
 use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};

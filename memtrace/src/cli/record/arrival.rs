@@ -4,9 +4,9 @@
 use super::many_hosts::Placed;
 use super::pusher::Pusher;
 use crate::cli::output::say;
-use crate::model::quoted;
 use crate::session::Outcome;
-use crate::store::remove_recording;
+use memtrace_model::quoted;
+use memtrace_store::remove_recording;
 
 /// Waits until it has arrived, and removes what stands here; or says how a person carries the rest.
 /// `has_more` says that files have come to the recording since it was closed.

@@ -1,8 +1,8 @@
 //! Phases and the memory of roles as tables, saved once the recording is closed.
 
 use super::afterwards;
-use crate::host::Person;
 use crate::session::Outcome;
+use memtrace_host::Person;
 use std::ffi::OsStr;
 
 /// Of more rows than this it takes too long to do it unasked.

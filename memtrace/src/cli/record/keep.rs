@@ -3,10 +3,10 @@
 
 use crate::cli::output::say;
 use crate::cli::values::parse_size;
-use crate::host::clock;
-use crate::model::{Bytes, DurationNs, WallNs};
-use crate::report::words;
-use crate::store::{Kept, kept, remove_empty_folders, remove_recording};
+use memtrace_host::clock;
+use memtrace_model::{Bytes, DurationNs, WallNs};
+use memtrace_report::words;
+use memtrace_store::{Kept, kept, remove_empty_folders, remove_recording};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;

@@ -5,9 +5,9 @@ use crate::cli::caller::as_caller;
 use crate::cli::output::say;
 use crate::cli::remote;
 use crate::cli::values::parse_interval;
-use crate::model::{DurationNs, Tgid};
 use crate::session::Marks;
 use anyhow::Context;
+use memtrace_model::{DurationNs, Tgid};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 

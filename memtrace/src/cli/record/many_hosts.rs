@@ -2,13 +2,13 @@
 
 use super::keep::{Bounds, parse_bounds};
 use crate::cli::values::parse_rotation;
-use crate::host::{HostFacts, Person, as_person, clock};
-use crate::model::{
+use crate::session::name_by_start;
+use anyhow::{Context, bail};
+use memtrace_host::{HostFacts, Person, as_person, clock};
+use memtrace_model::{
     DurationNs, Framework, PlaceName, PlaceNameError, RunPlace, Target, parse_host_list,
 };
-use crate::session::name_by_start;
-use crate::store::{make_room, remove_empty_folders};
-use anyhow::{Context, bail};
+use memtrace_store::{make_room, remove_empty_folders};
 use std::path::{Path, PathBuf};
 
 /// With a root, rows become parts after this time unless the person says otherwise.

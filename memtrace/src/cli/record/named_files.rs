@@ -1,8 +1,8 @@
 //! Files that a person names for a recording, opened with that person's rights: rules, and logs.
 
-use crate::host::{Person, as_person};
-use crate::model::{self, MarkRule, Rules};
 use anyhow::{Context, bail};
+use memtrace_host::{Person, as_person};
+use memtrace_model::{MarkRule, Rules};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -17,12 +17,12 @@ pub(super) fn mark_rules(
     person: Option<&Person>,
 ) -> anyhow::Result<Vec<MarkRule>> {
     let Some(path) = own else {
-        return Ok(model::builtin_mark_rules()?);
+        return Ok(memtrace_model::builtin_mark_rules()?);
     };
     let shown = path.display().to_string();
     let text = read_rules(path, person)
         .with_context(|| format!("failed to read the rules for marks, {shown}"))?;
-    Ok(model::mark_rules(&shown, &text)?)
+    Ok(memtrace_model::mark_rules(&shown, &text)?)
 }
 
 /// Reads a file that the person named, with that person's rights.

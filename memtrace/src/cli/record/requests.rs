@@ -3,8 +3,8 @@
 
 use super::afterwards;
 use crate::cli::output::say;
-use crate::host::Person;
-use crate::model::quoted;
+use memtrace_host::Person;
+use memtrace_model::quoted;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

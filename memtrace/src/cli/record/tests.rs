@@ -1,12 +1,12 @@
 //! What a command line means, and what is said at the end.
 
 use super::*;
-use crate::host::ProbeWay;
-use crate::model::Framework;
-use crate::report::visible;
 use crate::session::Leftovers;
 use clap::Parser;
 use clap::error::ErrorKind;
+use memtrace_host::ProbeWay;
+use memtrace_model::Framework;
+use memtrace_report::visible;
 
 /// `memtrace record` by itself.
 #[derive(Debug, Parser)]

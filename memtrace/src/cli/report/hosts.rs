@@ -2,13 +2,13 @@
 //! some at a time, and what comes of it is merged; `--reduce` and `--merge` are the two halves.
 
 use super::{Args, no_section};
-use crate::analyze::{self, HostPart, Line, Place, RUN_SECTIONS, RunSection, Unread};
 use crate::cli::recorded::{no_option, open, recording_dir};
 use crate::cli::reduced::{Chosen, Found, place_of, reduce, reduce_one, reduced, root_at};
-use crate::model::parse_host_list;
-use crate::report::{Style, visible, write_line};
-use crate::store::{Placed, Recordings, Root};
 use anyhow::{Context, bail};
+use memtrace_analyze::{HostPart, Line, Place, RUN_SECTIONS, RunSection, Unread};
+use memtrace_model::parse_host_list;
+use memtrace_report::{Style, visible, write_line};
+use memtrace_store::{Placed, Recordings, Root};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -195,8 +195,8 @@ fn tell(
         .transpose()?;
     let format = args.writing.format()?;
     let merge = match format.is_page() {
-        true => analyze::merge_with_curves,
-        false => analyze::merge,
+        true => memtrace_analyze::merge_with_curves,
+        false => memtrace_analyze::merge,
     };
     let mut report = merge(&found.run, found.parts, found.unread, expected);
     report.next_path = report.next().and_then(|Place { run, host, rec }| {

@@ -2,8 +2,8 @@
 //! from the schema of the findings and the list of sections.
 
 use super::report_schema;
-use crate::analyze::{SECTIONS, SectionInfo};
-use crate::model::Order;
+use memtrace_analyze::{SECTIONS, SectionInfo};
+use memtrace_model::Order;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -327,7 +327,7 @@ fn meaning(schema: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analyze::json_schema;
+    use memtrace_analyze::json_schema;
 
     #[test]
     fn the_page_in_docs_is_what_the_command_prints() {

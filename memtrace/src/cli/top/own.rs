@@ -3,10 +3,10 @@
 use crate::cli::output::say;
 use crate::cli::recorded::no_option;
 use crate::cli::targets::Targets;
-use crate::model::DurationNs;
-use crate::store::read_run_info;
-use crate::top::{end_with_signals, is_to_end};
 use anyhow::{Context, bail};
+use memtrace_model::DurationNs;
+use memtrace_store::read_run_info;
+use memtrace_top::{end_with_signals, is_to_end};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! The command where it is not recorded: before the backend knows it, and without one.
 
-use crate::collect::{Birth, ProcessTable, Tick};
-use crate::model::{FirstSeenBy, Tgid};
 use crate::session::signals::{Request, Signals, pass_on, signals_end_us_again};
 use crate::session::{Held, held};
+use memtrace_collect::{Birth, ProcessTable, Tick};
+use memtrace_model::{FirstSeenBy, Tgid};
 
 /// Enters the command where the backend has not: a poll may come too late to see it, and
 /// that it ran and how it ended is known without one.

@@ -1,7 +1,7 @@
 //! How far the memory of the recorded processes has moved, so that what it is held against is
 //! read again when it has, and not a second later.
 
-use crate::model::{BootNs, Bytes, DurationNs, MemSource, Record, Upid};
+use memtrace_model::{BootNs, Bytes, DurationNs, MemSource, Record, Upid};
 use std::collections::HashMap;
 
 /// A reading is out of date when the sum has moved by one part in so many,
@@ -74,8 +74,8 @@ impl LastAsked {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::exit_row;
     use crate::session::record::tick;
+    use memtrace_collect::exit_row;
 
     const GIB: i64 = 1 << 30;
 

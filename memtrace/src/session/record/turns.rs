@@ -3,10 +3,10 @@
 
 use super::movement::{LastAsked, Movement};
 use super::{Session, tick};
-use crate::collect::{Collector, NAME_BYTES_KEPT, Part, ProcessTable, Tick};
-use crate::host::clock;
-use crate::model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use crate::session::{Progress, self_cost};
+use memtrace_collect::{Collector, NAME_BYTES_KEPT, Part, ProcessTable, Tick};
+use memtrace_host::clock;
+use memtrace_model::{BootNs, DiagKind, DurationNs, Record, Severity};
 
 /// A full row of every process at least this often: it bounds how far a reader must look
 /// back.
@@ -220,8 +220,8 @@ fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collect::CollectError;
-    use crate::model::Upid;
+    use memtrace_collect::CollectError;
+    use memtrace_model::Upid;
     use std::cell::RefCell;
     use std::rc::Rc;
 

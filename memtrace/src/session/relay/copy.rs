@@ -1,9 +1,9 @@
 //! The copy of what is passed on, for who looks for marks in it.
 
 use super::{close, ready, write};
-use crate::collect::marks::FrameHeader;
-use crate::host::clock;
-use crate::model::BootNs;
+use memtrace_collect::marks::FrameHeader;
+use memtrace_host::clock;
+use memtrace_model::BootNs;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 

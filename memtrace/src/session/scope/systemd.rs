@@ -9,8 +9,8 @@
 
 use super::super::record::cgroup_of;
 use super::ScopeError;
-use crate::host::{CgroupVersion, MemoryHierarchy};
-use crate::model::Tgid;
+use memtrace_host::{CgroupVersion, MemoryHierarchy};
+use memtrace_model::Tgid;
 use std::fs;
 use std::path::Path;
 use std::process::Command;

@@ -1,0 +1,378 @@
+//! Books drawn up of made-up runs.
+
+use super::*;
+use crate::golden::{RUNS, Reported, Script};
+use memtrace_model::tables::PssSource;
+use memtrace_model::{Record, Tgid, WallNs};
+
+fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
+    PssRow {
+        ts: WallNs(0),
+        boot_ns: BootNs(100),
+        upid: Upid(1),
+        pss_anon_bytes: Some(Bytes(pss)),
+        rss_anon_bytes: Some(Bytes(rss)),
+        is_anon_unshared,
+        source: Some(PssSource::Smaps),
+        cost_ns: DurationNs(0),
+        span_ns: DurationNs(0),
+        rss_moved_bytes: Some(Bytes(0)),
+        ..PssRow::default()
+    }
+}
+
+fn at(row: &PssRow, now: i64, at: i64) -> (i64, Basis) {
+    let (bytes, basis, _) = anon_at(row, Bytes(now), BootNs(at), false);
+    (bytes.0, basis)
+}
+
+#[test]
+fn memory_that_nobody_shares_is_exact_at_any_later_time() {
+    assert_eq!(at(&row(10, 10, true), 5000, 200), (5000, Basis::Exact));
+    let before = at(&row(10, 10, true), 5000, 50);
+    assert_eq!(before.1, Basis::Estimated);
+}
+
+#[test]
+fn after_a_fork_what_was_its_own_is_an_upper_bound() {
+    let after = |row: &PssRow| {
+        let (bytes, basis, _) = anon_at(row, Bytes(50), BootNs(200), true);
+        (bytes, basis)
+    };
+    assert_eq!(after(&row(10, 10, true)), (Bytes(50), Basis::UpperBound));
+    assert_eq!(after(&row(4, 10, false)), (Bytes(44), Basis::UpperBound));
+    let (bytes, basis, _) = anon_at(&row(10, 10, true), Bytes(50), BootNs(50), true);
+    assert_eq!((bytes, basis), (Bytes(50), Basis::UpperBound), "and before");
+}
+
+#[test]
+fn what_came_after_the_measurement_is_the_processs_own() {
+    let row = row(100, 1000, false);
+    assert_eq!(at(&row, 1005, 200), (105, Basis::Measured));
+    assert_eq!(at(&row, 1500, 200), (600, Basis::Estimated));
+    assert_eq!(at(&row, 300, 200), (0, Basis::Estimated));
+    assert_eq!(at(&row, 50, 200).0, 0);
+}
+
+#[test]
+fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives() {
+    let basis_at = |at: &str| {
+        let mut run = Script::command(&["x"], 60.0);
+        run.process(500, None, 0.0, "x");
+        run.process(501, Some(500), 5.0, "x");
+        for tgid in [500, 501] {
+            run.edit(tgid, |row| row.cgroup = Some("/pod".into()));
+            run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
+        }
+        // The recorder had not heard of the fork.
+        run.pss(500, 5.2, [200.0, 200.0], true);
+        run.exit(501, 20.0, 0);
+        run.cgroup(8.0, "/pod", [1.0, 0.5, 0.0], None);
+        run.cgroup(30.0, "/pod", [1.0, 0.5, 0.0], None);
+        let analysis = run.analyzed(Some(at));
+        let state = analysis.at.expect("a state");
+        let mut lines = state.attributions[0].anon.iter();
+        let is_parent = |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
+        lines.find(is_parent).expect("a line").basis
+    };
+    assert_eq!(basis_at("+8s"), Basis::UpperBound);
+    assert_eq!(basis_at("+30s"), Basis::Exact);
+}
+
+#[test]
+fn a_copy_that_exec_is_to_replace_adds_nothing_to_what_its_parent_holds() {
+    for is_read_after in [false, true] {
+        let mut run = alone();
+        run.process(501, Some(500), 5.0, "sleep 9");
+        run.edit(501, |row| row.cgroup = Some(PATH.into()));
+        let is_name = |record: &Record| matches!(record, Record::Title(row) if row.upid == crate::golden::upid(Tgid(501)));
+        run.rows.0.retain(|record| !is_name(record));
+        run.exec(501, 5.4, "sleep 9");
+        run.mem(501, 5.0, [1024.0, 0.0, 0.0]);
+        run.mem(501, 5.4, [4.0, 0.0, 0.0]);
+        if is_read_after {
+            run.pss(501, 6.0, [4.0, 4.0], true);
+        }
+        run.cgroup(5.2, PATH, [1.125, 1.0, 0.0], None);
+        run.cgroup(7.0, PATH, [1.129, 1.004, 0.0], None);
+        let held = |at: &str| {
+            let lines = of_group(run.clone(), at).anon;
+            let held: Vec<i64> = lines.iter().map(|line| line.bytes.0 >> 20).collect();
+            held
+        };
+        assert_eq!(held("+5.2s"), [1024, 0]);
+        assert_eq!(held("+7s"), [1024, 4]);
+    }
+}
+
+#[test]
+fn objects_of_huge_pages_stand_beside_the_books() {
+    let (_, run, at) = RUNS.iter().find(|(name, ..)| *name == "shared").unwrap();
+    let state = run().analyzed(*at).at.expect("a state");
+    for attribution in &state.attributions {
+        let huge: Vec<_> = attribution
+            .huge_objects
+            .iter()
+            .map(|row| &row.name)
+            .collect();
+        assert_eq!(huge, [&Some("/memfd:kv".to_owned())]);
+        assert!(attribution.objects.iter().all(|row| !is_huge(row.kind)));
+        let in_use = attribution.current_bytes.expect("what is in use");
+        let lines = attribution.anonymous_bytes.unwrap_or_default()
+            + attribution
+                .objects
+                .iter()
+                .filter_map(SharedObject::in_memory)
+                .sum()
+            + attribution.other_shared_bytes.unwrap()
+            + attribution.files_bytes.unwrap_or_default()
+            + attribution.other_files_bytes.unwrap()
+            + attribution.kernel_bytes.unwrap_or_default()
+            + attribution.residual_bytes.unwrap();
+        assert_eq!(lines, in_use);
+    }
+}
+
+#[test]
+fn without_a_measurement_it_is_an_upper_bound() {
+    let unknown = PssRow {
+        pss_anon_bytes: None,
+        ..row(0, 10, false)
+    };
+    assert_eq!(at(&unknown, 7, 200), (7, Basis::UpperBound));
+}
+
+#[test]
+fn what_moved_while_it_was_read_makes_it_an_estimate() {
+    let torn = PssRow {
+        rss_moved_bytes: Some(Bytes(96)),
+        ..row(107, 107, false)
+    };
+    assert_eq!(at(&torn, 107, 200), (107, Basis::Estimated));
+    assert_eq!(at(&torn, 203, 200), (203, Basis::Estimated));
+    assert_eq!(at(&row(107, 107, false), 107, 200).1, Basis::Measured);
+}
+
+const PATH: &str = "/pod";
+
+/// One process of 1 GiB in a group, nobody sharing its memory.
+fn alone() -> Script {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    run.edit(500, |row| row.cgroup = Some(PATH.into()));
+    run.mem(500, 1.0, [1024.0, 0.0, 0.0]);
+    run.pss(500, 2.0, [1024.0, 1024.0], true);
+    run
+}
+
+fn of_group(run: Script, at: &str) -> Attribution {
+    let state = run.analyzed(Some(at)).at.expect("a state");
+    state.attributions.into_iter().next().expect("a ledger")
+}
+
+fn gib(gib: f64) -> Bytes {
+    Bytes((gib * f64::from(1 << 30)) as i64)
+}
+
+#[test]
+fn a_ledger_is_of_the_time_of_its_reading_sum_and_lines() {
+    for (at, age_ms) in [("peak", 50), ("+9.96s", 10), ("+10.09s", -10)] {
+        let mut run = alone();
+        run.cgroup(9.95, PATH, [1.125, 1.0, 0.0], None);
+        run.mem(500, 10.0, [1143.0, 0.0, 0.0]);
+        run.mem(500, 10.05, [1024.0, 0.0, 0.0]);
+        run.cgroup(10.1, PATH, [1.125, 1.0, 0.0], None);
+        let ledger = of_group(run, at);
+        assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)), "{at}");
+        assert_eq!(ledger.residual_bytes, Some(Bytes(0)), "{at}");
+        let age = DurationNs(age_ms * 1_000_000);
+        assert_eq!(
+            (ledger.age_ns, ledger.skew_ns),
+            (age, DurationNs(0)),
+            "{at}"
+        );
+    }
+}
+
+#[test]
+fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others() {
+    let run = |anon: f64, others: f64| {
+        let mut run = alone();
+        run.cgroup(10.0, PATH, [anon + 0.125, anon, 0.0], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            (row.other_process_count, row.other_anon_bytes) = (Some(13), Some(gib(others)));
+        }
+        let ledger = of_group(run, "+10s");
+        (ledger.other_processes_bytes, ledger.residual_bytes)
+    };
+    assert_eq!(run(1.5, 0.25), (Some(gib(0.25)), Some(gib(0.25))));
+    let left = (Some(gib(0.5)), Some(Bytes(0)));
+    assert_eq!(run(1.5, 4.0), left, "they held it 10 s ago");
+    let nothing_left = (Some(Bytes(0)), Some(gib(-0.0078125)));
+    assert_eq!(run(0.9921875, 4.0), nothing_left, "it moved meanwhile");
+    let moved_in = (None, Some(gib(-0.5)));
+    assert_eq!(run(0.5, 0.25), moved_in, "charged elsewhere");
+}
+
+#[test]
+fn without_readings_a_ledger_has_what_each_holds_at_most_where_it_can_be_shared() {
+    let bases = |has_child: bool| -> Vec<Basis> {
+        let mut run = Script::command(&["x"], 20.0);
+        run.process(500, None, 0.0, "x");
+        run.edit(500, |row| row.cgroup = Some(PATH.into()));
+        run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
+        if has_child {
+            run.process(501, Some(500), 6.0, "x");
+        }
+        run.cgroup(9.0, PATH, [1.125, 1.0, 0.0], None);
+        let ledger = of_group(run, "+9s");
+        assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)));
+        ledger.anon.iter().map(|line| line.basis).collect()
+    };
+    assert_eq!(bases(false), [Basis::Exact]);
+    assert_eq!(bases(true), [Basis::UpperBound]);
+}
+
+#[test]
+fn objects_and_files_of_those_whom_nobody_looked_at_are_unknown() {
+    let mut run = Script::command(&["x"], 20.0);
+    run.process(500, None, 0.0, "x");
+    run.edit(500, |row| row.cgroup = Some(PATH.into()));
+    run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
+    run.cgroup(9.0, PATH, [1.625, 1.0, 0.25], None);
+    let told = |run: &Script| {
+        let ledger = of_group(run.clone(), "+9s");
+        let others = [ledger.other_shared_bytes, ledger.other_files_bytes];
+        assert_eq!(others, [Some(gib(0.25)); 2]);
+        assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
+        [ledger.shared_bytes, ledger.files_bytes]
+    };
+    assert_eq!(told(&run), [None; 2]);
+    run.pss(500, 6.0, [1024.0, 1024.0], true);
+    assert_eq!(told(&run), [Some(Bytes(0)); 2]);
+}
+
+#[test]
+fn what_could_be_reclaimed_is_unknown_where_a_part_of_it_is() {
+    let reclaimable = |is_slab_known: bool| {
+        let mut run = alone();
+        run.cgroup(10.0, PATH, [1.625, 1.0, 0.25], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut()
+            && !is_slab_known
+        {
+            row.slab_reclaimable_bytes = None;
+        }
+        of_group(run, "+10s").reclaimable_bytes
+    };
+    let known = Some(gib(0.265625));
+    assert_eq!([reclaimable(true), reclaimable(false)], [known, None]);
+}
+
+#[test]
+fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
+    let ended = |at: f64| {
+        let mut run = alone();
+        run.process(501, Some(500), 5.0, "x");
+        run.edit(501, |row| row.cgroup = Some(PATH.into()));
+        run.mem(501, 6.0, [1024.0, 0.0, 0.0]);
+        run.pss(501, 7.0, [1024.0, 1024.0], true);
+        run.exit(501, 10.0, 0);
+        run.cgroup(at, PATH, [2.125, 2.0, 0.0], None);
+        of_group(run, "+10.02s")
+    };
+    let ledger = ended(10.02);
+    assert_eq!(ledger.residual_bytes, Some(gib(1.0)));
+    let told: Vec<(Bytes, i64)> = ledger
+        .may_be_ending()
+        .iter()
+        .map(|line| (line.bytes, line.ago_ns.0 / 1_000_000))
+        .collect();
+    assert_eq!(told, [(gib(1.0), 20)]);
+    let before = ended(9.99);
+    assert_eq!(before.residual_bytes, Some(Bytes(0)));
+    assert!(before.may_be_ending().is_empty());
+}
+
+#[test]
+fn files_and_objects_that_others_pay_for_stand_beside_the_books() {
+    let mut run = alone();
+    run.cached(500, 5.0, "/models/weights", 3072.0);
+    run.object(500, 5.0, "/dev/shm/a", [2048.0, 2048.0]);
+    run.cgroup(10.0, PATH, [2.125, 1.0, 0.5], None);
+    let ledger = of_group(run, "+10s");
+    assert!(ledger.files.is_empty() && ledger.objects.is_empty());
+    assert_eq!(ledger.elsewhere.files.len(), 1);
+    assert_eq!(ledger.elsewhere.objects.len(), 1);
+    assert_eq!(ledger.other_files_bytes, Some(gib(0.5)));
+    assert_eq!(ledger.other_shared_bytes, Some(gib(0.5)));
+    assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
+}
+
+#[test]
+fn an_object_that_could_not_be_asked_is_told_by_the_neighbouring_reading() {
+    let mut run = alone();
+    run.object(500, 5.0, "/dev/shm/plasmaA", [512.0, 512.0]);
+    run.unasked_object(500, 9.0, "/dev/shm/plasmaA");
+    run.cgroup(10.0, PATH, [1.625, 1.0, 0.5], None);
+    let ledger = of_group(run, "+10s");
+    assert_eq!(ledger.shared_bytes, Some(gib(0.5)));
+    assert_eq!(ledger.unknown_object_count, 0);
+    assert_eq!(ledger.objects_age_ns, Some(DurationNs(5_000_000_000)));
+}
+
+#[test]
+fn forks_that_were_never_read_hold_no_more_than_their_group_is_charged() {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    run.mem(500, 1.0, [600.0, 0.0, 0.0]);
+    for tgid in 501..504 {
+        run.process(tgid, Some(500), 2.0, "x");
+        run.inherits(tgid, 600.0);
+        run.mem(tgid, 2.1, [600.0, 0.0, 0.0]);
+    }
+    for tgid in 500..504 {
+        run.edit(tgid, |row| row.cgroup = Some("/job".into()));
+    }
+    run.cgroup(10.0, "/job", [1.0, 0.75, 0.0], None);
+    let analysis = run.analyzed(Some("+10s"));
+    let ledger = &analysis.at.expect("a state").attributions[0];
+    assert_eq!(ledger.anonymous_bytes, Some(gib(0.75)));
+    assert!(
+        ledger
+            .anon
+            .iter()
+            .all(|line| line.basis == Basis::Estimated)
+    );
+    assert!(
+        ledger
+            .residual_bytes
+            .is_some_and(|residual| residual.0 >= 0)
+    );
+}
+
+#[test]
+fn what_forks_copied_since_they_were_read_is_of_those_who_can_have_it() {
+    let bases = |others: i64| {
+        let mut run = Script::command(&["x"], 60.0);
+        run.process(500, None, 0.0, "x");
+        run.mem(500, 1.0, [600.0, 0.0, 0.0]);
+        run.process(501, Some(500), 2.0, "x");
+        run.inherits(501, 600.0);
+        run.mem(501, 2.1, [600.0, 0.0, 0.0]);
+        for tgid in 500..502 {
+            run.edit(tgid, |row| row.cgroup = Some(PATH.into()));
+            run.pss(tgid, 5.0, [300.0, 600.0], false);
+        }
+        // Since then the child has written to 400 MiB of what it inherited.
+        run.cgroup(10.0, PATH, [1.0, 1000.0 / 1024.0, 0.0], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            row.other_process_count = Some(others);
+        }
+        let ledger = of_group(run, "+10s");
+        let lines = ledger.anon.iter();
+        let lines: Vec<(i64, Basis)> = lines.map(|line| (line.bytes.0 >> 20, line.basis)).collect();
+        lines
+    };
+    assert_eq!(bases(0), [(500, Basis::Estimated); 2]);
+    assert_eq!(bases(3), [(300, Basis::Measured); 2], "it can be of others");
+}

@@ -1,0 +1,512 @@
+//! Two recordings against each other, by role and kind, and from step to step.
+
+mod chapters;
+mod layouts;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use super::analysis::Analysis;
+use super::composition::Composition;
+use super::growth::Verdict;
+use super::held::{Held, HeldBasis};
+use super::peak::Bound;
+use super::phases::{PhaseLine, Repeated, Slope};
+use super::process::Process;
+use super::roles::{KindFigures, RoleFinding};
+use super::sections::Report;
+use memtrace_model::keys;
+use memtrace_model::{Bytes, DurationNs, Kind, Order, PerKind};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(super) use chapters::{change_share, growth, has_changed, in_words, unchanged, verdict};
+pub use layouts::LayoutChange;
+pub(super) use report::Object;
+
+/// A role that never holds this part of the whole in either recording fails no comparison:
+/// small ones come and go.
+pub(super) const MIN_SHARE: i64 = 20;
+/// A rise by less than this over all steps is no leak worth telling.
+pub(super) const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
+
+/// What two recordings have in common, and what not.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Diff {
+    /// The command of the second did not end well, and that of the first did: whatever it did
+    /// not get to do costs no memory.
+    pub is_newly_failed: bool,
+    /// They were not observed in the same way: one saw every peak and the other only what it
+    /// polled, or polled at another pace. Then no figure of RSS is in `excesses`.
+    pub has_other_basis: bool,
+    /// The most that all processes held together, every page once; the sum of RSS where kinds of
+    /// memory are unknown.
+    pub held_peak: Change,
+    /// By how much that can be off, before and after.
+    #[serde(skip)]
+    pub held_error: (Bytes, Bytes),
+    /// Whether both are known in the same way.
+    #[serde(skip)]
+    pub is_held_alike: bool,
+    /// All processes together, the sums of what each held: shared pages count in each.
+    pub whole: Comparison,
+    /// Every role that is in either, the one whose peak changed most first.
+    pub roles: Vec<Comparison>,
+    /// Numbered phases that are in both, those that rise more than before first.
+    pub stages: Vec<StageChange>,
+    /// What changed inside of the processes of roles that are in both, the largest change first.
+    pub layouts: Vec<LayoutChange>,
+}
+
+/// How the memory at the end of a numbered phase changes from step to step, before and after.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct StageChange {
+    /// Its name; `<N>` stands for the number.
+    pub name: Arc<str>,
+    /// The slope of what is held in the first recording; `None` with too few steps.
+    pub before: Option<Slope>,
+    /// In the second.
+    pub after: Option<Slope>,
+    /// Whether it surely grows by more than before.
+    pub has_risen: bool,
+    /// The role that surely grows most in the second.
+    pub role: Option<Arc<str>>,
+    /// By how much a step.
+    pub role_after: Option<Slope>,
+}
+
+impl StageChange {
+    /// Whether it surely grows by more than before, the two intervals being apart by a part of
+    /// what it was, and by enough to matter over its steps.
+    pub fn has_risen_by(&self, allowed: f64) -> bool {
+        let (Some(before), Some(after)) = (&self.before, &self.after) else {
+            return false;
+        };
+        let most = before.high_bytes_per_step.max(0.0) * (1.0 + allowed);
+        after.is_growing()
+            && after.rise_bytes() >= MIN_RISE_BYTES
+            && after.low_bytes_per_step > most
+    }
+
+    /// By how much its slope rose; zero where one is not known.
+    fn difference(&self) -> f64 {
+        let slope = |slope: &Option<Slope>| slope.as_ref().map(|slope| slope.bytes_per_step);
+        let both = slope(&self.before).zip(slope(&self.after));
+        both.map_or(0.0, |(before, after)| after - before)
+    }
+
+    fn change(&self) -> Change {
+        let bytes = |slope: &Slope| Bytes(slope.bytes_per_step.round() as i64);
+        Change {
+            before: self.before.as_ref().map(bytes),
+            after: self.after.as_ref().map(bytes),
+        }
+    }
+}
+
+/// One role, or all processes, before and after.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Comparison {
+    /// The role's name; `all` for the whole.
+    pub name: Arc<str>,
+    /// How many processes it had in the whole first recording; `None` where the role is missing.
+    pub process_count_before: Option<usize>,
+    /// The same in the second.
+    pub process_count_after: Option<usize>,
+    /// The change of each kind.
+    pub kinds: PerKind<KindChange>,
+    /// The highest that was held on all GPUs together; unknown where a recording has no GPU,
+    /// or the driver did not tell all of it.
+    pub gpu_peak: Change,
+    /// By how much the sums of RSS can be off, before and after: the errors of the kernel's
+    /// counters that each recording states.
+    #[serde(skip)]
+    pub error: (Bytes, Bytes),
+}
+
+/// Figures of one kind before and after. Of a role that a recording does not have, peak and
+/// mean are zero there; what was not known stays unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct KindChange {
+    /// The highest simultaneous sum.
+    pub peak: Change,
+    /// The mean over the whole recording; of all processes unknown where that of a role is.
+    pub mean: Change,
+    /// The slope per hour where it is a steady one, zero where there is none, unknown where a
+    /// recording is too short to tell.
+    #[serde(rename = "bytes_per_hour")]
+    pub slope: Change,
+}
+
+/// A figure before and after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// In the first recording.
+    pub before: Option<Bytes>,
+    /// In the second.
+    pub after: Option<Bytes>,
+}
+
+/// A figure that rose by more than was allowed.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Excess {
+    /// The role, or `all`; of `per_step` the numbered phase.
+    pub name: Arc<str>,
+    /// `held_peak` of all; `peak` or `mean` of RSS, `gpu_peak`, or `per_step`.
+    pub figure: &'static str,
+    /// Before and after.
+    #[serde(flatten)]
+    pub change: Change,
+}
+
+impl Change {
+    /// By how much it rose; below zero where it fell.
+    pub fn difference(&self) -> Option<Bytes> {
+        Some(self.after? - self.before?)
+    }
+
+    /// The rise as a part of what was before; `None` where that was nothing.
+    pub fn ratio(&self) -> Option<f64> {
+        let before = self.before.filter(|before| before.0 > 0)?;
+        Some(self.difference()?.0 as f64 / before.0 as f64)
+    }
+
+    pub(super) fn highest(&self) -> i64 {
+        let highest = self.before.max(self.after);
+        highest.map_or(0, |bytes| bytes.0)
+    }
+
+    /// Whether it rose by more than a part of what it was, however far both are off.
+    pub(super) fn exceeds(
+        &self,
+        allowed: f64,
+        (before_error, after_error): (Bytes, Bytes),
+    ) -> bool {
+        let (Some(before), Some(after)) = (self.before, self.after) else {
+            return false;
+        };
+        let (least, most) = (after - after_error, before + before_error);
+        least.0 as f64 > most.0 as f64 * (1.0 + allowed)
+    }
+}
+
+keys! {
+    as
+    /// A figure before and after.
+    ChangeKeys of change: Change {
+        /// In the first recording.
+        before_bytes: Option<Bytes> = change.before,
+        /// In the second.
+        after_bytes: Option<Bytes> = change.after,
+        /// What it rose by.
+        change_bytes: Option<Bytes> = change.difference(),
+        /// The same as a part of what was; null where that was nothing, or unknown. Digits beyond
+        /// four differ between machines and say nothing.
+        change_ratio: Option<f64> = change.ratio().map(|ratio| (ratio * 1e4).round() / 1e4),
+    }
+}
+
+impl Comparison {
+    /// The change of a kind.
+    pub fn kind(&self, kind: Kind) -> &KindChange {
+        &self.kinds[kind]
+    }
+}
+
+impl Diff {
+    /// Compares two recordings, role by role.
+    pub fn of(before: &Analysis, after: &Analysis) -> Self {
+        let mut names: BTreeMap<&str, (Option<&RoleFinding>, Option<&RoleFinding>)> =
+            BTreeMap::new();
+        for role in &before.roles {
+            names.entry(&role.name).or_default().0 = Some(role);
+        }
+        for role in &after.roles {
+            names.entry(&role.name).or_default().1 = Some(role);
+        }
+        let mut roles: Vec<Comparison> = names
+            .into_iter()
+            .map(|(name, roles)| compared(name, roles, (before, after)))
+            .collect();
+        let moved = |role: &Comparison| {
+            let difference = role.kind(Kind::Rss).peak.difference();
+            difference.map_or(0, |bytes| bytes.0.saturating_abs())
+        };
+        roles.order_by_key(|role| std::cmp::Reverse(moved(role)));
+        Self {
+            is_newly_failed: before.has_command_failed() != Some(true)
+                && after.has_command_failed() == Some(true),
+            has_other_basis: basis(before) != basis(after),
+            held_peak: Change {
+                before: most_held(before).map(|held| held.bytes),
+                after: most_held(after).map(|held| held.bytes),
+            },
+            held_error: (held_error(before), held_error(after)),
+            is_held_alike: held_basis(before) == held_basis(after),
+            whole: whole(before, after),
+            roles,
+            stages: stages(before, after),
+            layouts: layouts::changes(before, after),
+        }
+    }
+
+    /// What rose by more than `allowed`, a part of what it was, and by more than it can be off:
+    /// the most that was held, the peaks and means of RSS and the peaks on GPUs, of all processes
+    /// together and of every role that holds a twentieth of the whole; and memory from step to step.
+    /// Where the recordings have no common basis, only what is on GPUs, which no backend observes.
+    pub fn excesses(&self, allowed: f64) -> Vec<Excess> {
+        let figures = |role: &Comparison| {
+            let rss = role.kind(Kind::Rss);
+            let none = (Bytes(0), Bytes(0));
+            // Of two ways to know what is held, one can count what the other does not.
+            let peak = match std::ptr::eq(role, &raw const self.whole) && self.is_held_alike {
+                true => (self.held_peak, "held_peak", self.held_peak, self.held_error),
+                false => (rss.peak, "peak", rss.peak, role.error),
+            };
+            [
+                peak,
+                (rss.peak, "mean", rss.mean, role.error),
+                (role.gpu_peak, "gpu_peak", role.gpu_peak, none),
+            ]
+        };
+        let least = figures(&self.whole).map(|(size, ..)| size.highest() / MIN_SHARE);
+        let of_roles = std::iter::once(&self.whole)
+            .chain(&self.roles)
+            .flat_map(|role| {
+                let told = figures(role).into_iter().zip(least);
+                let told = told.filter(|((size, ..), least)| size.highest() >= *least);
+                let risen =
+                    told.filter(|((_, _, change, error), _)| change.exceeds(allowed, *error));
+                risen.map(|((_, figure, change, _), _)| Excess {
+                    name: Arc::clone(&role.name),
+                    figure,
+                    change,
+                })
+            });
+        let risen = self
+            .stages
+            .iter()
+            .filter(|stage| stage.has_risen_by(allowed));
+        let of_stages = risen.map(|stage| Excess {
+            name: Arc::clone(&stage.name),
+            figure: "per_step",
+            change: stage.change(),
+        });
+        let is_comparable = |excess: &Excess| !self.has_other_basis || excess.figure == "gpu_peak";
+        of_roles.chain(of_stages).filter(is_comparable).collect()
+    }
+}
+
+/// How memory was observed: whether every peak was seen, and else how often it was polled.
+fn basis(analysis: &Analysis) -> Option<DurationNs> {
+    analysis
+        .info
+        .is_polled()
+        .then_some(analysis.info.interval_ns)
+}
+
+/// By how much a sum over some processes can be off of which so many lived at once.
+fn error<'a>(members: impl Iterator<Item = &'a Process>, at_once: usize) -> Bytes {
+    let mut errors: Vec<Bytes> = members
+        .filter_map(|process| match process.peak.bound {
+            Bound::Within(error) => Some(error),
+            _ => None,
+        })
+        .collect();
+    errors.sort_unstable_by_key(|error| std::cmp::Reverse(*error));
+    errors.into_iter().take(at_once).sum()
+}
+
+/// By how much the sum of a role can be off.
+pub(super) fn error_of(role: &RoleFinding, recording: &Analysis) -> Bytes {
+    let members = role
+        .members
+        .iter()
+        .map(|&place| &recording.processes[place]);
+    let at_peak = role.at_peak.map_or(0, |at_peak| at_peak.process_count);
+    error(members, at_peak.max(1))
+}
+
+/// Numbered phases that both have.
+fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
+    fn numbered(analysis: &Analysis) -> impl Iterator<Item = &Repeated> {
+        let lines = analysis.phases.iter().flat_map(|phases| &phases.lines);
+        lines.filter_map(|line| match line {
+            PhaseLine::Many(many) => Some(many.as_ref()).filter(|many| many.steps.is_some()),
+            PhaseLine::One(_) => None,
+        })
+    }
+    let earlier: BTreeMap<&str, &Repeated> = numbered(before)
+        .map(|stage| (&*stage.name, stage))
+        .collect();
+    let both = numbered(after).filter_map(|stage| Some((*earlier.get(&*stage.name)?, stage)));
+    let mut stages: Vec<StageChange> = both
+        .map(|(before, after)| {
+            let sure = after.roles.iter().filter_map(|part| {
+                let slope = part.slope.filter(Slope::is_growing)?;
+                Some((Arc::clone(&part.name), slope))
+            });
+            let most = sure.max_by(|(_, a), (_, b)| a.bytes_per_step.total_cmp(&b.bytes_per_step));
+            let (role, role_after) = most.unzip();
+            let mut stage = StageChange {
+                name: Arc::clone(&after.name),
+                before: before.steps.as_ref().and_then(|steps| steps.tree),
+                after: after.steps.as_ref().and_then(|steps| steps.tree),
+                has_risen: false,
+                role,
+                role_after,
+            };
+            stage.has_risen = stage.has_risen_by(0.0);
+            stage
+        })
+        .collect();
+    stages.order_by(|a, b| {
+        let by_rise = b.difference().total_cmp(&a.difference());
+        b.has_risen.cmp(&a.has_risen).then(by_rise)
+    });
+    stages
+}
+
+fn compared(
+    name: &str,
+    (before, after): (Option<&RoleFinding>, Option<&RoleFinding>),
+    recordings: (&Analysis, &Analysis),
+) -> Comparison {
+    // A role that was on no GPU held nothing there, where that was recorded.
+    let on_gpus = |role: Option<&RoleFinding>, recording: &Analysis| {
+        recording.gpus.as_ref()?;
+        match role.and_then(|role| role.gpu) {
+            Some(gpu) => gpu.highest.certain_bytes(),
+            None => Some(Bytes(0)),
+        }
+    };
+    let count = |role: &RoleFinding| role.process_count;
+    let error_of = |role: Option<&RoleFinding>, recording: &Analysis| {
+        role.map_or(Bytes(0), |role| error_of(role, recording))
+    };
+    let change = |kind: Kind| {
+        let figures = |role: Option<&RoleFinding>| role.map(|role| *role.kind(kind));
+        kind_change(figures(before), figures(after))
+    };
+    Comparison {
+        name: Arc::from(name),
+        process_count_before: before.map(count),
+        process_count_after: after.map(count),
+        kinds: PerKind::of(change),
+        gpu_peak: Change {
+            before: on_gpus(before, recordings.0),
+            after: on_gpus(after, recordings.1),
+        },
+        error: (
+            error_of(before, recordings.0),
+            error_of(after, recordings.1),
+        ),
+    }
+}
+
+fn kind_change(before: Option<KindFigures>, after: Option<KindFigures>) -> KindChange {
+    let both = |figure: fn(&KindFigures) -> Option<Bytes>| {
+        let of = |role: Option<KindFigures>| match role {
+            Some(figures) => figure(&figures),
+            None => Some(Bytes(0)),
+        };
+        Change {
+            before: of(before),
+            after: of(after),
+        }
+    };
+    KindChange {
+        peak: both(|figures| figures.peak.map(|(bytes, _)| bytes)),
+        mean: both(|figures| figures.mean_bytes),
+        slope: both(slope),
+    }
+}
+
+/// What is no trend is no slope: a fitted line through a step tells of the step's place.
+fn slope(figures: &KindFigures) -> Option<Bytes> {
+    let growth = figures.growth?;
+    match growth.verdict {
+        // A rise in a short run has no pace per hour.
+        Verdict::Rising => None,
+        Verdict::NoTrend => Some(Bytes(0)),
+        Verdict::Growing | Verdict::Shrinking => Some(Bytes(growth.bytes_per_hour as i64)),
+    }
+}
+
+/// The most that was held, and how well that is known.
+fn most_held(analysis: &Analysis) -> Option<Held> {
+    let rss = || analysis.rss_peak.map(|(bytes, _)| Held::exact(bytes.0));
+    analysis.held_peak.or_else(rss)
+}
+
+fn held_basis(analysis: &Analysis) -> Option<HeldBasis> {
+    Some(analysis.peak.as_ref()?.held?.basis)
+}
+
+fn held_error(analysis: &Analysis) -> Bytes {
+    let held = most_held(analysis).unwrap_or_default();
+    (held.at_most - held.bytes).max(held.bytes - held.at_least)
+}
+
+/// All processes together: the highest sum of RSS, and the kinds at the instant when they held
+/// the most.
+fn whole(before: &Analysis, after: &Analysis) -> Comparison {
+    let figures = |analysis: &Analysis, kind: Kind| {
+        let at_peak = |peak: &Composition| Some((peak.totals[kind].bytes()?, peak.at));
+        let peak = match kind {
+            Kind::Rss => analysis.rss_peak,
+            _ => analysis.peak.as_ref().and_then(at_peak),
+        };
+        let means = analysis.roles.iter().map(|role| role.kind(kind).mean_bytes);
+        let mean: Option<Bytes> = means.sum();
+        KindFigures {
+            peak,
+            mean_bytes: mean.filter(|_| !analysis.roles.is_empty()),
+            growth: analysis.growth.filter(|_| kind == Kind::Rss),
+        }
+    };
+    let count = |analysis: &Analysis| Some(analysis.processes.len());
+    let error_of = |analysis: &Analysis| {
+        let at_peak = analysis.peak.as_ref().map_or(0, |peak| peak.holders.len());
+        error(analysis.processes.iter(), at_peak)
+    };
+    let on_gpus = |analysis: &Analysis| analysis.gpus.as_ref()?.recorded.certain_bytes();
+    Comparison {
+        name: Arc::from("all"),
+        process_count_before: count(before),
+        process_count_after: count(after),
+        kinds: PerKind::of(|kind| {
+            kind_change(Some(figures(before, kind)), Some(figures(after, kind)))
+        }),
+        gpu_peak: Change {
+            before: on_gpus(before),
+            after: on_gpus(after),
+        },
+        error: (error_of(before), error_of(after)),
+    }
+}
+
+/// What there is to tell of two recordings.
+#[derive(Debug)]
+pub struct DiffReport {
+    /// The first.
+    pub before: Report,
+    /// The second.
+    pub after: Report,
+    /// What changed from one to the other.
+    pub diff: Diff,
+    /// By which part of itself a figure may rise, and those that rose by more; `None` where
+    /// that was not asked.
+    pub limit: Option<(f64, Vec<Excess>)>,
+}
+
+impl DiffReport {
+    /// Whether either of them has GPUs.
+    pub fn has_gpu(&self) -> bool {
+        [&self.before, &self.after]
+            .iter()
+            .any(|report| report.analysis.gpus.is_some())
+    }
+}

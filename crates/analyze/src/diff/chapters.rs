@@ -1,0 +1,415 @@
+//! Two recordings against each other.
+
+use super::DiffReport;
+use crate::section::DEFAULT_TOP;
+use crate::sections::phases::per_step;
+use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
+
+use crate::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
+use memtrace_model::tables::Severity;
+use memtrace_model::{Bytes, Kind, Label, Order};
+use memtrace_report::words::{bytes, bytes_or_unknown, change, percent};
+use std::collections::BTreeSet;
+use std::iter::once;
+
+/// A change of less is not worth a line of its own.
+const MIN_CHANGE: i64 = 1 << 20;
+/// Nor is one by less than this part of what was: two runs of the same differ by as much.
+const MIN_CHANGE_SHARE: f64 = 0.02;
+
+/// Writes a comparison down: the whole, the roles, then kinds within roles.
+pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Chapter> {
+    let top = style.top.unwrap_or(DEFAULT_TOP);
+    let mut sections = vec![head(told)];
+    sections.extend(
+        told.limit
+            .as_ref()
+            .map(|(allowed, excesses)| verdict(*allowed, excesses.iter().map(excess_line))),
+    );
+    sections.extend(leaks(told));
+    sections.push(whole(told));
+    sections.push(roles(told, top));
+    sections.extend(stages(told, top));
+    sections.extend(inside(told, top));
+    sections.extend(on_gpus(told, top));
+    sections.extend(kinds(told, top));
+    sections
+}
+
+fn head(told: &DiffReport) -> Chapter {
+    let mut section = Chapter::new("memtrace diff");
+    section.say(recording("A", &told.before.analysis));
+    section.say(recording("B", &told.after.analysis));
+    if told.diff.is_newly_failed {
+        section.alert(
+            "The command of B failed: what it did not get to do is missing from its figures.",
+        );
+    }
+    if told.before.analysis.info.is_polled() || told.after.analysis.info.is_polled() {
+        section.quiet(
+            "Peaks of a recording made by polling are lower bounds: what lies between two polls \
+             is not in them.",
+        );
+    }
+    if told.diff.has_other_basis {
+        section.alert(
+            "A and B were observed in different ways: a rise of RSS may only be a better view of \
+             it, so --fail-above does not judge RSS.",
+        );
+    }
+    section.tell(Tone::Alert, other_gpus(told));
+    for (name, analysis) in [("A", &told.before.analysis), ("B", &told.after.analysis)] {
+        let is_loss = |loss: &Loss| loss.severity != Severity::Info;
+        if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
+            let line = format!("{name} lost data or could not see all of it: see its own report.");
+            section.alert(line);
+        }
+    }
+    section
+}
+
+/// Devices that are not the same: what is held on them does not compare.
+fn other_gpus(told: &DiffReport) -> Option<String> {
+    let [before, after] = [&told.before.analysis, &told.after.analysis].map(Analysis::gpu_models);
+    let named = |models: &[(&str, usize)]| {
+        let models = models.iter();
+        let models = models.map(|(name, count)| format!("{count} × {}", visible(name)));
+        match models.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => "none".to_owned(),
+            models => models,
+        }
+    };
+    (before != after).then(|| {
+        let (before, after) = (named(&before), named(&after));
+        format!("Other GPUs: {before} in A, {after} in B.")
+    })
+}
+
+fn recording(name: &str, analysis: &Analysis) -> String {
+    let info = &analysis.info;
+    let path = analysis.path.as_deref().unwrap_or("recording");
+    let ending = match analysis.command_ended_in_words() {
+        Some(how) => format!(", {how}"),
+        None => String::new(),
+    };
+    format!(
+        "{name}: {path}, {}, {} by {}, {}{ending}",
+        info.hostname,
+        words::duration(analysis.clock.duration()),
+        info.backend,
+        words::processes(analysis.processes.len())
+    )
+}
+
+/// What rose by more than was allowed, a line each.
+pub(crate) fn verdict(allowed: f64, excesses: impl ExactSizeIterator<Item = String>) -> Chapter {
+    let allowed = percent(Some(allowed));
+    let allowed = allowed.trim_start_matches('+');
+    if excesses.len() == 0 {
+        return Chapter::new(format!("Nothing rose by more than {allowed}"));
+    }
+    let mut section = Chapter::alarming(format!("Rose by more than {allowed}"));
+    for excess in excesses {
+        section.say(excess);
+    }
+    section
+}
+
+/// That nothing of a list changed.
+pub(crate) fn unchanged(what: &str) -> String {
+    let share = MIN_CHANGE_SHARE * 100.0;
+    format!("{what}: nothing changed by {share:.0}% or more")
+}
+
+fn excess_line(excess: &Excess) -> String {
+    let figure = match excess.figure {
+        "gpu_peak" => "peak on GPUs".to_owned(),
+        "per_step" => "memory of the tree per step".to_owned(),
+        "held_peak" => "most held".to_owned(),
+        figure => format!("{figure} of RSS"),
+    };
+    format!("{}: {figure} {}", excess.name, in_words(&excess.change))
+}
+
+/// `7.0 GiB → 8.2 GiB (+1.2 GiB, +17%)`.
+pub(crate) fn in_words(figure: &Change) -> String {
+    let (before, after) = (
+        bytes_or_unknown(figure.before),
+        bytes_or_unknown(figure.after),
+    );
+    let difference = change(figure.difference());
+    match figure.ratio() {
+        Some(ratio) => format!(
+            "{before} → {after} ({difference}, {})",
+            percent(Some(ratio))
+        ),
+        None => format!("{before} → {after} ({difference})"),
+    }
+}
+
+fn whole(told: &DiffReport) -> Chapter {
+    let rss = told.diff.whole.kind(Kind::Rss);
+    let held = &told.diff.held_peak;
+    let mut section = Chapter::new(format!("Most held: {}", in_words(held)));
+    section.say(format!(
+        "Sum of RSS: peak {}; mean {}.",
+        in_words(&rss.peak),
+        in_words(&rss.mean)
+    ));
+    if told.has_gpu() {
+        let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));
+        section.say(line);
+    }
+    if let (Some(before), Some(after)) = (rss.slope.before, rss.slope.after) {
+        let slope = |bytes: Bytes| match bytes.0 {
+            0 => "no trend".to_owned(),
+            slope => words::slope(slope as f64),
+        };
+        let line = format!("Growth: {} → {}.", slope(before), slope(after));
+        section.say(line);
+    }
+    section
+}
+
+/// What grows from step to step in B, and did not in A; `None` where nothing does.
+fn leaks(told: &DiffReport) -> Option<Chapter> {
+    let stages = told.diff.stages.iter();
+    let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen).collect();
+    // Stages of one loop rise together.
+    let most = risen.first()?;
+    let mut section = Chapter::alarming("Grows from step to step, more than before");
+    let role = most
+        .role
+        .as_ref()
+        .zip(most.role_after)
+        .map(|(name, slope)| {
+            let bytes = bytes(Bytes(slope.bytes_per_step as i64));
+            format!("; most of it in {name} ({bytes})")
+        });
+    let line = format!(
+        "What the tree holds at the end of {}: {} per step in A, {} in B{}.",
+        most.name,
+        per_step(most.before).shown(),
+        per_step(most.after).shown(),
+        role.unwrap_or_default()
+    );
+    section.strong(line);
+    Some(section)
+}
+
+/// The slopes of numbered phases that both have; `None` where neither has enough steps.
+fn stages(told: &DiffReport, top: usize) -> Option<Chapter> {
+    let stages = told.diff.stages.iter();
+    let known = stages.filter(|stage| stage.before.is_some() || stage.after.is_some());
+    let shown: Vec<&StageChange> = known.take(top).collect();
+    if shown.is_empty() {
+        return None;
+    }
+    let mut section = Chapter::new("What the tree holds, from step to step");
+    TableOf::of(shown)
+        .flexible("stage", |stage| stage.name.to_string())
+        .figures(("a_bytes_per_step", "PER STEP A"), 0, |stage| {
+            per_step(stage.before)
+        })
+        .figures(("b_bytes_per_step", "PER STEP B"), 0, |stage| {
+            per_step(stage.after)
+        })
+        .add_to(&mut section);
+    Some(section)
+}
+
+/// Whether a figure moved by more than two runs of the same do.
+pub(crate) fn has_changed(figure: &Change) -> bool {
+    let difference = figure.difference().map_or(0, |bytes| bytes.0.abs());
+    let is_share = figure
+        .ratio()
+        .is_none_or(|ratio| ratio.abs() >= MIN_CHANGE_SHARE);
+    difference >= MIN_CHANGE && is_share
+}
+
+fn roles(told: &DiffReport, top: usize) -> Chapter {
+    let roles = told.diff.roles.iter();
+    let moved = |role: &&Comparison| {
+        let rss = role.kind(Kind::Rss);
+        has_changed(&rss.peak) || has_changed(&rss.mean) || rss.slope.before != rss.slope.after
+    };
+    let moved: Vec<&Comparison> = roles.filter(moved).collect();
+    if moved.is_empty() {
+        return Chapter::new(unchanged("By role"));
+    }
+    let mut section = Chapter::new("By role, sums of RSS");
+    let rss = |role: &Comparison| *role.kind(Kind::Rss);
+    TableOf::of(moved.iter().take(top))
+        .flexible("role", |role| role.name.to_string())
+        .words("count", 3, |role| counts(role))
+        .held("peak_a_bytes", 1, |role| rss(role).peak.before)
+        .held("peak_b_bytes", 0, |role| rss(role).peak.after)
+        .change("change_bytes", 0, |role| rss(role).peak.difference())
+        .figures(("change", ""), 2, |role| change_share(&rss(role).peak))
+        .change("mean_bytes", 4, |role| rss(role).mean.difference())
+        .figures("growth_a_bytes_per_hour", 6, |role| {
+            growth(rss(role).slope.before)
+        })
+        .figures("growth_b_bytes_per_hour", 5, |role| {
+            growth(rss(role).slope.after)
+        })
+        .add_to(&mut section);
+    let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
+    section.rest(all, shown, words::more_roles, " changed less.");
+    section.quiet(
+        "MEAN is the change of the mean over the whole recording, or of a command from its exec \
+         to its end. A dash means no change, or no steady growth.",
+    );
+    section
+}
+
+/// What changed inside of processes; `None` where nothing did.
+fn inside(told: &DiffReport, top: usize) -> Option<Chapter> {
+    let changes = &told.diff.layouts;
+    if changes.is_empty() {
+        return None;
+    }
+    let mut section = Chapter::new("Inside of the largest process of each role");
+    let mut seen = BTreeSet::new();
+    let turned = changes
+        .iter()
+        .filter(|change| seen.insert(&change.role) && change.cause_before != change.cause_after);
+    let told: Vec<String> = turned
+        .map(|change| {
+            let (before, after) = (change.cause_before.shown(), change.cause_after.shown());
+            format!(
+                "Most of {}: {before} in A, {after} in B.",
+                visible(&change.role)
+            )
+        })
+        .collect();
+    section.tell(Tone::Strong, told);
+    TableOf::of(changes.iter().take(top))
+        .flexible("role", |change| change.role.to_string())
+        .words("what", 0, |change| change.part.shown().to_owned())
+        .held("a_bytes", 0, |change| change.rss.before)
+        .held("b_bytes", 0, |change| change.rss.after)
+        .change("change_bytes", 0, |change| change.rss.difference())
+        .held("free_a_bytes", 1, |change| change.free.before)
+        .held("free_b_bytes", 1, |change| change.free.after)
+        .add_to(&mut section);
+    section.rest(changes.len(), top, words::count, " more changes.");
+    Some(section)
+}
+
+/// The roles that were on GPUs.
+fn on_gpus(told: &DiffReport, top: usize) -> Option<Chapter> {
+    let is_there = |figure: &Change| {
+        let amounts = [figure.before, figure.after];
+        amounts.into_iter().flatten().any(|bytes| bytes.0 > 0)
+    };
+    let roles = told.diff.roles.iter();
+    let mut roles: Vec<&Comparison> = roles.filter(|role| is_there(&role.gpu_peak)).collect();
+    if roles.is_empty() {
+        return None;
+    }
+    roles.order_by_key(|role| {
+        let moved = role.gpu_peak.difference();
+        std::cmp::Reverse(moved.map(|bytes| bytes.0.abs()))
+    });
+    let mut section = Chapter::new("By role, the highest on all GPUs together");
+    TableOf::of(roles.iter().take(top))
+        .flexible("role", |role| role.name.to_string())
+        .held("gpu_a_bytes", 0, |role| role.gpu_peak.before)
+        .held("gpu_b_bytes", 0, |role| role.gpu_peak.after)
+        .change("change_bytes", 1, |role| role.gpu_peak.difference())
+        .figures(("change", ""), 2, |role| change_share(&role.gpu_peak))
+        .add_to(&mut section);
+    section.rest(roles.len(), top, words::more_roles, " changed less.");
+    Some(section)
+}
+
+fn counts(role: &Comparison) -> String {
+    let count = |count: Option<usize>| count.map_or_else(|| "-".to_owned(), words::count);
+    match (role.process_count_before, role.process_count_after) {
+        (before, after) if before == after => count(before),
+        (before, after) => format!("{} → {}", count(before), count(after)),
+    }
+}
+
+pub(crate) fn change_share(figure: &Change) -> String {
+    match figure.difference() {
+        Some(Bytes(0)) => String::new(),
+        _ if figure.before == Some(Bytes(0)) => "new".to_owned(),
+        _ => percent(figure.ratio()),
+    }
+}
+
+pub(crate) fn growth(bytes_per_hour: Option<Bytes>) -> Cell {
+    let rate = Cell::Rate(bytes_per_hour.map(|slope| slope.0 as f64));
+    match bytes_per_hour {
+        Some(Bytes(0)) => rate.shown_as("-".to_owned()),
+        _ => rate,
+    }
+}
+
+/// The kinds within roles whose peak changed most.
+fn kinds(told: &DiffReport, top: usize) -> Option<Chapter> {
+    let moved = |figure: &Change| figure.difference().map_or(0, |bytes| bytes.0.abs());
+    let mut lines: Vec<(&Comparison, Kind)> = told
+        .diff
+        .roles
+        .iter()
+        .flat_map(|role| Kind::ALL.iter().map(move |kind| (role, *kind)))
+        .filter(|(role, kind)| {
+            let figures = role.kind(*kind);
+            *kind != Kind::Rss && (has_changed(&figures.peak) || has_changed(&figures.mean))
+        })
+        .collect();
+    if lines.is_empty() {
+        return None;
+    }
+    lines.order_by_key(|(role, kind)| std::cmp::Reverse(moved(&role.kind(*kind).peak)));
+    let mut section = Chapter::new("By role and kind");
+    let shown = lines.iter().take(top);
+    section.table(table(shown.map(|(role, kind)| (*role, Some(*kind)))));
+    let told = format!(" more changed by at least {}.", bytes(Bytes(MIN_CHANGE)));
+    section.rest(lines.len(), top, words::count, &told);
+    Some(section)
+}
+
+/// Every figure of all processes and of each role, for programs.
+pub(super) fn figures(told: &DiffReport, top: usize) -> Table {
+    let gpu = told.has_gpu().then_some(None);
+    let kinds = || Kind::ALL.iter().copied().map(Some).chain(gpu);
+    let roles = once(&told.diff.whole).chain(told.diff.roles.iter().take(top));
+    table(roles.flat_map(|role| kinds().map(move |kind| (role, kind))))
+}
+
+/// A line for a role and a kind of memory; without a kind for all GPUs, of which only the peak is
+/// compared.
+fn table<'a>(lines: impl Iterator<Item = (&'a Comparison, Option<Kind>)>) -> Table {
+    let on_gpus = |role: &Comparison| KindChange {
+        peak: role.gpu_peak,
+        ..KindChange::default()
+    };
+    let lines = lines.map(|(role, kind)| {
+        let figures = kind.map_or_else(|| on_gpus(role), |kind| *role.kind(kind));
+        (figures, kind, role)
+    });
+    let count = |count: Option<usize>| count.map(|count| count.to_string());
+    TableOf::of(lines)
+        .flexible("role", |(.., role)| role.name.to_string())
+        .words("kind", 0, |(_, kind, _)| kind.map_or("gpu", Kind::as_str))
+        .data("processes_a", |(.., role)| count(role.process_count_before))
+        .data("processes_b", |(.., role)| count(role.process_count_after))
+        .held("peak_a_bytes", 1, |(of, ..)| of.peak.before)
+        .held("peak_b_bytes", 0, |(of, ..)| of.peak.after)
+        .change(("", "CHANGE"), 0, |(of, ..)| of.peak.difference())
+        .figures(("", ""), 2, |(of, ..)| change_share(&of.peak))
+        .change(("", "MEAN"), 3, |(of, ..)| of.mean.difference())
+        .data("mean_a_bytes", |(of, ..)| of.mean.before)
+        .data("mean_b_bytes", |(of, ..)| of.mean.after)
+        .data("growth_a_bytes_per_hour", |(of, ..)| {
+            growth(of.slope.before)
+        })
+        .figures("growth_b_bytes_per_hour", 4, |(of, ..)| {
+            growth(of.slope.after)
+        })
+        .done()
+}

@@ -1,0 +1,216 @@
+//! Recordings against each other.
+
+use super::*;
+use crate::golden::{
+    Reported, ray_with_vllm, ray_with_vllm_later, vllm_on_gpus, vllm_on_gpus_later,
+};
+
+fn diff() -> Diff {
+    Diff::of(
+        &ray_with_vllm().analyzed(None),
+        &ray_with_vllm_later().analyzed(None),
+    )
+}
+
+fn role<'a>(diff: &'a Diff, name: &str) -> &'a Comparison {
+    let mut roles = diff.roles.iter();
+    roles
+        .find(|role| &*role.name == name)
+        .expect("a role of either")
+}
+
+#[test]
+fn what_grew_is_told_by_role_and_kind() {
+    let diff = diff();
+    let workers = role(&diff, "vLLM worker");
+    let anon = workers.kind(Kind::Anon);
+    assert_eq!(anon.peak.difference(), Some(Bytes(1200 << 20)));
+    assert_eq!(anon.slope.before, Some(Bytes(0)));
+    let slope = anon.slope.after.expect("a slope").0 >> 20;
+    assert!((6_800..7_600).contains(&slope), "{slope} MiB/h");
+    assert_eq!(workers.kind(Kind::File).peak.difference(), Some(Bytes(0)));
+    assert_eq!(&*diff.roles[0].name, "vLLM worker");
+}
+
+#[test]
+fn a_role_that_is_new_has_nothing_before() {
+    let diff = diff();
+    let loader = role(&diff, "PyTorch DataLoader worker");
+    let counts = (loader.process_count_before, loader.process_count_after);
+    assert_eq!(counts, (None, Some(1)));
+    assert_eq!(loader.kind(Kind::Anon).peak.before, Some(Bytes(0)));
+    assert_eq!(loader.kind(Kind::Rss).peak.ratio(), None);
+}
+
+#[test]
+fn what_grew_on_gpus_is_told_and_can_fail_a_comparison() {
+    let (before, after) = (
+        vllm_on_gpus().analyzed(None),
+        vllm_on_gpus_later().analyzed(None),
+    );
+    let diff = Diff::of(&before, &after);
+    let gib = |gib: f64| Some(Bytes((gib * f64::from(1 << 30)) as i64));
+    let four = Change {
+        before: gib(140.0),
+        after: gib(154.0),
+    };
+    assert_eq!(diff.whole.gpu_peak, four);
+    assert_eq!(role(&diff, "vLLM worker").gpu_peak, four);
+    let nothing = Change {
+        before: gib(0.0),
+        after: gib(0.0),
+    };
+    assert_eq!(role(&diff, "vLLM API server").gpu_peak, nothing);
+    let excesses = diff.excesses(0.05);
+    let told: Vec<_> = excesses
+        .iter()
+        .map(|one| (&*one.name, one.figure))
+        .collect();
+    assert_eq!(told, [("all", "gpu_peak"), ("vLLM worker", "gpu_peak")]);
+    // Without a GPU in one of them it is not known what it held there.
+    let other = ray_with_vllm().analyzed(None);
+    let diff = Diff::of(&other, &after);
+    assert_eq!(diff.whole.gpu_peak.before, None);
+    assert!(
+        diff.excesses(0.0)
+            .iter()
+            .all(|one| one.figure != "gpu_peak")
+    );
+}
+
+/// A loop of steps that keeps so many MiB of each, over a level that moves a little.
+fn steps(kept: f64, seed: u64) -> Analysis {
+    use crate::golden::Script;
+    use crate::trend::tests::Noise;
+    use memtrace_model::tables::MarkKind::{Begin, End};
+    let mut run = Script::command(&["python3", "rl.py"], 400.0);
+    let mut noise = Noise(seed);
+    run.process(700, None, 0.0, "/usr/bin/python3 rl.py");
+    run.mem(700, 0.5, [900.0, 120.0, 0.0]);
+    for step in 0..24_u32 {
+        let at = 10.0 + f64::from(step) * 10.0;
+        run.numbered_mark(Some(700), at, Begin, "train", Some(step));
+        let held = 1_000.0 + kept * f64::from(step) + 4.0 * noise.next();
+        run.mem(700, at + 5.0, [held, 120.0, 0.0]);
+        run.numbered_mark(Some(700), at + 6.0, End, "train", Some(step));
+    }
+    run.exit(700, 399.0, 0);
+    run.analyzed(None)
+}
+
+#[test]
+fn two_recordings_of_the_same_are_quiet_and_a_leak_of_20_mb_a_step_is_told() {
+    let quiet = Diff::of(&steps(0.0, 1), &steps(0.0, 2));
+    assert_eq!(quiet.excesses(0.05), []);
+    assert!(quiet.stages.iter().all(|stage| !stage.has_risen_by(0.0)));
+    let leak = Diff::of(&steps(0.0, 1), &steps(19.07, 2));
+    let [stage] = leak.stages.as_slice() else {
+        panic!("{:?}", leak.stages);
+    };
+    assert!(stage.has_risen_by(0.05), "{stage:?}");
+    let slope = stage.after.expect("a slope");
+    let low_to_high = slope.low_bytes_per_step..=slope.high_bytes_per_step;
+    assert!(low_to_high.contains(&20e6), "{slope:?}");
+    let told = leak.excesses(0.5);
+    let [told] = told.as_slice() else {
+        panic!("{told:?}");
+    };
+    assert_eq!((&*told.name, told.figure), ("train", "per_step"));
+    assert_eq!(
+        Diff::of(&steps(19.07, 1), &steps(19.07, 2)).excesses(0.05),
+        []
+    );
+}
+
+#[test]
+fn figures_of_another_basis_fail_no_comparison() {
+    let before = ray_with_vllm().analyzed(None);
+    let polled = |interval_ns: i64| {
+        let mut after = ray_with_vllm_later().analyzed(None);
+        after.info.backend = "procfs".to_owned();
+        after.info.interval_ns = memtrace_model::DurationNs(interval_ns);
+        after
+    };
+    let diff = Diff::of(&before, &polled(1_000_000_000));
+    assert!(diff.has_other_basis);
+    assert_eq!(diff.excesses(0.0), []);
+    let diff = Diff::of(&polled(100_000_000), &polled(1_000_000_000));
+    assert!(diff.has_other_basis);
+    let diff = Diff::of(&polled(1_000_000_000), &polled(1_000_000_000));
+    assert!(!diff.has_other_basis);
+}
+
+#[test]
+fn a_rise_within_what_the_figures_can_be_off_is_no_excess() {
+    let change = Change {
+        before: Some(Bytes(1_000)),
+        after: Some(Bytes(1_100)),
+    };
+    let error = |bytes| (Bytes(bytes), Bytes(bytes));
+    assert!(change.exceeds(0.05, error(0)) && change.exceeds(0.05, error(20)));
+    assert!(!change.exceeds(0.05, error(30)) && !change.exceeds(0.1, error(0)));
+}
+
+#[test]
+fn a_command_that_failed_only_now_is_told() {
+    let fine = ray_with_vllm().analyzed(None);
+    let mut failed = ray_with_vllm_later().analyzed(None);
+    failed.info.command_exit_code = Some(1);
+    assert!(Diff::of(&fine, &failed).is_newly_failed);
+    assert!(!Diff::of(&failed, &failed).is_newly_failed);
+    assert!(!Diff::of(&failed, &fine).is_newly_failed);
+}
+
+#[test]
+fn the_means_of_the_roles_add_up_to_the_whole() {
+    let diff = diff();
+    let sum: Bytes = diff
+        .roles
+        .iter()
+        .filter_map(|role| role.kind(Kind::Rss).mean.after)
+        .sum();
+    assert_eq!(diff.whole.kind(Kind::Rss).mean.after, Some(sum));
+}
+
+#[test]
+fn the_mean_of_all_is_unknown_where_that_of_a_role_is() {
+    use crate::golden::{Script, boot, mem_row, upid};
+    use memtrace_model::Tgid;
+    let mean = |is_seen: bool| {
+        let mut run = Script::command(&["serve"], 60.0);
+        run.process(1, None, 0.0, "serve");
+        run.process(2, Some(1), 1.0, "helper");
+        run.mem(1, 1.0, [600.0, 0.0, 0.0]);
+        match is_seen {
+            true => run.mem(2, 2.0, [600.0, 0.0, 0.0]),
+            false => run.put(mem_row(upid(Tgid(2)).0, boot(2.0).0, None)),
+        }
+        let analysis = run.analyzed(None);
+        let diff = Diff::of(&analysis, &analysis);
+        diff.whole.kind(Kind::Rss).mean.after
+    };
+    assert!(mean(true).is_some());
+    assert_eq!(mean(false), None);
+}
+
+#[test]
+fn a_rise_above_what_is_allowed_is_an_excess_and_a_fall_is_none() {
+    let diff = diff();
+    let names = |allowed| -> Vec<(String, &str)> {
+        let excesses = diff.excesses(allowed).into_iter();
+        excesses
+            .map(|excess| (excess.name.to_string(), excess.figure))
+            .collect()
+    };
+    let told = |name: &str, figure| (name.to_owned(), figure);
+    let all = names(0.05);
+    assert!(all.contains(&told("all", "held_peak")) && all.contains(&told("vLLM worker", "mean")));
+    assert!(
+        all.contains(&told("PyTorch DataLoader worker", "peak")),
+        "new is grown"
+    );
+    assert!(!all.iter().any(|(name, _)| name == "Ray driver"));
+    assert!(!names(0.6).contains(&told("all", "held_peak")));
+    let same = ray_with_vllm().analyzed(None);
+    assert_eq!(Diff::of(&same, &same).excesses(0.0), []);
+}

@@ -1,0 +1,243 @@
+//! What the processes hold between two readings of what their groups are charged.
+//!
+//! A reading holds for its instant. Until the next one what is held is what it was then and what the
+//! processes gained or gave back since. Where others live in the groups too, what they can hold is
+//! taken off, and what is left are bounds.
+
+use super::charges::{Charged, EARLY, Reading, Sockets, Whole, read};
+use super::{Held, HeldBasis, HeldKinds};
+use crate::process_table::ProcessTable;
+use memtrace_model::{BootNs, Bytes, RowSource};
+
+/// The counters of processes and of groups are each off by a little: more than this, and one part in
+/// so many, is no error of theirs.
+const SLACK: i64 = 4 << 20;
+const SLACK_PART: i64 = 50;
+
+/// What moves as the counters of processes do: anonymous memory that each gained since the fork or exec
+/// that made it, and the largest part of shared memory in any one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) anon: i64,
+    pub(super) shared: i64,
+}
+
+/// The readings of a recording, as they stand at an instant.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Account {
+    /// What is to come, the latest first.
+    coming: Vec<Reading>,
+    /// The last that has passed, and what the counters of processes were then.
+    last: Option<(Reading, Counted)>,
+    /// Whether the first reading came right after the start: what was there before it is what it found,
+    /// as far as the processes can have held that.
+    is_early: bool,
+}
+
+impl Account {
+    /// Reads what the groups are charged. What is later than `since` replaces what was known of that
+    /// time; what is earlier has passed.
+    pub(super) fn prepare<S: RowSource>(
+        &mut self,
+        source: &S,
+        table: &ProcessTable,
+        whole: Whole,
+        sockets: &Sockets,
+        since: Option<BootNs>,
+    ) -> Result<(), S::Error> {
+        let mut coming = read(source, table, whole, sockets)?;
+        if self.last.is_none() {
+            let first = coming.first();
+            self.is_early = first.is_some_and(|first| first.at - whole.start <= EARLY);
+        }
+        coming.retain(|reading| since.is_none_or(|since| reading.at > since));
+        coming.reverse();
+        self.coming = coming;
+        Ok(())
+    }
+
+    /// When the next reading is.
+    pub(super) fn next_change(&self) -> Option<BootNs> {
+        self.coming.last().map(|reading| reading.at)
+    }
+
+    /// Takes the readings until and with an instant.
+    pub(super) fn pass(&mut self, until: BootNs, counted: Counted) {
+        while let Some(reading) = self.coming.pop_if(|reading| reading.at <= until) {
+            self.last = Some((reading, counted));
+        }
+    }
+
+    /// What was held at the last reading for certain: nothing where others live there, who can have
+    /// grown since they were counted.
+    pub(super) fn least_then(&self) -> Bytes {
+        let last = self.last.as_ref().filter(|(last, _)| last.is_alone);
+        let least = |(last, _): &(Reading, _)| last.anon.least.saturating_add(last.shared.least);
+        Bytes(last.map_or(0, least))
+    }
+
+    /// What is held, where this is what the processes are thought to hold by themselves.
+    pub(super) fn settle(&self, thought: HeldKinds, counted: Counted) -> HeldKinds {
+        let Some((last, then)) = &self.last else {
+            let first = self.coming.last().filter(|_| self.is_early);
+            return first.map_or(thought, |first| before(thought, first));
+        };
+        let next = self.coming.last();
+        let is_alone = last.is_alone && next.is_none_or(|next| next.is_alone);
+        let anon = Between {
+            last: last.anon,
+            next: next.map(|next| next.anon),
+            moved: counted.anon.saturating_sub(then.anon),
+            is_counted_once: true,
+        };
+        let shared = Between {
+            last: last.shared,
+            next: next.map(|next| next.shared),
+            moved: counted.shared.saturating_sub(then.shared),
+            is_counted_once: false,
+        };
+        let anon = anon.held(thought.anon, is_alone);
+        let shared = shared.held(thought.shared, is_alone);
+        match (anon, shared) {
+            (Some(anon), Some(shared)) => {
+                let kernel = kernel(thought.kernel, last, next);
+                let unnamed = held(
+                    last.unnamed.least,
+                    next.map_or(last.unnamed, |next| last.unnamed.hull(next.unnamed)),
+                );
+                // While one kind is given back another can come: no more than was ever in use.
+                let beside = shared.plus(kernel).plus(unnamed);
+                let anon = match next.and_then(|next| next.mark) {
+                    Some(mark) => no_more_than(mark, anon, beside),
+                    None => anon,
+                };
+                let uncharged = next.map_or(0, |next| next.uncharged).max(last.uncharged);
+                HeldKinds {
+                    anon,
+                    shared,
+                    kernel: Held {
+                        at_most: kernel.at_most + Bytes(uncharged),
+                        ..kernel
+                    },
+                    unnamed,
+                    basis: match is_alone {
+                        true => HeldBasis::Cgroup,
+                        false => HeldBasis::Bounds,
+                    },
+                    ..thought
+                }
+            }
+            // More is held for certain than was charged: the charge is elsewhere.
+            _ => thought,
+        }
+    }
+}
+
+/// What is held before the first reading.
+fn before(thought: HeldKinds, first: &Reading) -> HeldKinds {
+    let kind = |thought: Held, first: Charged| {
+        let at_most = thought.at_most.0.min(first.most.max(thought.bytes.0));
+        Held {
+            at_least: thought.at_least,
+            bytes: Bytes(first.least.min(at_most).max(thought.bytes.0)),
+            at_most: Bytes(at_most),
+        }
+    };
+    HeldKinds {
+        anon: kind(thought.anon, first.anon),
+        shared: kind(thought.shared, first.shared),
+        basis: HeldBasis::Bounds,
+        ..thought
+    }
+}
+
+fn held(bytes: i64, within: Charged) -> Held {
+    Held {
+        at_least: Bytes(within.least),
+        bytes: Bytes(bytes),
+        at_most: Bytes(within.most),
+    }
+}
+
+/// Kernel memory between two readings, where this is the part of it that is known of processes.
+fn kernel(thought: Held, last: &Reading, next: Option<&Reading>) -> Held {
+    let both = next.map_or(last.kernel, |next| last.kernel.hull(next.kernel));
+    let is_apart = last.is_apart && next.is_none_or(|next| next.is_apart);
+    let within = match is_apart {
+        // It moves a little all the time.
+        true if both.most.saturating_sub(both.least) <= SLACK => last.kernel,
+        true => both,
+        false => Charged {
+            least: thought.at_least.0,
+            most: both.most.max(thought.at_least.0),
+        },
+    };
+    held(last.kernel.least.clamp(within.least, within.most), within)
+}
+
+/// Anonymous memory of which there is no more than a mark leaves beside other kinds.
+fn no_more_than(mark: i64, anon: Held, beside: Held) -> Held {
+    let less = |bytes: Bytes, beside: Bytes| {
+        Bytes(
+            bytes
+                .0
+                .min(mark.saturating_sub(beside.0))
+                .max(anon.at_least.0),
+        )
+    };
+    Held {
+        at_least: anon.at_least,
+        bytes: less(anon.bytes, beside.bytes),
+        at_most: less(anon.at_most, beside.at_most).max(less(anon.bytes, beside.bytes)),
+    }
+}
+
+/// What was charged of a kind before and after an instant, and what moved since.
+struct Between {
+    last: Charged,
+    /// `None` after the last reading.
+    next: Option<Charged>,
+    moved: i64,
+    /// Whether what moved is memory that came or went, and not what was mapped once more.
+    is_counted_once: bool,
+}
+
+impl Between {
+    /// What is held then. `None` where the processes hold more for certain than their groups can have
+    /// been charged.
+    fn held(&self, thought: Held, is_alone: bool) -> Option<Held> {
+        let moved = Charged {
+            least: self.last.least.saturating_add(self.moved),
+            most: self.last.most.saturating_add(self.moved),
+        };
+        let next = self.next.unwrap_or(moved);
+        let most = moved.most.max(next.most);
+        let slack = (most / SLACK_PART).saturating_add(SLACK);
+        if thought.at_least.0 > most.saturating_add(slack) {
+            return None;
+        }
+        let least = moved.least.min(next.least);
+        let (at_least, at_most) = match is_alone {
+            true => (least.max(thought.at_least.0), most),
+            // Others are counted now and then: what they have grown by since is none of the tree's.
+            false => (
+                least.min(thought.at_most.0).max(thought.at_least.0),
+                most.min(thought.at_most.0),
+            ),
+        };
+        let at_most = at_most.max(at_least);
+        // A fall that the next reading knows nothing of was none: what one gave back another held.
+        let lowest = self.last.most.min(next.most);
+        let highest = self.last.most.max(next.most);
+        let figure = match (is_alone, self.is_counted_once) {
+            (true, true) => moved.most.max(lowest),
+            (true, false) => moved.most.clamp(lowest, highest),
+            (false, _) => thought.bytes.0,
+        };
+        Some(Held {
+            at_least: Bytes(at_least),
+            bytes: Bytes(figure.clamp(at_least, at_most)),
+            at_most: Bytes(at_most),
+        })
+    }
+}

@@ -1,0 +1,120 @@
+//! What is said of the group that was out of memory.
+
+use super::*;
+
+#[test]
+fn a_kind_that_no_process_holds_is_named_when_it_grew_most() {
+    let run = RUNS
+        .iter()
+        .find(|(name, _, _)| *name == "node_out_of_memory");
+    let analysis = run.expect("the run").1().analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    assert!(found.is_of_node);
+    let kind = found.grown_kind;
+    let kind = kind.map(|grown| (grown.kind, grown.grown_bytes.0 >> 30));
+    assert_eq!(kind, Some((HeldKind::Shared, 453)));
+}
+
+#[test]
+fn a_cpuset_that_is_full_is_not_the_machine() {
+    let mut run = run(120.0);
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    edit_kill(&mut run, |row| {
+        row.memcg = None;
+        row.constraint = Some("CONSTRAINT_CPUSET".to_owned());
+    });
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    assert!(!found.is_of_node);
+}
+
+#[test]
+fn for_how_long_all_tasks_waited_is_told_where_it_is_known() {
+    let waited = |is_full_known: bool| {
+        let mut run = run(120.0);
+        run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+        run.cgroup(99.0, POD, [3.75, 3.5, 0.125], Some(LIMIT));
+        edit_readings(&mut run, |row| {
+            row.psi_some_ns = Some(DurationNs(row.boot_ns.0 / 10));
+            row.psi_full_ns = is_full_known.then_some(DurationNs(0));
+        });
+        run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        let report = run.reported(None, None);
+        let told = written("text", &report, &Style::default());
+        told.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (known, unknown) = (waited(true), waited(false));
+    let some = "at least one task waited for memory during 1.9s of the 10s before";
+    assert!(
+        known.contains(&format!("{some}, all tasks during 0s.")),
+        "{known}"
+    );
+    assert!(unknown.contains(&format!("{some}.")), "{unknown}");
+}
+
+/// What a kind gained in MiB, and whether a part of it is missing.
+fn gained(run: Script, wanted: HeldKind) -> (Option<i64>, bool) {
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let line = found.kinds.iter().find(|line| line.kind == wanted);
+    let line = line.expect("the kind");
+    let grown = line.grown_bytes.map(|grown| grown.0 >> 20);
+    (grown, line.is_growth_partial)
+}
+
+/// Changes every reading of a group.
+fn edit_readings(run: &mut Script, change: impl Fn(&mut memtrace_model::tables::CgroupMemRow)) {
+    for record in &mut run.rows.0 {
+        if let memtrace_model::Record::CgroupMem(row) = record {
+            change(row);
+        }
+    }
+}
+
+#[test]
+fn other_kernel_memory_grows_only_against_what_leaves_out_the_same() {
+    let killed = || {
+        let mut run = run(120.0);
+        run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+        run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
+        run.oom(3, 1, 100.0, POD, LIMIT);
+        run
+    };
+    assert!(gained(killed(), HeldKind::Kernel).0.is_some());
+    let mut unlike = killed();
+    edit_readings(&mut unlike, |row| row.slab_bytes = None);
+    assert_eq!(gained(unlike, HeldKind::Kernel), (None, false));
+}
+
+#[test]
+fn growth_since_a_late_first_reading_is_partial_unless_the_group_was_empty() {
+    let killed = || {
+        let mut run = run(40.0);
+        run.cgroup(1.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+        run.oom(3, 1, 8.0, POD, LIMIT);
+        run
+    };
+    let all = (4096.0_f64 / 1.04) as i64;
+    assert_eq!(
+        gained(killed(), HeldKind::Anonymous),
+        (Some(all - 1536), true)
+    );
+    let mut new = killed();
+    edit_readings(&mut new, |row| row.other_process_count = Some(0));
+    assert_eq!(gained(new, HeldKind::Anonymous), (Some(all), false));
+}
+
+#[test]
+fn the_group_at_a_kill_is_as_the_log_tells_it_and_not_as_it_was_read_after() {
+    let mut run = run(120.0);
+    run.cgroup(99.0, POD, [3.0, 2.5, 0.125], Some(LIMIT));
+    run.cgroup(100.1, POD, [0.5, 0.25, 0.125], Some(LIMIT));
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    // Before the victim has ended.
+    let analysis = run.analyzed(Some("+100.01s"));
+    let at = analysis.at.as_ref().expect("the instant");
+    let group = at.cgroups.first().expect("the group");
+    assert_eq!(group.row.current_bytes, Some(LIMIT));
+    assert_eq!(group.age_ns, DurationNs(10_000_000));
+}

@@ -1,0 +1,523 @@
+//! The one pass over `mem` for a report: the instant at which all processes together hold most,
+//! every page once, and what is asked of the time around it.
+
+use super::bins::{Binned, Bins};
+use super::curves::{Drawing, Drawn};
+use super::groups::Groups;
+use super::growth::{self, Growth};
+use super::held::{Held, HeldKinds, HeldSum, Parts};
+use super::memory_tables::{HeldNow, RoleHeld, Tables};
+use super::near::{Around, NearReadings, Sums};
+use super::phases::{Boundaries, Doubts, Gauges};
+use super::process::Process;
+use super::process_table::ProcessTable;
+use memtrace_model::tables::MemRow;
+use memtrace_model::{BootNs, Bytes, Kind, Order};
+use memtrace_timeline::{
+    Amounts, Change, Gauge, Kept, Lane, LaneId, Member, Observe, Planned, Readings, Series,
+    SeriesPoint, State, Sweep, Totals, Track, in_order,
+};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+const BUCKETS: usize = 128;
+
+/// What descends from a process is added up for so many of those above it.
+const ABOVE_MAX: usize = 256;
+/// In sums of what descends from a process, processes count so many times in all.
+const BELOW_MAX: usize = 1_000_000;
+
+/// Who held what at an instant.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) boot_ns: BootNs,
+    pub(super) totals: Totals,
+    /// Every page once.
+    pub(super) once: HeldKinds,
+    pub(super) held: Vec<(usize, Amounts)>,
+    /// What moved from the reading of a cgroup before it to the one after it.
+    pub(super) around: Option<Around>,
+}
+
+impl Snapshot {
+    /// Who held memory at an instant near this one, in no order; `None` where that is not known.
+    pub(super) fn held_at(&self, at: BootNs) -> Option<Vec<(usize, Amounts)>> {
+        let held = self.held.iter().copied();
+        self.around.as_ref()?.held_at(held, self.boot_ns, at)
+    }
+
+    /// The sum of RSS at the instants near this one, as far as that is known.
+    pub(super) fn sums(&self) -> Option<Sums> {
+        self.around.as_ref().map(Around::sums)
+    }
+}
+
+/// What the pass is to look out for.
+pub(super) struct Asked {
+    /// Instants of which everybody's memory is kept.
+    pub(super) instants: Vec<BootNs>,
+    pub(super) boundaries: Boundaries,
+    pub(super) held: HeldSum,
+    /// Victims of the OOM killer.
+    pub(super) victims: HashSet<usize>,
+    pub(super) near: NearReadings,
+    /// Whether what is only for tables is wanted.
+    pub(super) has_tables: bool,
+    /// Instants at which it is wanted what is held, every page once, and the most between them.
+    pub(super) held_at: Vec<BootNs>,
+    /// Where what is held in each second is wanted.
+    pub(super) bins: Option<Bins>,
+    /// Where curves are wanted.
+    pub(super) drawing: Option<Drawing>,
+}
+
+/// What the pass found.
+#[derive(Debug)]
+pub(super) struct Passed {
+    pub(super) peak: Option<Snapshot>,
+    /// What was held at the peak, within what it can have been at any time.
+    pub(super) held_peak: Option<Held>,
+    pub(super) asked: Vec<Snapshot>,
+    /// Every process, by position in the process table, and every sum.
+    pub(super) state: State,
+    /// The sum of each role.
+    pub(super) roles: Vec<LaneId>,
+    pub(super) trees: Vec<Tree>,
+    pub(super) growth: Option<Growth>,
+    pub(super) curve: Vec<SeriesPoint>,
+    /// The memory at the boundaries of phases.
+    pub(super) gauges: Gauges,
+    /// The memory of each role over time, where that is wanted.
+    pub(super) role_mem: Vec<Kept<RoleHeld>>,
+    /// What is held over time, where that is wanted.
+    pub(super) held: Vec<Kept<HeldNow>>,
+    /// What is held, every page once, at the boundaries of phases and where else that is wanted.
+    pub(super) held_at: Arc<Readings<Option<Bytes>>>,
+    /// What is held in each second, where that is wanted.
+    pub(super) binned: Option<Binned>,
+    /// Curves, where they are wanted.
+    pub(super) drawn: Option<Drawn>,
+    /// The first and the last row.
+    pub(super) span: Option<(BootNs, BootNs)>,
+}
+
+/// The sums of the tree below one root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tree {
+    pub(super) root: usize,
+    pub(super) all: LaneId,
+    pub(super) descendants: LaneId,
+}
+
+/// The pass.
+pub(super) struct Pass<'a> {
+    sweep: Sweep<Notes<'a>>,
+    roles: Vec<LaneId>,
+    trees: Vec<Tree>,
+    /// By position: the sum of what descends from a process that has phases.
+    below: HashMap<usize, LaneId>,
+    has_tables: bool,
+}
+
+impl<'a> Pass<'a> {
+    /// Nobody holds anything yet.
+    pub(super) fn new(table: &'a mut ProcessTable, groups: &Groups, asked: Asked) -> Self {
+        let mut boundaries = asked.boundaries;
+        let mut instants = asked.instants;
+        instants.order_by(|a, b| b.cmp(a));
+        instants.dedup();
+        let until = table.command_end();
+        let (mut held, mut held_at) = (asked.held, asked.held_at);
+        let has_parts = asked.drawing.is_some() || asked.has_tables;
+        if has_parts {
+            held.watch();
+        }
+        held_at.extend_from_slice(&boundaries.all);
+        let notes = Notes {
+            table,
+            asked: instants,
+            snapshots: Vec::new(),
+            held,
+            peak: None,
+            held_peak: None,
+            curves: None,
+            row_count: 0,
+            victims: asked.victims,
+            is_over: false,
+            doubts: boundaries.doubts,
+            near: asked.near,
+            parts: has_parts.then(|| Parts::new(groups)),
+            tables: asked.has_tables.then(|| Tables::new(groups.list.len())),
+            held_at: Some(Gauge::new(in_order(held_at))).filter(|gauge| !gauge.is_empty()),
+            bins: asked.bins,
+            drawing: asked.drawing,
+        };
+        let mut sweep = Sweep::new(notes, Lane::of_kinds(&boundaries.all));
+        let role = |_: &_| {
+            sweep
+                .state
+                .lanes
+                .add(Lane::of_kinds(&boundaries.roles).with_course(until))
+        };
+        let roles: Vec<LaneId> = groups.list.iter().map(role).collect();
+        let owners = boundaries.own.iter().filter(|_| asked.has_tables);
+        let below = owners.map(|(&owner, instants)| {
+            let lane = Lane::of_rss().with_gauge(instants);
+            (owner, sweep.state.lanes.add(lane))
+        });
+        let mut below: HashMap<usize, LaneId> = below.collect();
+        let mut below_count = 0;
+        let mut trees: Vec<Tree> = Vec::new();
+        let mut tree_of_root = HashMap::new();
+        let mut planned = Vec::new();
+        // Most processes are part of the same sums as others.
+        let mut sets: HashSet<Arc<[LaneId]>> = HashSet::new();
+        for position in 0..sweep.observer.table.processes.len() {
+            let process = &sweep.observer.table.processes[position];
+            let tree = process.root.map(|root| {
+                let place = *tree_of_root.entry(root).or_insert_with(|| {
+                    let mut lane = || sweep.state.lanes.add(Lane::of_rss());
+                    trees.push(Tree {
+                        root,
+                        all: lane(),
+                        descendants: lane(),
+                    });
+                    trees.len() - 1
+                });
+                let tree = &trees[place];
+                let is_root = root == position;
+                [Some(tree.all), (!is_root).then_some(tree.descendants)]
+            });
+            let above = above(&sweep.observer.table.processes, position, &below);
+            below_count += above.len();
+            if below_count > BELOW_MAX {
+                below.clear();
+            }
+            let exit = process.exit_boot_ns();
+            planned.extend(exit.map(|exit| (exit, Planned::End(position))));
+            let whole = tree.into_iter().flatten().flatten().chain(above).collect();
+            let whole = sets.get(&whole).cloned().unwrap_or(whole);
+            sets.insert(Arc::clone(&whole));
+            let member = Member {
+                whole,
+                own: groups
+                    .first
+                    .get(position)
+                    .map(|group| roles[*group as usize]),
+                copy_until: process.copy_until,
+                has_curve: true,
+                instants: boundaries.own.remove(&position),
+            };
+            sweep.enter(member);
+        }
+        let role_changes = groups.role_changes().into_iter();
+        let role_changes = role_changes.map(|(at, process, group)| {
+            let lane = roles[group as usize];
+            (at, Planned::Move(process, lane))
+        });
+        sweep.plan(role_changes.chain(planned));
+        Self {
+            sweep,
+            roles,
+            trees,
+            below,
+            has_tables: asked.has_tables && below_count <= BELOW_MAX,
+        }
+    }
+
+    /// Takes what a process measured of itself.
+    pub(super) fn take_report(&mut self, row: &MemRow) {
+        if let Some((position, rss, anon)) = self.sweep.observer.table.self_reported(row) {
+            self.sweep.measured(row.boot_ns, position, rss, anon);
+        }
+    }
+
+    /// Takes the next row. Answers whose it is.
+    pub(super) fn take(&mut self, row: &MemRow) -> usize {
+        let position = self.sweep.observer.table.position(row.upid, row.boot_ns);
+        if position == self.sweep.state.processes.len() {
+            self.sweep.enter(Member {
+                has_curve: true,
+                ..Member::default()
+            });
+        }
+        self.sweep.row(row.boot_ns, position, Amounts::of(row));
+        let row_count = &mut self.sweep.observer.row_count;
+        *row_count = row_count.saturating_add(1);
+        position
+    }
+
+    /// The recording is over.
+    pub(super) fn finish(mut self, end: BootNs) -> Passed {
+        let last = self.sweep.last();
+        let end = self.sweep.time_of(end);
+        self.sweep.finish(end);
+        let Sweep {
+            observer: mut notes,
+            mut state,
+            ..
+        } = self.sweep;
+        notes.keep_asked(|asked| asked <= end, &state);
+        notes.end_stretch(end);
+        let (around_peak, around_asked) = notes.near.finish(end);
+        let peak = notes.peak.map(|(boot_ns, totals, once)| Snapshot {
+            boot_ns,
+            totals,
+            once,
+            held: state.at_maximum(),
+            around: around_peak,
+        });
+        for (place, around) in around_asked {
+            if let Some(snapshot) = notes.snapshots.get_mut(place) {
+                snapshot.around = Some(around);
+            }
+        }
+        for (process, track) in notes.table.processes.iter_mut().zip(&state.processes) {
+            let end = process.exit_boot_ns().unwrap_or(end);
+            process.growth = process.growth.or(grown(track, end));
+        }
+        let own = state.processes.iter_mut().enumerate();
+        let own = own.filter_map(|(position, track)| Some((position, *track.gauge.take()?)));
+        let own = own.collect();
+        let by_role = self.roles.iter();
+        let by_role = by_role.map(|role| state.lanes[*role].take_gauge());
+        let by_role = by_role.collect();
+        let lanes = &mut state.lanes;
+        let is_known = self.has_tables && !lanes.has_too_many_sums_of_rss;
+        let below = self.below.into_iter().filter(|_| is_known);
+        let below = below.filter_map(|(owner, lane)| Some((owner, lanes[lane].take_gauge()?)));
+        let below = below.collect();
+        let tables = notes.tables.map(Tables::finish);
+        let (role_mem, held) = tables.unwrap_or_default();
+        let curves = notes.curves.as_ref();
+        let held_at = notes.held_at;
+        let held_at = held_at.unwrap_or_else(|| Gauge::new(Arc::default()));
+        let held_at = Arc::new(held_at.read());
+        Passed {
+            peak,
+            held_peak: notes.held_peak,
+            asked: notes.snapshots,
+            roles: self.roles,
+            trees: self.trees,
+            growth: curves.and_then(|curves| curves.growth),
+            curve: curves.map_or_else(Vec::new, |curves| curves.held.points().collect()),
+            gauges: Gauges {
+                tree: state.all.take_gauge(),
+                held: Arc::clone(&held_at),
+                own,
+                below: is_known.then_some(below),
+                roles: (!state.lanes.has_too_many_steps).then_some(by_role),
+                doubts: notes.doubts,
+            },
+            span: curves.map(|curves| curves.first).zip(last),
+            role_mem,
+            held,
+            held_at,
+            binned: notes.bins.and_then(Bins::finish),
+            drawn: notes.drawing.map(|drawing| drawing.finish(end)),
+            state,
+        }
+    }
+}
+
+/// The sums of what descends from those above a process.
+fn above(processes: &[Process], position: usize, below: &HashMap<usize, LaneId>) -> Vec<LaneId> {
+    let mut found: Vec<LaneId> = Vec::new();
+    if below.is_empty() {
+        return found;
+    }
+    let parent = |place: &usize| processes.get(*place)?.parent;
+    for above in std::iter::successors(parent(&position), parent).take(ABOVE_MAX) {
+        match below.get(&above) {
+            // In a recording that was made up someone can be above itself.
+            Some(lane) if found.contains(lane) => break,
+            lane => found.extend(lane),
+        }
+    }
+    found
+}
+
+/// What is noted beside sums of rows.
+#[derive(Debug)]
+struct Notes<'a> {
+    table: &'a mut ProcessTable,
+    /// Instants that were asked for, the latest first.
+    asked: Vec<BootNs>,
+    snapshots: Vec<Snapshot>,
+    held: HeldSum,
+    peak: Option<(BootNs, Totals, HeldKinds)>,
+    /// The highest that anything of it was.
+    held_peak: Option<Held>,
+    /// `None` before the first row.
+    curves: Option<Curves>,
+    row_count: u32,
+    victims: HashSet<usize>,
+    /// Whether the command has ended.
+    is_over: bool,
+    doubts: Doubts,
+    near: NearReadings,
+    /// Where it is wanted for tables or curves.
+    parts: Option<Parts>,
+    tables: Option<Tables>,
+    /// Where it is wanted.
+    held_at: Option<Gauge<Option<Bytes>>>,
+    /// Where it is wanted for many hosts.
+    bins: Option<Bins>,
+    drawing: Option<Drawing>,
+}
+
+impl Observe for Notes<'_> {
+    fn next_change(&self, until: BootNs) -> Option<BootNs> {
+        self.held.next_change(until)
+    }
+
+    fn pass(&mut self, until: BootNs) {
+        self.held.pass(until);
+    }
+
+    fn changed(&mut self, change: Change<'_>) {
+        self.curves
+            .get_or_insert_with(|| Curves::new(change.boot_ns));
+        if let (Some(before), Some(after)) = (change.before, change.after) {
+            let (from, to) = ((change.since, before), (change.boot_ns, after));
+            self.doubts.note(change.process, from, to);
+        }
+        self.held.change(change);
+        if let Some(parts) = &mut self.parts {
+            parts.change(change.process);
+        }
+        self.near.note(change);
+        if let Some(drawing) = &mut self.drawing {
+            drawing.change(&change);
+        }
+    }
+
+    fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool {
+        let totals = state.totals();
+        let once = self.held.now();
+        let all = once.all();
+        let best = self.held_peak.unwrap_or_default();
+        let is_first = self.peak.is_none() && totals.rss_or_zero() > 0;
+        let is_maximum = is_first || all.bytes > best.bytes;
+        if is_maximum {
+            self.peak = Some((from, *totals, once));
+            self.near.note_peak();
+        }
+        self.held_peak = Some(self.held.peak(self.held_peak, all));
+        self.keep_asked(|asked| asked < until, state);
+        // Where nothing is known the curve has a gap.
+        if let (Some(curves), Some(rss)) = (&mut self.curves, totals[Kind::Rss].bytes()) {
+            curves.rss.hold(from, until, rss.0);
+            curves.held.hold(from, until, all.bytes.0);
+        }
+        if let (Some(gauge), Some(_)) = (&mut self.held_at, totals[Kind::Rss].bytes()) {
+            gauge.hold(from, until, Some(all.bytes));
+        }
+        self.near.pass(until);
+        if let Some(parts) = &mut self.parts {
+            parts.follow(from, state, &mut self.held, &once);
+        }
+        if let (Some(tables), Some(parts)) = (&mut self.tables, &self.parts) {
+            tables.note(from, state, &once, parts);
+        }
+        if let Some(bins) = &mut self.bins {
+            note_bins(bins, (from, until), once, state);
+        }
+        if let (Some(drawing), Some(parts)) = (&mut self.drawing, &self.parts) {
+            drawing.note(from, state, &once, parts);
+        }
+        is_maximum
+    }
+
+    fn ended(&mut self, process: usize, at: BootNs, track: &Track) {
+        let is_command = self.table.is_command(process);
+        if is_command || self.victims.contains(&process) {
+            self.end_stretch(at);
+            // What is left running after a command says nothing of its growth.
+            self.is_over |= is_command;
+        }
+        self.table.processes[process].growth = grown(track, at);
+    }
+}
+
+impl Notes<'_> {
+    fn end_stretch(&mut self, end: BootNs) {
+        if let (Some(curves), false) = (&mut self.curves, self.is_over) {
+            curves.end_stretch(end, self.row_count);
+        }
+    }
+
+    fn keep_asked(&mut self, is_due: impl Fn(BootNs) -> bool, state: &State) {
+        while let Some(asked) = self.asked.pop_if(|asked| is_due(*asked)) {
+            self.near.pass(asked);
+            self.near.note_asked(self.snapshots.len());
+            self.snapshots.push(Snapshot {
+                boot_ns: asked,
+                totals: *state.totals(),
+                once: self.held.now(),
+                held: state.now(),
+                around: None,
+            });
+        }
+    }
+}
+
+fn note_bins(bins: &mut Bins, (from, until): (BootNs, BootNs), once: HeldKinds, state: &State) {
+    if state.totals()[Kind::Rss].bytes().is_some() {
+        bins.hold(from, until, once.all());
+        bins.set_shared(from, once.shared.bytes);
+    }
+    for &lane in state.lanes.changed() {
+        let now = &state.lanes[lane].now;
+        let held = now[Kind::Anon].bytes().or(now[Kind::Rss].bytes());
+        bins.set_role(lane.place(), from, held.unwrap_or_default());
+    }
+}
+
+fn grown(track: &Track, end: BootNs) -> Option<Growth> {
+    let curve = track.curve.as_ref()?;
+    let growth = growth::fit(curve.points(), (track.first, end), track.row_count)?;
+    let kind = curve.level_before(growth.from.boot_ns).and_then(|before| {
+        let since = track.held().unwrap_or(&track.at_end).since(before);
+        let kinds = [Kind::Anon, Kind::File, Kind::Shmem].into_iter();
+        let most = kinds.max_by_key(|kind| since.get(*kind))?;
+        let more = since.get(most)?.0;
+        (more > 0 && more.saturating_mul(2) > since.rss()?.0).then_some(most)
+    });
+    Some(Growth { kind, ..growth })
+}
+
+/// How the sum of all processes went.
+#[derive(Debug)]
+struct Curves {
+    first: BootNs,
+    rss: Series,
+    /// Every page once.
+    held: Series,
+    /// Of RSS, up to the end of the command where there is one, in the longest stretch without an
+    /// OOM kill: a kill's fall says nothing of what led to it.
+    growth: Option<Growth>,
+    stretch_from: BootNs,
+    longest_ns: i64,
+}
+
+impl Curves {
+    fn new(first: BootNs) -> Self {
+        Self {
+            first,
+            rss: Series::new(first, BUCKETS),
+            held: Series::new(first, BUCKETS),
+            growth: None,
+            stretch_from: first,
+            longest_ns: -1,
+        }
+    }
+
+    fn end_stretch(&mut self, end: BootNs, row_count: u32) {
+        let from = std::mem::replace(&mut self.stretch_from, end);
+        if (end - from).0 > self.longest_ns {
+            self.longest_ns = (end - from).0;
+            self.growth = growth::fit(self.rss.points(), (from, end), row_count);
+        }
+    }
+}

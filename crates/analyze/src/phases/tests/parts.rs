@@ -1,0 +1,456 @@
+//! By role, on GPUs, and in the page cache.
+
+use super::mib;
+use crate::golden::{RUNS, Reported, Script, boot};
+use crate::{Analysis, Moment, Options, Phase, PhaseFocus, PhaseLine, PhasePart, Phases, analyze};
+use memtrace_model::tables::MarkKind::{Begin, End};
+use memtrace_model::tables::{GpuDeviceRow, GpuSource, TitleRow, TitleSource};
+use memtrace_model::{Bytes, Record, Tgid, WallNs};
+
+fn golden(phase: Option<&str>) -> Analysis {
+    let run = RUNS.iter().find(|(name, ..)| *name == "phases_on_gpus");
+    run.expect("the run").1().analyzed_with(None, phase)
+}
+
+fn one<'a>(phases: &'a Phases, name: &str) -> &'a Phase {
+    let phases = phases.lines.iter().filter_map(|line| match line {
+        PhaseLine::One(phase) if &*phase.name == name => Some(phase),
+        _ => None,
+    });
+    phases.into_iter().next().expect("a phase of that name")
+}
+
+/// Role, change of RSS and of anonymous memory, and the peak, in MiB.
+type Chapter<'a> = (&'a str, Option<f64>, Option<f64>, Option<f64>);
+
+fn roles(phase: &Phase) -> Vec<Chapter<'_>> {
+    let roles = phase.roles.iter().map(|role| {
+        let stretch = &role.stretch;
+        let peak = stretch.peak.map(|(bytes, _)| bytes);
+        let (rss, anon) = (stretch.delta.rss(), stretch.delta.anon());
+        (&*role.name, mib(rss), mib(anon), mib(peak))
+    });
+    roles.collect()
+}
+
+/// A process of a role, by its own word for it.
+fn is(run: &mut Script, tgid: u32, role: &str) {
+    run.edit(tgid, |row| row.role = Some(role.to_owned()));
+}
+
+fn takes(run: &mut Script, tgid: u32, at: f64, role: &str) {
+    is(run, tgid, role);
+    run.title(tgid, at, role);
+}
+
+#[test]
+fn a_phase_is_told_by_role_with_the_peak_of_each() {
+    let analysis = golden(None);
+    let phases = analysis.phases.expect("phases");
+    let load = one(&phases, "load_model");
+    let expected: [Chapter; 3] = [
+        ("vLLM worker", Some(880.0), Some(800.0), Some(14_200.0)),
+        ("vLLM engine core", Some(300.0), Some(300.0), Some(880.0)),
+        ("python3 rl.py", Some(0.0), Some(0.0), Some(1_020.0)),
+    ];
+    assert_eq!(roles(load), expected);
+    let sum: Option<Bytes> = load.roles.iter().map(|role| role.stretch.delta.rss()).sum();
+    assert_eq!(sum, load.tree.delta.rss(), "the roles add up to the tree");
+}
+
+#[test]
+fn who_takes_another_role_within_is_a_loss_of_the_one_and_a_gain_of_the_other() {
+    let analysis = golden(None);
+    let phases = analysis.phases.expect("phases");
+    let by_hand = one(&phases, "by hand");
+    let changed = roles(by_hand);
+    let changed: Vec<(&str, Option<f64>)> = changed
+        .iter()
+        .filter(|role| role.1 != Some(0.0))
+        .map(|role| (role.0, role.1))
+        .collect();
+    assert_eq!(
+        changed,
+        [("scorer", Some(552.0)), ("data loader", Some(-552.0))]
+    );
+    assert_eq!(by_hand.tree.delta.rss(), Some(Bytes(0)));
+}
+
+#[test]
+fn a_role_that_is_not_yet_there_held_nothing_and_one_without_rows_is_unknown() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    is(&mut run, 1, "engine");
+    run.process(2, Some(1), 0.0, "b");
+    is(&mut run, 2, "silent");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    run.mark(Some(1), 1.0, Begin, "start");
+    run.process(3, Some(1), 2.0, "c");
+    is(&mut run, 3, "worker");
+    run.mem(3, 2.5, [50.0, 0.0, 0.0]);
+    run.mem(2, 3.0, [7.0, 0.0, 0.0]);
+    run.mark(Some(1), 4.0, End, "start");
+    let analysis = run.analyzed(None);
+    let phases = analysis.phases.expect("phases");
+    let start = one(&phases, "start");
+    let held = |name: &str| {
+        let role = start.roles.iter().find(|role| &*role.name == name);
+        let stretch = role.expect("the role").stretch;
+        (mib(stretch.begin.rss()), mib(stretch.end.rss()))
+    };
+    assert_eq!(held("worker"), (Some(0.0), Some(50.0)));
+    assert_eq!(held("silent"), (None, Some(7.0)));
+}
+
+#[test]
+fn beyond_the_largest_roles_the_rest_is_told_together_and_the_sum_stays() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    for tgid in 2..42 {
+        run.process(tgid, Some(1), 0.1, "b");
+        is(
+            &mut run,
+            tgid,
+            &format!("role {}", char::from(b'A' + tgid as u8)),
+        );
+        run.mem(tgid, 0.6, [f64::from(tgid), 0.0, 0.0]);
+    }
+    run.mark(Some(1), 1.0, Begin, "grow");
+    for tgid in 2..42 {
+        run.mem(tgid, 2.0, [f64::from(tgid) * 2.0, 0.0, 0.0]);
+    }
+    run.mark(Some(1), 3.0, End, "grow");
+    let analysis = run.analyzed(None);
+    let phases = analysis.phases.expect("phases");
+    let grow = one(&phases, "grow");
+    assert_eq!(grow.roles.len(), 17);
+    let others = grow.roles.iter().find(|role| &*role.name == "others");
+    // 2 to 26: the fifteen largest of forty and `a` stand for themselves.
+    let expected = f64::from((2..27).sum::<u32>());
+    assert_eq!(
+        mib(others.and_then(|role| role.stretch.delta.rss())),
+        Some(expected)
+    );
+    let sum: Option<Bytes> = grow.roles.iter().map(|role| role.stretch.delta.rss()).sum();
+    assert_eq!(sum, grow.tree.delta.rss());
+}
+
+#[test]
+fn what_a_program_measured_of_itself_is_its_roles_too() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "b");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    run.mem(2, 0.5, [10.0, 0.0, 0.0]);
+    run.said_mark(Some(1), 1.0, Begin, "free", r#"{"rss_bytes":104857600}"#);
+    run.mem(1, 2.0, [500.0, 0.0, 0.0]);
+    run.said_mark(Some(1), 3.0, End, "free", r#"{"rss_bytes":125829120}"#);
+    let analysis = run.analyzed(None);
+    let phases = analysis.phases.expect("phases");
+    let free = one(&phases, "free");
+    assert_eq!(mib(free.roles[0].stretch.delta.rss()), Some(20.0));
+    assert_eq!(free.tree.delta.rss(), free.roles[0].stretch.delta.rss());
+}
+
+#[test]
+fn a_phase_knows_what_came_into_use_on_each_gpu_and_in_the_page_cache() {
+    let analysis = golden(None);
+    let phases = analysis.phases.expect("phases");
+    let load = one(&phases, "load_model");
+    let gib = |bytes: Option<Bytes>| mib(bytes).map(|mib| mib / 1024.0);
+    let gpu = load.gpu.expect("GPUs");
+    assert_eq!(gib(gpu.delta_bytes), Some(14.0));
+    assert_eq!(gib(gpu.peak.map(|(bytes, _)| bytes)), Some(16.25));
+    let each: Vec<_> = load
+        .devices
+        .iter()
+        .map(|device| gib(device.level.delta_bytes))
+        .collect();
+    assert_eq!(each, [Some(7.0), Some(7.0)]);
+    let cache = load.page_cache.expect("the page cache");
+    assert_eq!(
+        (gib(cache.begin_bytes), gib(cache.end_bytes)),
+        (Some(19.75), Some(32.75))
+    );
+}
+
+#[test]
+fn steps_tell_which_role_and_which_gpu_keep_something() {
+    let analysis = golden(None);
+    let phases = analysis.phases.expect("phases");
+    let mut stages = phases.lines.iter().filter_map(|line| match line {
+        PhaseLine::Many(many) => Some(many),
+        PhaseLine::One(_) => None,
+    });
+    let rollout = stages.next().expect("the stage");
+    let per_step = |parts: &[PhasePart]| {
+        let parts = parts.iter().map(|part| {
+            let slope = part.slope.expect("a slope");
+            (slope.bytes_per_step / f64::from(1 << 20)).round() as i64
+        });
+        parts.collect::<Vec<_>>()
+    };
+    assert_eq!(&*rollout.roles[0].name, "vLLM worker");
+    assert_eq!(per_step(&rollout.roles), [24, 0, 0, 0]);
+    assert_eq!(per_step(&rollout.devices), [0, 128]);
+    let gpu = rollout
+        .steps
+        .as_ref()
+        .and_then(|steps| steps.gpu)
+        .expect("a slope");
+    assert!(gpu.is_growing());
+}
+
+#[test]
+fn who_is_asked_about_is_told_by_role_on_the_host_and_on_gpus() {
+    let focus = golden(Some("load_model")).phase.expect("the phase");
+    let gib = |bytes: i64| Some(Bytes(bytes << 30));
+    let worker = &focus.roles[0];
+    assert_eq!(&*worker.name, "vLLM worker");
+    assert_eq!(worker.gpu, Some([gib(1), gib(15)]));
+    let nothing = Some([Some(Bytes(0)); 2]);
+    assert!(focus.roles[1..].iter().all(|role| role.gpu == nothing));
+    assert_eq!(
+        focus.holders[0].gpu,
+        Some([Some(Bytes(1 << 29)), Some(Bytes(15 << 29))])
+    );
+    assert_eq!(focus.gpu.and_then(|gpu| gpu.delta_bytes), gib(14));
+    assert_eq!(mib(focus.tree.delta.rss()), Some(1_180.0));
+}
+
+#[test]
+fn a_window_is_told_as_a_phase_that_lies_there() {
+    let whole = golden(None).phases.expect("phases");
+    let phase = golden(Some("load_model")).phase.expect("the phase");
+    let run = RUNS.iter().find(|(name, ..)| *name == "phases_on_gpus");
+    let (info, rows, _) = run.expect("the run").1().recorded();
+    let options = Options {
+        from: Some(Moment::Offset(phase.begin.offset_ns)),
+        to: Some(Moment::Offset(phase.end.offset_ns)),
+        ..Options::default()
+    };
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+    let window = analysis.phase.expect("the window");
+    assert!(window.is_window && !phase.is_window);
+    assert_eq!(window.tree, phase.tree);
+    assert_eq!(window.roles, phase.roles);
+    assert_eq!(window.holders, phase.holders);
+    let around = |focus: &PhaseFocus| {
+        let around = (focus.gpu, &focus.devices, focus.page_cache);
+        format!("{around:?}")
+    };
+    assert_eq!(around(&window), around(&phase));
+    let phases = analysis.phases.expect("phases");
+    assert_eq!(
+        (phases.count, phases.lines.len()),
+        (whole.count, whole.lines.len())
+    );
+}
+
+#[test]
+fn a_window_without_a_begin_begins_where_memory_is_first_known() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    run.mem(1, 1.5, [130.0, 0.0, 0.0]);
+    let (info, rows, _) = run.recorded();
+    let options = Options {
+        to: Some("+2s".parse().expect("a moment")),
+        ..Options::default()
+    };
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+    let window = analysis.phase.expect("the window");
+    assert_eq!(window.begin.boot_ns, boot(0.5));
+    assert_eq!(mib(window.tree.delta.rss()), Some(30.0));
+    assert_eq!(mib(window.holders[0].rss_delta_bytes), Some(30.0));
+}
+
+fn device(name: &str, at: f64, used: Option<i64>) -> Record {
+    GpuDeviceRow {
+        ts: WallNs(0),
+        boot_ns: boot(at),
+        device: name.to_owned(),
+        parent_device: name.strip_suffix("/1").map(str::to_owned),
+        source: Some(GpuSource::Nvml),
+        used_bytes: used.map(Bytes),
+        is_unified: Some(name == "unified"),
+        ..GpuDeviceRow::default()
+    }
+    .into()
+}
+
+#[test]
+fn gpus_are_summed_where_each_is_known_and_none_is_counted_twice() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    let rows = [
+        ("a", 1.0, Some(10)),
+        ("a/1", 1.0, Some(7)),
+        ("unified", 1.0, Some(1_000)),
+        ("never", 1.0, None),
+        ("b", 3.0, Some(5)),
+        ("a", 5.0, Some(11)),
+        ("b", 9.0, None),
+    ];
+    for (name, at, used) in rows {
+        run.rows.0.push(device(name, at, used));
+    }
+    for (name, from, to) in [
+        ("early", 2.0, 4.0),
+        ("known", 4.0, 6.0),
+        ("late", 6.0, 10.0),
+    ] {
+        run.mark(Some(1), from, Begin, name);
+        run.mark(Some(1), to, End, name);
+    }
+    let analysis = run.analyzed(None);
+    let phases = analysis.phases.expect("phases");
+    let gpu = |name: &str| {
+        let level = one(&phases, name).gpu.expect("GPUs");
+        [level.begin_bytes, level.end_bytes].map(|bytes| bytes.map(|bytes| bytes.0))
+    };
+    // The second device can have been in use before it was first read.
+    assert_eq!(gpu("early"), [None, Some(15)]);
+    assert_eq!(gpu("known"), [Some(15), Some(16)]);
+    assert_eq!(gpu("late"), [Some(16), None]);
+    let devices: Vec<&str> = one(&phases, "late")
+        .devices
+        .iter()
+        .map(|d| &*d.device)
+        .collect();
+    assert_eq!(devices, ["a", "a/1", "unified", "never", "b"]);
+}
+
+#[test]
+fn without_gpus_there_is_no_word_of_them() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    run.mark(Some(1), 1.0, Begin, "load");
+    run.mark(Some(1), 2.0, End, "load");
+    let (info, rows, _) = run.recorded();
+    let options = Options {
+        phase: Some("load".to_owned()),
+        ..Options::default()
+    };
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+    let focus = analysis.phase.expect("the phase");
+    assert_eq!(
+        (focus.gpu, focus.devices.len(), focus.page_cache),
+        (None, 0, None)
+    );
+    assert!(focus.roles.iter().all(|role| role.gpu.is_none()));
+    assert!(!analysis.phases.expect("phases").has_gpu());
+}
+
+#[test]
+fn a_title_of_a_role_moves_what_is_held_at_its_very_instant() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    takes(&mut run, 1, 1.0, "idle");
+    takes(&mut run, 1, 5.0, "busy");
+    run.mark(Some(1), 5.0, Begin, "work");
+    run.mark(Some(1), 6.0, End, "work");
+    let exec = TitleRow {
+        ts: WallNs(0),
+        boot_ns: boot(7.0),
+        upid: crate::golden::upid(Tgid(1)),
+        comm: "a".to_owned(),
+        title: Some("a".into()),
+        role: None,
+        source: Some(TitleSource::Exec),
+    };
+    run.rows.0.push(exec.into());
+    let analysis = run.analyzed(None);
+    let phases = analysis.phases.expect("phases");
+    let names: Vec<&str> = one(&phases, "work")
+        .roles
+        .iter()
+        .map(|role| &*role.name)
+        .collect();
+    assert_eq!(names, ["busy"]);
+}
+
+#[test]
+fn of_too_many_phases_those_that_are_asked_for_are_told_by_role() {
+    let mut run = Script::command(&["a"], 30_000.0);
+    run.process(1, None, 0.0, "a");
+    is(&mut run, 1, "trainer");
+    run.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    for step in 0..11_000_u32 {
+        let at = 1.0 + f64::from(step);
+        run.mark(Some(1), at, Begin, "call");
+        run.mark(Some(1), at + 0.5, End, "call");
+    }
+    run.mark(Some(1), 20_000.0, Begin, "load");
+    run.mem(1, 20_001.0, [300.0, 0.0, 0.0]);
+    run.mark(Some(1), 20_002.0, End, "load");
+    let (info, rows, _) = run.recorded();
+    let told = |phase: Option<&str>| {
+        let options = Options {
+            phase: phase.map(str::to_owned),
+            ..Options::default()
+        };
+        analyze(&info, &rows, options).expect("findings").analysis
+    };
+    let all = told(None).phases.expect("phases");
+    assert!(!all.has_too_many_for_roles, "one role takes little room");
+    assert_eq!(one(&all, "load").roles.len(), 1);
+    let asked = told(Some("load"));
+    let focus = asked.phase.expect("the phase");
+    let role = &focus.roles[0];
+    assert_eq!(
+        (&*role.name, mib(role.stretch.delta.rss())),
+        ("trainer", Some(200.0))
+    );
+    assert_eq!(focus.phases[0].roles.len(), 1);
+    let rest = asked.phases.expect("phases");
+    assert!(rest.has_too_many_for_roles);
+    assert!(one(&rest, "load").roles.is_empty());
+}
+
+#[test]
+fn what_overlapping_phases_of_one_line_gained_counts_once() {
+    let mut script = Script::command(&["a"], 60.0);
+    script.process(1, None, 0.0, "a");
+    script.mem(1, 0.5, [100.0, 0.0, 0.0]);
+    for rank in 2..=4_u32 {
+        script.process(rank, Some(1), 0.0, "rank");
+        script.mem(rank, 0.5, [10.0, 0.0, 0.0]);
+    }
+    for step in 0..10_u32 {
+        let at = 1.0 + f64::from(step) * 5.0;
+        for rank in 2..=4_u32 {
+            script.numbered_mark(
+                Some(rank),
+                at + f64::from(rank) / 10.0,
+                Begin,
+                "rollout",
+                Some(step),
+            );
+        }
+        // One of them keeps more than the others.
+        script.mem(3, at + 2.0, [10.0 + f64::from(step + 1) * 20.0, 0.0, 0.0]);
+        for rank in 2..=4_u32 {
+            script.numbered_mark(Some(rank), at + 3.0, End, "rollout", Some(step));
+        }
+        // What the main process gains between them is no gain of theirs.
+        script.mem(1, at + 4.0, [100.0 + f64::from(step) * 50.0, 0.0, 0.0]);
+    }
+    let phases = super::phases(script);
+    let [PhaseLine::Many(rollout)] = phases.lines.as_slice() else {
+        panic!("one line, not {phases:?}");
+    };
+    assert_eq!((rollout.count, rollout.process_count), (30, 3));
+    assert_eq!(mib(rollout.tree_delta_bytes), Some(200.0));
+    let steps = rollout.steps.as_ref().expect("steps");
+    let grower = steps.grower.as_ref().expect("a grower");
+    assert_eq!(grower.who.pid, Some(memtrace_model::Tgid(3)));
+    assert_eq!(
+        mib(Some(Bytes(grower.slope.bytes_per_step.round() as i64))),
+        Some(20.0)
+    );
+}

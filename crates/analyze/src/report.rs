@@ -1,0 +1,233 @@
+//! The report as it is written, and the object of its JSON. A key is never renamed and never
+//! changes its meaning within a version; new ones may come. docs/report-json.md describes each.
+
+use super::page::{self, Document};
+use super::section::{Parts, View};
+use super::sections::answer::{self, AnswerLine};
+use super::sections::{Report, SECTIONS, SectionInfo};
+use super::{Analysis, Loss, Process};
+use memtrace_model::tables::Severity;
+use memtrace_model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
+use memtrace_report::{Chapter, Style, Written, explained, write_object};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+use std::io;
+
+const FORMAT: &str = "memtrace-report";
+const VERSION: u32 = 2;
+/// The keys that tell what object it is.
+const HEAD: [&str; 3] = ["format", "version", "memtrace_version"];
+
+impl Written for Report {
+    fn told(&self, style: &Style) -> Vec<Chapter> {
+        let view = View::of(&self.analysis, style);
+        if let Some(section) = style.section.and_then(SectionInfo::named) {
+            let told = (section.tell)(self, &view);
+            let nothing = || vec![Chapter::new(format!("{}: nothing to report", section.name))];
+            let told = Some(told).filter(|told| !told.is_empty());
+            return explained(told.unwrap_or_else(nothing), style);
+        }
+        let sections = SECTIONS.iter();
+        let sections = sections.filter(|section| section.modes.contains(&view.mode));
+        let is_told = |section: &&SectionInfo| style.is_full || (section.is_worth_telling)(self);
+        let told = sections.filter(is_told);
+        let told = told
+            .flat_map(|section| (section.tell)(self, &view))
+            .collect();
+        explained(told, style)
+    }
+
+    fn tables<'a>(&'a self, style: &Style) -> Parts<'a> {
+        let section =
+            SectionInfo::named(style.section.unwrap_or(SectionInfo::MAIN_TABLE)).into_iter();
+        let top = style.top.unwrap_or(usize::MAX);
+        Box::new(section.flat_map(move |section| (section.tables)(self, top)))
+    }
+
+    fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+        let object = Object::of(cut(self, style.top));
+        match style.section.and_then(SectionInfo::named) {
+            Some(section) => write_object(&section.only(&object)?, out),
+            None => write_object(&object, out),
+        }
+    }
+
+    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()> {
+        let head = told.get(..1).unwrap_or_default();
+        let whole = cut(self, Some(style.top.unwrap_or(page::TOP)));
+        let analysis = &whole.report.analysis;
+        let document: Document<'_, _, ()> = Document::of(Object::of(whole), analysis, head);
+        document.write(out)
+    }
+}
+
+/// A report of which lists of findings are cut, and how many lines they had.
+pub(super) struct Cut<'a> {
+    pub(super) report: &'a Report,
+    answer: Vec<AnswerLine>,
+    role_count: usize,
+    /// Other lists may have so many lines.
+    most: usize,
+}
+
+/// Cuts lists to at most `top` processes, roles and leftovers, or to none of them.
+pub(super) fn cut(report: &mut Report, top: Option<usize>) -> Cut<'_> {
+    let most = top.unwrap_or(usize::MAX);
+    let role_count = report.analysis.roles.len();
+    let answer = answer::lines(&report.analysis);
+    report.analysis.cut(most);
+    Cut {
+        report,
+        answer,
+        role_count,
+        most,
+    }
+}
+
+impl SectionInfo {
+    /// Of the whole object what this section tells of.
+    fn only(&self, object: &Object<'_>) -> serde_json::Result<Value> {
+        let mut value = serde_json::to_value(object)?;
+        if let Some(keys) = value.as_object_mut() {
+            keys.retain(|key, _| HEAD.contains(&&**key) || self.keys.contains(&&**key));
+        }
+        Ok(value)
+    }
+}
+
+/// What `memtrace report` writes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Report")]
+pub(super) struct Object<'a> {
+    /// What object this is.
+    #[schemars(extend("const" = FORMAT))]
+    format: &'static str,
+    /// Within a version no key is renamed, removed or given another meaning.
+    #[schemars(extend("const" = VERSION))]
+    version: u32,
+    /// The memtrace that wrote the report.
+    memtrace_version: &'static str,
+    /// What was recorded.
+    recording: Recording<'a>,
+    /// The answer in short, a sentence for each thing that there is to say.
+    answer: Vec<AnswerLine>,
+    /// What was lost or not visible, the gravest first.
+    losses: Vec<&'a Loss>,
+    /// What is good to know about the recording and is no loss.
+    notes: Vec<&'a Loss>,
+    #[serde(flatten)]
+    report: &'a Report,
+    /// How many roles there are; `roles` may list fewer.
+    role_count: usize,
+    /// How many processes there are; `processes` may list fewer.
+    process_count: usize,
+    /// The processes, the one with the highest peak first.
+    processes: Vec<&'a Process>,
+}
+
+/// What was recorded.
+#[derive(Serialize, JsonSchema)]
+struct Recording<'a> {
+    /// Where it is.
+    path: Option<&'a str>,
+    /// Whether a recorder was still writing to it.
+    is_live: bool,
+    /// Whether these are parts of a recording that was not closed where they come from: later ones
+    /// may come yet, and `end` is when it was last heard of.
+    is_open: bool,
+    /// Version of its tables.
+    schema_version: SchemaVersion,
+    /// The memtrace that recorded it.
+    memtrace_version: &'a str,
+    /// How far it got.
+    state: RunState,
+    /// Damage in its files, one sentence each.
+    problems: &'a [String],
+    /// The host that was recorded.
+    hostname: &'a str,
+    /// Its kernel.
+    kernel: &'a str,
+    /// Its architecture.
+    arch: &'a str,
+    /// Its CPUs.
+    cpu_count: u32,
+    /// Its memory; null when unknown.
+    mem_total_bytes: Option<Bytes>,
+    /// What was to be recorded.
+    target: &'a Target,
+    /// The exit code of the command, 128 + n for signal n; null for other targets.
+    command_exit_code: Option<i32>,
+    /// How it was observed: `bpf`, `procfs`, `sysinfo`.
+    backend: &'a str,
+    /// Why by that one.
+    backend_reason: &'a str,
+    /// Time between two readings.
+    interval_ns: DurationNs,
+    /// Its start.
+    start: Instant,
+    /// Its end.
+    end: Instant,
+    /// How long it is.
+    duration_ns: DurationNs,
+}
+
+impl<'a> Object<'a> {
+    /// The report with the lines that are left.
+    pub(super) fn of(cut: Cut<'a>) -> Self {
+        let Cut {
+            report,
+            answer,
+            role_count,
+            most,
+        } = cut;
+        let analysis = &report.analysis;
+        let order = analysis.by_peak();
+        let listed = order.iter().take(most);
+        let told = |is_wanted: fn(Severity) -> bool| {
+            let losses = analysis.losses.iter();
+            losses.filter(|loss| is_wanted(loss.severity)).collect()
+        };
+        Self {
+            format: FORMAT,
+            version: VERSION,
+            memtrace_version: env!("CARGO_PKG_VERSION"),
+            recording: Recording::of(analysis),
+            answer,
+            losses: told(|severity| severity != Severity::Info),
+            notes: told(|severity| severity == Severity::Info),
+            report,
+            role_count,
+            process_count: analysis.processes.len(),
+            processes: listed.map(|&place| &analysis.processes[place]).collect(),
+        }
+    }
+}
+
+impl<'a> Recording<'a> {
+    fn of(analysis: &'a Analysis) -> Self {
+        let (info, clock) = (&analysis.info, &analysis.clock);
+        Self {
+            path: analysis.path.as_deref(),
+            is_live: analysis.is_live,
+            is_open: analysis.is_open,
+            schema_version: info.schema_version,
+            memtrace_version: &info.memtrace_version,
+            state: info.state,
+            problems: &analysis.problems,
+            hostname: &info.hostname,
+            kernel: &info.kernel,
+            arch: &info.arch,
+            cpu_count: info.cpu_count,
+            mem_total_bytes: info.mem_total_bytes,
+            target: &info.target,
+            command_exit_code: info.command_exit_code,
+            backend: &info.backend,
+            backend_reason: &info.backend_reason,
+            interval_ns: info.interval_ns,
+            start: clock.at(clock.start()),
+            end: clock.at(clock.end()),
+            duration_ns: clock.duration(),
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The first stage: what is known before the pass over memory, and what it is to look out for.
+
+use super::{AnalyzeError, Options, noted_clock};
+use crate::clock::RunClock;
+use crate::conditions::Requests;
+use crate::cost::{self, RecorderCost};
+use crate::gpu::GpuTimeline;
+use crate::groups::Groups;
+use crate::moment::{self, Moment};
+use crate::oom::{self, Windows};
+use crate::phases::{ConditionSpan, Marks, Timeline};
+use crate::process_table::ProcessTable;
+use crate::sharing::{self, Execs};
+use crate::titles::Titles;
+use memtrace_model::tables::{MemRow, MemSource, OomRow};
+use memtrace_model::{BootNs, Kind, RowSource, RunInfo};
+
+/// Who there was, what was named, what was killed, and the instants that are asked for.
+pub(super) struct Facts {
+    pub(super) cost: Option<RecorderCost>,
+    pub(super) kills: Vec<OomRow>,
+    pub(super) table: ProcessTable,
+    /// Its span is as far as it is known without memory.
+    pub(super) clock: RunClock,
+    /// The instant of [`Options::at`], unless that is the peak.
+    pub(super) at: Option<BootNs>,
+    pub(super) phases: Timeline,
+    pub(super) groups: Groups,
+    /// When processes executed programs, by their titles.
+    pub(super) execs: Execs,
+    pub(super) load: Vec<ConditionSpan>,
+    pub(super) requests: Requests,
+    pub(super) gpus: GpuTimeline,
+    /// Instants of which it is asked who held what.
+    pub(super) instants: Vec<BootNs>,
+    pub(super) windows: Windows,
+    /// Instants around which curves keep their detail.
+    pub(super) foci: Vec<BootNs>,
+}
+
+impl Facts {
+    pub(super) fn read<S>(
+        info: &RunInfo,
+        source: &S,
+        options: &Options,
+    ) -> Result<Self, AnalyzeError<S::Error>>
+    where
+        S: RowSource,
+        S::Error: std::error::Error + 'static,
+    {
+        let cost = cost::read(source)?;
+        let kills = oom::read(source)?;
+        let mut table = ProcessTable::read(source, info)?;
+        let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
+        let clock = clock.in_zone(options.zone.clone());
+        let at = resolve(options.at, &clock)?;
+        let marks = Marks::read(source, &mut table)?;
+        let titles = Titles::read(source, &table)?;
+        for process in &mut table.processes {
+            process.copy_until = sharing::copy_until(process, &titles.execs);
+        }
+        let mut phases = Timeline::of(marks, titles.calls, &table.processes);
+        let groups = Groups::of(&table.processes, titles.roles);
+        focus(&mut phases, source, options, (&table, &clock))?;
+        let load = phases.conditions();
+        let requests = match options.only_saves {
+            true => Requests::default(),
+            false => Requests::read(source, &load)?,
+        };
+        phases.watch(requests.before_failures());
+        let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;
+        let instants = oom::instants(&kills, &table)
+            .chain(at)
+            .chain(options.instants.iter().copied())
+            .chain(phases.instants(clock.end()))
+            .chain(gpus.instants());
+        let instants = instants.collect();
+        let foci = phases
+            .longest(clock.end())
+            .chain(oom::instants(&kills, &table));
+        let foci = foci.chain(at).collect();
+        let windows = Windows::of(&kills, &clock, &table.processes);
+        Ok(Self {
+            cost,
+            kills,
+            table,
+            clock,
+            at,
+            phases,
+            groups,
+            execs: titles.execs,
+            load,
+            requests,
+            gpus,
+            instants,
+            windows,
+            foci,
+        })
+    }
+
+    /// When the recording ends, as far as that is known without memory.
+    pub(super) fn end(&self) -> BootNs {
+        self.clock.end()
+    }
+}
+
+/// Turns to the phase, or the window, that is asked for.
+fn focus<S>(
+    phases: &mut Timeline,
+    source: &S,
+    options: &Options,
+    (table, clock): (&ProcessTable, &RunClock),
+) -> Result<(), AnalyzeError<S::Error>>
+where
+    S: RowSource,
+    S::Error: std::error::Error + 'static,
+{
+    if options.is_unfolded {
+        phases.unfold();
+    }
+    if let Some(name) = &options.phase {
+        phases.focus_on(name).map_err(AnalyzeError::Phase)?;
+    }
+    if options.from.is_some() || options.to.is_some() {
+        let first_row = match options.from {
+            Some(_) => None,
+            None => first_row(source, table)?,
+        };
+        let window = moment::window(options.from, options.to, first_row, clock);
+        phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
+    }
+    Ok(())
+}
+
+/// When the memory of anybody is first known.
+fn first_row<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<BootNs>, S::Error> {
+    let mut first = None;
+    let columns = ["boot_ns", "upid", Kind::Rss.column(), "source"];
+    source.scan(&columns, |row: MemRow| {
+        let is_measured = row.source != Some(MemSource::SelfReported) && row.rss_bytes.is_some();
+        if first.is_none() && is_measured && table.find(row.upid).is_some() {
+            first = Some(row.boot_ns);
+        }
+    })?;
+    Ok(first)
+}
+
+fn resolve<E: std::error::Error + 'static>(
+    moment: Option<Moment>,
+    clock: &RunClock,
+) -> Result<Option<BootNs>, AnalyzeError<E>> {
+    let at = moment.map(|moment| moment.resolve(clock)).transpose();
+    Ok(at.map_err(AnalyzeError::Moment)?.flatten())
+}

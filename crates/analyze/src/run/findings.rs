@@ -1,0 +1,288 @@
+//! The last stage: the findings, and the rows that stand in tables beside the recording.
+
+use super::facts::Facts;
+use super::holdings::Holdings;
+use super::swept::Swept;
+use super::{AnalyzeError, Options};
+use crate::analysis::{Analysis, CurvePoint, TreeFinding};
+use crate::clock::RunClock;
+use crate::composition::Composition;
+use crate::curves::{self, Drawings, Drawn};
+use crate::host_clock::HostSeen;
+use crate::moment::Moment;
+use crate::pass::Tree;
+use crate::phases::Noted;
+use crate::process_table::ProcessTable;
+use crate::process_tree::ProcessTree;
+use crate::roles::{self, RoleFinding};
+use crate::{OomFinding, conditions, leftovers, life, losses, memory_tables, oom};
+use memtrace_model::tables::Finding;
+use memtrace_model::{BootNs, Bytes, Kind, Order, RowSource, RunInfo};
+use memtrace_timeline::{High, Lanes};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Everything that is known of a recording; `save` gets the rows of tables.
+pub(super) fn of<S>(
+    info: &RunInfo,
+    source: &S,
+    (mut facts, mut swept, mut holdings): (Facts, Swept, Holdings),
+    options: Options,
+    mut save: Option<&mut dyn FnMut(Finding)>,
+) -> Result<Analysis, AnalyzeError<S::Error>>
+where
+    S: RowSource,
+    S::Error: std::error::Error + 'static,
+{
+    let end = facts.end();
+    let mut losses = losses::read(source, info, facts.cost.as_ref(), &swept.clock)?;
+    losses.splice(0..0, facts.table.overflow());
+    let leftovers = leftovers::read(source, &facts.table)?;
+    let earlier = std::mem::take(&mut holdings.earlier);
+    let earlier: Vec<&Composition> = earlier.iter().chain(&holdings.states).collect();
+    let ooms = oom::explain(
+        source,
+        std::mem::take(&mut facts.kills),
+        &facts.windows,
+        (&facts.table, &swept.clock),
+        (&holdings.states, &earlier),
+        &leftovers.objects,
+    )?;
+    let drawings = match swept.seen.drawn.take() {
+        Some(drawn) => Some(drawings(
+            info,
+            source,
+            drawn,
+            (&facts, &swept, &holdings),
+            &ooms,
+        )?),
+        None => None,
+    };
+    let command_begin = command_begin(&facts.table, &swept);
+    let roles = of_roles(&facts, &swept, &holdings, command_begin);
+    if let Some(save) = &mut save {
+        save_memory(&facts, &mut swept, &mut holdings, save);
+    }
+    let Facts {
+        table,
+        groups,
+        phases,
+        ..
+    } = facts;
+    let Swept {
+        mut seen, clock, ..
+    } = swept;
+    let Holdings { peak, states, .. } = &holdings;
+    let noted = Noted {
+        save: save.map(|save| save as &mut dyn FnMut(Finding)),
+        gauges: seen.gauges,
+        device_history: phases.device_history(source, &clock)?,
+        is_polled: info.is_polled(),
+        processes: &table.processes,
+        groups: &groups,
+        states,
+    };
+    let (phases, phase, under_load) = phases.told(noted, &clock, end);
+    let (load, requests) = (facts.load, &facts.requests);
+    let conditions = conditions::told(load, requests, under_load, &seen.held_at, &clock, end);
+
+    let process = options.process.as_deref();
+    let process = process.map(|wanted| life::find(&table.processes, wanted));
+    let process = process.transpose().map_err(AnalyzeError::Process)?;
+    let state_at = |instant| states.iter().find(|state| state.at.boot_ns == instant);
+    let at = match options.at {
+        Some(Moment::Peak) => peak.clone(),
+        _ => facts.at.and_then(state_at).cloned(),
+    };
+    let roles_at = options.instants.iter().copied();
+    let roles_at = roles_at.filter_map(|at| Some((at, roles::at(&groups, state_at(at)?))));
+    let roles_at = roles_at.collect();
+    let trees = trees(
+        (&seen.trees, &seen.state.lanes),
+        peak.as_ref(),
+        &table,
+        &clock,
+    );
+    let curve = seen.curve.iter().map(|point| CurvePoint {
+        offset_ns: clock.offset(point.boot_ns),
+        mean_bytes: Bytes(point.mean_bytes as i64),
+        max_bytes: point.max_bytes,
+    });
+    let curve = curve.collect();
+    let rss_peak = seen.state.all.highest[Kind::Rss];
+    let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
+    let host_seen = swept.host_clock.map(|clock| {
+        let names = groups.list.iter().map(|group| Arc::clone(&group.name));
+        Box::new(HostSeen {
+            clock,
+            binned: seen.binned.take(),
+            role_names: names.collect(),
+        })
+    });
+    Ok(Analysis {
+        info: info.clone(),
+        path: options.path,
+        is_live: options.is_live,
+        is_open: options.is_open,
+        problems: Vec::new(),
+        losses,
+        cost: facts.cost,
+        trees,
+        mappings: holdings.mappings,
+        gpus: holdings.gpus,
+        command_begin,
+        ooms,
+        layouts: holdings.layouts,
+        leftovers,
+        process_tree: ProcessTree::of(&table.processes),
+        held_peak: seen.held_peak.filter(|_| is_held_known),
+        rss_peak: rss_peak.map(|high| (high.bytes, clock.at(high.boot_ns))),
+        at,
+        roles_at,
+        roles,
+        phases,
+        phase,
+        process,
+        conditions,
+        growth: seen.growth.map(|growth| growth.settled(&clock)),
+        curve,
+        drawings,
+        host_seen,
+        peak: holdings.peak,
+        processes: table.processes,
+        clock,
+    })
+}
+
+/// When the command began: until its exec it is held, and everyone else is there because of it.
+fn command_begin(table: &ProcessTable, swept: &Swept) -> Option<BootNs> {
+    swept.execs.get(&table.command?)?.iter().min().copied()
+}
+
+fn drawings<S: RowSource>(
+    info: &RunInfo,
+    source: &S,
+    drawn: Drawn,
+    (facts, swept, holdings): (&Facts, &Swept, &Holdings),
+    ooms: &[OomFinding],
+) -> Result<Box<Drawings>, S::Error> {
+    let concerning = ooms.iter().filter(|kill| !kill.is_elsewhere);
+    let killed_in = concerning.filter_map(|kill| kill.row.memcg.clone());
+    let clock = &swept.clock;
+    let known = curves::Known {
+        table: &facts.table,
+        groups: &facts.groups,
+        clock,
+        foci: &facts.foci,
+        peak: holdings.peak.as_ref(),
+        killed_in: killed_in.collect(),
+        gpus: holdings.gpus.as_ref(),
+        host: &info.hostname,
+    };
+    let (curves, levels) = curves::told(source, drawn, known)?;
+    Ok(Box::new(Drawings {
+        curves,
+        bands: facts.phases.bands(&facts.table.processes, clock),
+        moments: facts.phases.moments(clock),
+        levels,
+    }))
+}
+
+fn of_roles(
+    facts: &Facts,
+    swept: &Swept,
+    holdings: &Holdings,
+    command_begin: Option<BootNs>,
+) -> Vec<RoleFinding> {
+    let clock = &swept.clock;
+    let begin = command_begin.unwrap_or(clock.start());
+    let last = facts.end().max(clock.end());
+    let command_end = facts.table.command_end();
+    let means_until = command_end.map_or(last, |command| command.min(last));
+    let seconds = (means_until - begin).as_secs_f64();
+    let lanes = &swept.seen.state.lanes;
+    let sums = swept.seen.roles.iter().map(|&role| &lanes[role]);
+    let kinds = sums.map(|sum| roles::figures(sum, seconds, clock));
+    roles::findings(
+        &facts.groups,
+        &facts.table.processes,
+        kinds.collect(),
+        holdings.peak.as_ref(),
+        holdings.gpus.as_ref(),
+    )
+}
+
+/// The rows of `role_mem` and `held`.
+fn save_memory(
+    facts: &Facts,
+    swept: &mut Swept,
+    holdings: &mut Holdings,
+    save: &mut dyn FnMut(Finding),
+) {
+    let (seen, clock) = (&mut swept.seen, &swept.clock);
+    let gpus_from = holdings.gpus.as_ref().and_then(|gpus| gpus.known_from);
+    let gpus_from = gpus_from.map(|from| from.boot_ns);
+    let (role_mem, held) = (
+        std::mem::take(&mut seen.role_mem),
+        std::mem::take(&mut seen.held),
+    );
+    let once = memory_tables::once_over_time(&held);
+    let on_gpus = std::mem::take(&mut holdings.on_gpus);
+    let rows = memory_tables::role_rows(role_mem, once, on_gpus, gpus_from, &facts.groups, clock);
+    rows.for_each(|row| save(row.into()));
+    let rows = memory_tables::held_rows(held, clock);
+    rows.for_each(|row| save(row.into()));
+}
+
+fn trees(
+    (seen, lanes): (&[Tree], &Lanes),
+    peak: Option<&Composition>,
+    table: &ProcessTable,
+    clock: &RunClock,
+) -> Vec<TreeFinding> {
+    let mut descendant_counts: HashMap<usize, usize> = HashMap::new();
+    for (position, process) in table.processes.iter().enumerate() {
+        if let Some(root) = process.root.filter(|&root| root != position) {
+            *descendant_counts.entry(root).or_default() += 1;
+        }
+    }
+    let mut roots_held: HashMap<usize, Option<Bytes>> = HashMap::new();
+    let mut descendants_held: HashMap<usize, Bytes> = HashMap::new();
+    for holder in peak.iter().flat_map(|peak| &peak.holders) {
+        match table.processes[holder.process].root {
+            Some(root) if root == holder.process => {
+                roots_held.insert(root, holder.amounts.rss());
+            }
+            Some(root) => {
+                let held = descendants_held.entry(root).or_default();
+                *held = *held + Bytes(holder.amounts.rss_or_zero());
+            }
+            None => {}
+        }
+    }
+    let nothing = peak.map(|_| Bytes(0));
+    let bytes = |high: Option<High>| high.map(|high| high.bytes);
+    let at = |high: Option<High>| high.map(|high| clock.at(high.boot_ns));
+    let finding = |tree: &Tree| {
+        let [all, descendants] =
+            [tree.all, tree.descendants].map(|lane| lanes[lane].highest[Kind::Rss]);
+        let root = &table.processes[tree.root];
+        TreeFinding {
+            root: tree.root,
+            root_pid: root.tgid,
+            root_upid: root.upid,
+            root_name: Arc::clone(&root.name),
+            descendant_count: descendant_counts.get(&tree.root).copied().unwrap_or(0),
+            root_at_peak_bytes: roots_held.get(&tree.root).copied().unwrap_or(nothing),
+            descendants_at_peak_bytes: descendants_held.get(&tree.root).copied().or(nothing),
+            root_peak_bytes: root.peak.rss_bytes,
+            descendants_peak_bytes: bytes(descendants),
+            descendants_peak_at: at(descendants),
+            tree_peak_bytes: bytes(all),
+            tree_peak_at: at(all),
+        }
+    };
+    let mut trees: Vec<TreeFinding> = seen.iter().map(finding).collect();
+    trees.order_by_key(|tree| std::cmp::Reverse(tree.tree_peak_bytes));
+    trees
+}

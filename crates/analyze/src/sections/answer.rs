@@ -1,0 +1,393 @@
+//! The answer in short, for the first lines of a report: what happened, who held most, what grew,
+//! how near the limit was, and what to look at next. It finds nothing itself: what other sections
+//! tell at length stands here in a sentence.
+
+use super::abnormal_endings::AbnormalEndings;
+use super::{growth, layout, missing, oom_kills, peak, steps};
+use crate::moment::offset;
+use crate::sections::parts::{HeldBy, Parts};
+use crate::{Analysis, CgroupUse, Composition, Ending, HolderGroup, UNNAMED, Who, together};
+use memtrace_model::labels;
+use memtrace_model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target, quoted};
+use memtrace_report::words::{bytes, bytes_or_unknown, count, processes};
+use memtrace_report::{Block, Chapter, Tone, is_hidden, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::iter::once;
+
+/// A moment before its end a process still holds what it held last.
+const MOMENT_NS: i64 = 1_000_000;
+/// Who holds nine tenths of what the largest holds is told with it: which is larger is chance.
+const ALIKE: f64 = 0.9;
+
+/// A sentence of the answer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AnswerLine {
+    /// What it is about.
+    pub about: Topic,
+    /// The sentence, in words of the text report.
+    pub text: String,
+    /// The command that it is about, as a shell reads it; `None` for all but `look_next`.
+    pub command: Option<String>,
+    /// Whether something is wrong.
+    pub is_alarming: bool,
+}
+
+labels! {
+    /// What a sentence of the answer is about.
+    pub enum Topic {
+        /// How it ended.
+        WhatHappened = "what_happened" | "What happened",
+        /// How much was held at most, and who held most of it.
+        MostHeld = "most_held" | "Most held",
+        /// What grows, and how fast.
+        Growth = "growth" | "Growth",
+        /// What memory is inside of the process that matters most, and why it came.
+        Inside = "inside" | "Inside",
+        /// How near a limit was.
+        Limit = "limit" | "Limit",
+        /// What the recording does not know.
+        Missing = "missing" | "Not known",
+        /// The command that shows more.
+        LookNext = "look_next" | "Look next",
+    }
+}
+
+impl AnswerLine {
+    fn of(about: Topic, text: String, is_alarming: bool) -> Self {
+        Self {
+            about,
+            text,
+            command: None,
+            is_alarming,
+        }
+    }
+}
+
+/// Says the answer.
+pub(super) fn tell(section: &mut Chapter, analysis: &Analysis) {
+    for line in lines(analysis) {
+        let tone = match (line.about, line.is_alarming) {
+            (_, true) => Tone::Alert,
+            (Topic::WhatHappened | Topic::MostHeld, _) => Tone::Strong,
+            _ => Tone::Plain,
+        };
+        let text = format!("{}: {}", line.about.shown(), line.text);
+        section.tell(tone, [text]);
+        section.blocks.extend(line.command.map(Block::Command));
+    }
+}
+
+/// The answer, a sentence for each thing that there is to say.
+pub(crate) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
+    let violence = violence(analysis);
+    let happened = match &violence {
+        Some((text, _)) => AnswerLine::of(Topic::WhatHappened, text.clone(), true),
+        None => {
+            let (text, is_alarming) = ending(analysis);
+            AnswerLine::of(Topic::WhatHappened, text, is_alarming)
+        }
+    };
+    let leak = steps::in_short(analysis).map(|text| (text, true));
+    let growth = leak.or_else(|| Some((growth::in_short(analysis)?, false)));
+    let limit = limit(analysis).filter(|_| oom_kills::is_none(analysis));
+    let next = look_next(analysis, violence.and_then(|(_, next)| next));
+    let others = [
+        most_held(analysis).map(|text| AnswerLine::of(Topic::MostHeld, text, false)),
+        growth.map(|(text, is_leak)| AnswerLine::of(Topic::Growth, text, is_leak)),
+        layout::in_short(analysis).map(|text| AnswerLine::of(Topic::Inside, text, false)),
+        limit.map(|text| AnswerLine::of(Topic::Limit, text, false)),
+        missing::in_short(analysis).map(|text| AnswerLine::of(Topic::Missing, text, true)),
+        Some(next),
+    ];
+    once(happened).chain(others.into_iter().flatten()).collect()
+}
+
+/// Who was killed, or crashed, and the instant that shows what led to it.
+fn violence(analysis: &Analysis) -> Option<(String, Option<Instant>)> {
+    if let Some((told, kill)) = oom_kills::in_short(analysis) {
+        return Some((told, Some(kill.examined())));
+    }
+    let (told, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
+    Some((told, who.and_then(|who| before_end(analysis, who))))
+}
+
+/// The last instant at which a process held something.
+fn before_end(analysis: &Analysis, process: usize) -> Option<Instant> {
+    let process = &analysis.processes[process];
+    let last = BootNs(process.exit_boot_ns()?.0 - MOMENT_NS);
+    (last > process.start.boot_ns).then(|| analysis.clock.at(last))
+}
+
+/// That instant, or where the process has ended by then the last one at which it held something: a
+/// window that ends later shows what its end gave back, and not what it gained.
+fn last_held(analysis: &Analysis, who: &Who, to: Instant) -> Instant {
+    let mut processes = analysis.processes.iter();
+    let place = processes.position(|process| Some(process.upid) == who.upid);
+    let last = place.and_then(|place| before_end(analysis, place));
+    match last {
+        Some(last) if last.boot_ns < to.boot_ns => last,
+        _ => to,
+    }
+}
+
+/// How it ended where nobody was killed, and whether something went wrong.
+fn ending(analysis: &Analysis) -> (String, bool) {
+    let after = analysis.command_duration().map(words::duration);
+    let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
+    let how = || analysis.command_ended_in_words().unwrap_or_default();
+    let (mut told, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
+        (_, Some(Ending::Exited(0))) => (format!("the command succeeded (exit 0){after}"), false),
+        (_, Some(Ending::Killed { .. })) => {
+            let how = how();
+            (format!("the command was ended by {how}{after}"), false)
+        }
+        (_, Some(_)) => {
+            let how = how();
+            (format!("the command failed{after}: {how}"), true)
+        }
+        _ if analysis.is_live => ("the recording is still running".to_owned(), false),
+        _ if analysis.is_open => {
+            let end = words::after(analysis.clock.duration());
+            (
+                format!("the recording is not closed; its last data is from {end}"),
+                false,
+            )
+        }
+        _ if analysis.info.state != RunState::Closed => {
+            let end = words::after(analysis.clock.duration());
+            (format!("the recording was cut off at {end}"), true)
+        }
+        (Target::Command { .. }, None) => ("how the command ended is unknown".to_owned(), false),
+        (_, None) => {
+            let running = analysis.processes.iter();
+            let running = running.filter(|process| process.ending == Ending::Running);
+            let (running, all) = (running.count(), processes(analysis.processes.len()));
+            let were = if running == 1 { "was" } else { "were" };
+            let running = count(running);
+            let told = format!("{running} of {all} {were} still running when the recording ended");
+            (told, false)
+        }
+    };
+    let outlived = &analysis.leftovers.outlived;
+    if !outlived.is_empty() {
+        let held = together(outlived.iter().map(|one| one.row.held_bytes()));
+        let held = bytes_or_unknown(held);
+        let who = processes(outlived.len());
+        told.push_str(&format!("; {who} outlived it and held {held}"));
+    }
+    (told + ".", is_alarming)
+}
+
+/// How much was held at most, when, and who held most of it.
+fn most_held(analysis: &Analysis) -> Option<String> {
+    let peak = analysis.peak.as_ref()?;
+    let figure = peak::peak_in_words(analysis, peak);
+    let when = analysis.clock.when(peak.at);
+    let most =
+        most_of_it(analysis, peak).or_else(|| of_nobody(analysis, peak).map(|(most, _)| most));
+    let most = most.map_or_else(String::new, |most| format!("; {most}"));
+    Some(format!("{figure} at {when}{most}."))
+}
+
+/// Who held most at an instant, and of which kind: a process or several that do the same, with
+/// their role where others have it too; or those who held about as much as each other.
+fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
+    let groups = state.groups(&analysis.processes);
+    let parts = Parts::of(state);
+    let held = groups.iter().map(|group| (parts.held_by(group), group));
+    let held: Vec<(HeldBy, &HolderGroup)> = held.collect();
+    // Of equals the first, which is the largest by RSS.
+    let most = held.iter().rev().max_by_key(|(held, _)| held.sum())?;
+    let is_like_most = |(held, group): &&(HeldBy, &HolderGroup)| {
+        let is_as_much = held.sum().0 as f64 >= most.0.sum().0 as f64 * ALIKE;
+        is_as_much && group.who.process_count == 1
+    };
+    let alike = held.iter().filter(is_like_most);
+    let least = alike.clone().map(|(held, _)| held.sum()).min();
+    let alike_sum: Bytes = alike.clone().map(|(held, _)| held.sum()).sum();
+    let mut alike: Vec<&HolderGroup> = alike.map(|(_, group)| *group).collect();
+    // A parent comes before its children.
+    alike.order_by_key(|group| group.who.members.first().copied());
+    let (held, group) = most;
+    if let Some((told, _)) = of_nobody(analysis, state).filter(|(_, bytes)| *bytes > held.sum()) {
+        return Some(told);
+    }
+    let who = |group: &HolderGroup| match group.who.process_count {
+        1 => analysis.with_role(&group.who.who),
+        _ => group.who.in_words(),
+    };
+    let most_words = bytes(held.sum());
+    let least_words = least.map(bytes).filter(|least| *least != most_words);
+    let least_words = least_words.map_or_else(String::new, |least| format!("{least} to "));
+    let each = format!("{}{least_words}{most_words}", held.bound());
+    match alike.as_slice() {
+        _ if held.sum().0 == 0 => None,
+        [first, second] => {
+            let (first, second) = (who(first), who(second));
+            let lead = lead(state, alike_sum);
+            Some(format!("{lead} {first} and {second}, {each} each"))
+        }
+        [first, _, _, ..] => {
+            let (all, first) = (processes(alike.len()), who(first));
+            let lead = lead(state, alike_sum);
+            Some(format!("{lead} {all}, {each} each, the first {first}"))
+        }
+        [] | [_] => {
+            let (who, in_words) = (who(group), held.in_words());
+            Some(match several_of_its_role(analysis, group) {
+                Some(role) => format!("{role}, the largest {who}: {in_words}"),
+                None => format!("{} {who}: {in_words}", lead(state, held.sum())),
+            })
+        }
+    }
+}
+
+/// What leads to those who held most: more than half of all, or only more than any other.
+fn lead(state: &Composition, held: Bytes) -> &'static str {
+    let all = match &state.held {
+        Some(held) => Some(held.all().bytes),
+        None => state.totals[Kind::Rss].bytes(),
+    };
+    match all.is_some_and(|all| held.0 * 2 > all.0) {
+        true => "most of it in",
+        false => "the most in",
+    }
+}
+
+/// The largest kind of which no process is known that holds it, and how much that is. Of pages that are
+/// pinned it says who had most pinned.
+fn of_nobody(analysis: &Analysis, state: &Composition) -> Option<(String, Bytes)> {
+    let shares = state.shares.iter();
+    let (huge, tables): (Vec<Bytes>, Vec<Bytes>) = shares
+        .map(|share| (share.huge_bytes, share.page_tables_bytes))
+        .unzip();
+    let of_processes = [huge.into_iter().sum(), tables.into_iter().sum(), Bytes(0)];
+    let kinds = state.held?.beside().into_iter().zip(of_processes);
+    let kinds = kinds.map(|((kind, held), known)| (kind, held.bytes - known));
+    let (kind, left) = kinds.max_by_key(|(_, left)| *left)?;
+    let pinner = state.shares.iter().max_by_key(|share| share.pinned_bytes);
+    let pinner = pinner.filter(|share| kind == UNNAMED && share.pinned_bytes.0 >= left.0 / 2);
+    let pinner = pinner.map_or_else(String::new, |share| {
+        let who = analysis.with_role(&Who::from(&analysis.processes[share.process]));
+        format!(", pinned by {who}")
+    });
+    let told = format!("{} {kind}: {}{pinner}", lead(state, left), bytes(left));
+    (left.0 > 0).then_some((told, left))
+}
+
+/// `2 × vLLM worker held 4.1 GiB`: where others have the role of a process too.
+fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<String> {
+    let [only] = group.who.members[..] else {
+        return None;
+    };
+    let mut roles = analysis.roles.iter().filter(|role| role.role.is_some());
+    let role = roles.find(|role| role.members.contains(&only))?;
+    let at_peak = role.at_peak.as_ref();
+    let at_peak = at_peak.filter(|at_peak| at_peak.process_count > 1)?;
+    let (count, name) = (words::times(at_peak.process_count), &role.name);
+    Some(format!(
+        "{count} {name} held {}",
+        bytes(at_peak.host_bytes()?)
+    ))
+}
+
+/// How near the limit was at the peak, and when it is reached if that goes on.
+fn limit(analysis: &Analysis) -> Option<String> {
+    let peak = analysis.peak.as_ref()?;
+    let limited = peak
+        .cgroups
+        .first()
+        .filter(|cgroup| cgroup.limited_by.is_some());
+    if let Some((cgroup, limit)) = limited.and_then(|one| Some((one, one.effective_limit_bytes?))) {
+        return Some(limit_of(analysis, cgroup, limit) + ".");
+    }
+    let row = &peak.node.as_ref()?.row;
+    let (available, total) = (row.mem_available_bytes?, row.mem_total_bytes?);
+    let (available, total) = (bytes(available), bytes(total));
+    let none = match peak.cgroups.is_empty() {
+        true => "",
+        false => "none; ",
+    };
+    Some(format!(
+        "{none}{available} of the machine's {total} were available at the peak."
+    ))
+}
+
+/// What was in use in the group that sets the limit, which can be one above that of the processes.
+fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
+    let own = &of_tree.row.cgroup;
+    let path = of_tree.limited_by.as_ref().unwrap_or(own);
+    let group = analysis.cgroup_in_short(path);
+    let mut recorded = analysis.peak.iter().flat_map(|peak| &peak.cgroups);
+    let setter = recorded.find(|cgroup| cgroup.row.cgroup == *path);
+    let Some(used) = setter.and_then(|setter| setter.row.current_bytes) else {
+        let limit = bytes(limit);
+        let part = match of_tree.row.current_bytes.filter(|_| path != own) {
+            Some(part) => format!(" ({} in use in {own})", bytes(part)),
+            None => String::new(),
+        };
+        return format!("{limit} on {group}; its usage was not recorded{part}");
+    };
+    let share = words::share(Some(used), Some(limit));
+    let told = format!(
+        "{} of the {} of {group} were in use at the peak ({share})",
+        bytes(used),
+        bytes(limit)
+    );
+    match growth::time_to_fill(analysis, limit - used) {
+        Some((slope, left)) => {
+            let (slope, left) = (words::slope(slope), words::duration(left));
+            format!("{told}; at {slope} in all, the limit is reached in about {left}")
+        }
+        None => told,
+    }
+}
+
+/// The command that shows more, and what it shows.
+fn look_next(analysis: &Analysis, violent: Option<Instant>) -> AnswerLine {
+    let (what, options) = next(analysis, violent);
+    let path = analysis.path.as_deref().map(quoted);
+    let path = path.map_or_else(String::new, |path| format!(" {path}"));
+    AnswerLine {
+        about: Topic::LookNext,
+        text: what.to_owned(),
+        command: Some(format!("memtrace report{path} {options}")),
+        is_alarming: false,
+    }
+}
+
+fn next(analysis: &Analysis, violent: Option<Instant>) -> (&'static str, String) {
+    if let Some(at) = violent {
+        return ("who held what then:", format!("--at {}", offset(at)));
+    }
+    if let Some(stage) = steps::growing_stage(analysis) {
+        return (
+            "what each role gained:",
+            format!("--phase={}", pattern(&stage)),
+        );
+    }
+    if let Some((who, growth)) = growth::grower(analysis) {
+        let [from, to] = [growth.from, last_held(analysis, &who, growth.to)].map(offset);
+        return (
+            "who gained memory in that time:",
+            format!("--from {from} --to {to}"),
+        );
+    }
+    if analysis.peak.is_none() {
+        return ("the full report:", "--full".to_owned());
+    }
+    match analysis
+        .phases
+        .as_ref()
+        .is_some_and(|phases| !phases.lines.is_empty())
+    {
+        true => ("what each phase cost:", "--phases".to_owned()),
+        false => ("who held what at the peak:", "--at peak".to_owned()),
+    }
+}
+
+/// A name as `--phase` takes it: what a terminal does not show is any character there.
+fn pattern(name: &str) -> String {
+    quoted(&name.replace(is_hidden, "?"))
+}

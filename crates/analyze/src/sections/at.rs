@@ -1,0 +1,49 @@
+//! Who held the memory at the instant that was asked for, with its ledger and its GPUs.
+
+use super::{gpus, ledger, peak};
+use crate::section::{Mode, Section, Tables, View, one_part};
+use crate::{Analysis, Composition};
+use memtrace_model::Kind;
+use memtrace_report::words::bytes_or_unknown;
+use memtrace_report::{Chapter, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct At {}
+
+impl Section for At {
+    const NAME: &'static str = "at";
+    const DOC: &'static str = "who held the memory at the instant that --at gives";
+    const KEYS: &'static [&'static str] = &["at"];
+    const MODES: &'static [Mode] = &[Mode::At];
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(peak::holders(analysis, analysis.at.as_ref(), top)));
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let Some(at) = &analysis.at else {
+            return Vec::new();
+        };
+        let highest = analysis.peak.as_ref().and_then(Composition::bytes);
+        let figure = match &at.held {
+            Some(held) => held.all().in_words(),
+            None => format!("{} of RSS", bytes_or_unknown(at.totals[Kind::Rss].bytes())),
+        };
+        let mut section = Chapter::new(format!(
+            "At {}: {figure}, {} of the peak",
+            analysis.clock.when(at.at),
+            words::share(at.bytes(), highest),
+        ));
+        peak::table(&mut section, analysis, at, view.top);
+        peak::notes(&mut section, analysis, at, view.most(peak::MAX_CGROUPS));
+        let mut told = vec![section];
+        told.extend(ledger::ledger(
+            analysis,
+            at,
+            view.top.min(view.most(ledger::MAX_LINES)),
+        ));
+        told.extend(gpus::at(analysis, at, view.top));
+        told.push(peak::in_short(analysis));
+        told
+    }
+}

@@ -1,0 +1,190 @@
+//! How processes ended.
+
+use crate::section::{Section, Tables, View, one_part};
+use crate::sender::Sender;
+use crate::who::Bundle;
+use crate::{Analysis, Ending};
+use memtrace_model::{Instant, Order, RowSource};
+use memtrace_report::{Cell, Chapter, Table, TableOf, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// How the processes of a recording ended.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Endings {
+    /// How many ended how.
+    endings: Counts,
+    /// The endings a person should read about, the gravest first.
+    #[serde(skip)]
+    notable: Vec<Group>,
+}
+
+/// How many ended how.
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+struct Counts {
+    /// Running when the recording stopped.
+    running_count: usize,
+    /// Exit code 0.
+    exited_zero_count: usize,
+    /// Any other exit code.
+    exited_nonzero_count: usize,
+    /// Ended by a signal, the OOM killer's aside.
+    killed_count: usize,
+    /// Ended by the OOM killer.
+    oom_killed_count: usize,
+    /// Ended, and how is unknown.
+    unknown_count: usize,
+}
+
+/// Processes of one kind that ended in the same way.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Group {
+    /// How.
+    #[serde(flatten)]
+    ending: Ending,
+    /// Who sent the signal.
+    #[serde(flatten)]
+    sender: Sender,
+    /// What to read first.
+    #[serde(skip)]
+    gravity: u8,
+    /// Who, in the order in which they started.
+    #[serde(flatten)]
+    pub(super) who: Bundle,
+    /// When the first of them to start ended.
+    pub(super) end: Option<Instant>,
+}
+
+impl Group {
+    /// The endings that a person should read about, the gravest first.
+    pub(super) fn all(analysis: &Analysis) -> Vec<Self> {
+        let processes = &analysis.processes;
+        let mut groups: HashMap<(Ending, &Sender, &str), Vec<usize>> = HashMap::new();
+        for (place, process) in processes.iter().enumerate() {
+            if process.ending.is_notable() {
+                let key = (process.ending, &process.sender, process.shape.as_ref());
+                groups.entry(key).or_default().push(place);
+            }
+        }
+        let groups = groups
+            .into_iter()
+            .map(|((ending, sender, _), members)| Self {
+                ending,
+                sender: sender.clone(),
+                gravity: processes[members[0]].gravity(),
+                end: members.first().and_then(|&first| processes[first].end),
+                who: Bundle::of(processes, members),
+            });
+        let mut groups: Vec<Self> = groups.collect();
+        groups.order_by_key(|group| (group.gravity, group.who.members.first().copied()));
+        groups
+    }
+
+    /// In words.
+    pub(super) fn how(&self) -> String {
+        self.sender.in_words(self.ending)
+    }
+
+    /// Whether somebody killed them, or they crashed. The OOM killer's kills are told elsewhere.
+    pub(super) fn is_violent(&self) -> bool {
+        matches!(self.gravity, Ending::KILLED..=Ending::STOPPED)
+    }
+
+    /// Whether the OOM killer ended them.
+    pub(super) fn is_oom_kill(&self) -> bool {
+        self.ending.by_oom_killer() == Some(true)
+    }
+
+    /// Whether an ancestor sent them the signal.
+    pub(super) fn is_by_ancestor(&self) -> bool {
+        self.sender.is_ancestor()
+    }
+}
+
+impl Section for Endings {
+    const NAME: &'static str = "endings";
+    const DOC: &'static str = "how processes ended";
+    const KEYS: &'static [&'static str] = &["endings"];
+    const TABLES: Option<Tables<Self>> = Some(|found, _, top| one_part(found.table(top)));
+
+    fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
+        let mut endings = Counts::default();
+        for process in &analysis.processes {
+            *endings.counter(process.ending) += 1;
+        }
+        let notable = Group::all(analysis);
+        Ok(Self { endings, notable })
+    }
+
+    /// What ended abnormally stands above.
+    fn is_worth_telling(&self, _analysis: &Analysis) -> bool {
+        let is_told_above = |group: &Group| group.is_violent() || group.is_oom_kill();
+        self.notable.iter().any(|group| !is_told_above(group))
+    }
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let endings = &self.endings;
+        if analysis.processes.is_empty() {
+            return Vec::new();
+        }
+        let counts = [
+            (endings.oom_killed_count, "killed by the OOM killer"),
+            (endings.killed_count, "ended by a signal"),
+            (endings.exited_nonzero_count, "exited with an error"),
+            (endings.exited_zero_count, "exited 0"),
+            (endings.running_count, "running at the end"),
+            (endings.unknown_count, "of unknown end"),
+        ];
+        let told: Vec<String> = counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{} {what}", words::count(*count)))
+            .collect();
+        let mut section = Chapter::new(format!("How they ended: {}", told.join(", ")));
+        section.table(self.table(view.top));
+        let more = " more kinds of ending: see `--format json`.";
+        section.rest(self.notable.len(), view.top, words::count, more);
+        let mut shown = self.notable.iter().take(view.top);
+        if shown.any(|group| group.sender.is_teardown()) {
+            section.explain(
+                "As it shut down: an ancestor sent the signal, started no process after that, and \
+                 ended within 15 s.",
+            );
+        }
+        vec![section]
+    }
+}
+
+impl Endings {
+    fn table(&self, top: usize) -> Table {
+        TableOf::of(self.notable.iter().take(top))
+            .words("how", 0, |group| group.sender.in_short(group.ending))
+            .data("process_count", |group| group.who.process_count.to_string())
+            .who(|group| group.who.cells())
+            .figures("at_s", 1, |group| {
+                let at = Cell::from(group.end);
+                match (&at, group.who.process_count) {
+                    (Cell::At(Some(_)), 2..) => at.shown_as(format!("from {}", at.shown())),
+                    _ => at,
+                }
+            })
+            .done()
+    }
+}
+
+impl Counts {
+    fn counter(&mut self, ending: Ending) -> &mut usize {
+        match ending {
+            Ending::Running => &mut self.running_count,
+            Ending::Exited(0) => &mut self.exited_zero_count,
+            Ending::Exited(_) => &mut self.exited_nonzero_count,
+            Ending::Killed {
+                by_oom_killer: Some(true),
+                ..
+            } => &mut self.oom_killed_count,
+            Ending::Killed { .. } => &mut self.killed_count,
+            Ending::Unknown => &mut self.unknown_count,
+        }
+    }
+}

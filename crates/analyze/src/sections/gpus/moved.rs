@@ -1,0 +1,184 @@
+//! What moved between a device and the machine's memory: sharp falls, sleeps that were marked,
+//! and who is still there at the end.
+
+use super::{NAMES_MAX, parts, shorts};
+use crate::{Analysis, Audit, Fall, Gpus, HostGain, Who};
+use memtrace_model::Bytes;
+use memtrace_report::words::{self, bytes, bytes_or_unknown, change};
+use memtrace_report::{Chapter, Tone, visible};
+
+/// Of what a marked sleep was to free: less than that and it is told although the fall is.
+const NEARLY_ALL: f64 = 0.9;
+/// A mark that moved less than this part did nothing to speak of.
+const NOTHING: f64 = 0.01;
+
+/// Tells all of it.
+pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus) {
+    for fall in &gpus.falls {
+        section.say(fell(analysis, fall));
+    }
+    for audit in &gpus.audits {
+        let share = share(audit);
+        if !is_told_by_a_fall(gpus, audit, share) {
+            let did_nothing = share.is_some_and(|share| share < NOTHING);
+            let tone = if did_nothing {
+                Tone::Alert
+            } else {
+                Tone::Plain
+            };
+            section.tell(tone, [audited(analysis, audit)]);
+        }
+    }
+    section.tell(Tone::Alert, still_held(analysis, gpus));
+}
+
+/// What moved as a part of what could.
+fn share(audit: &Audit) -> Option<f64> {
+    let whole = if audit.is_return {
+        audit.after_bytes?
+    } else {
+        audit.before_bytes?
+    };
+    Some(audit.moved_bytes?.0 as f64 / whole.0.max(1) as f64)
+}
+
+fn is_told_by_a_fall(gpus: &Gpus, audit: &Audit, share: Option<f64>) -> bool {
+    let is_same = |fall: &Fall| fall.from.boot_ns <= audit.host_to && audit.from <= fall.to;
+    let is_whole = share.is_some_and(|share| share >= NEARLY_ALL);
+    audit.count == 1 && !audit.is_return && is_whole && gpus.falls.iter().any(is_same)
+}
+
+/// What a mark did: how much of what was held left, who still holds it, what came to the host.
+fn audited(analysis: &Analysis, audit: &Audit) -> String {
+    let name = visible(&audit.name);
+    let at = words::after(audit.from.offset_ns);
+    let devices = shorts(analysis, &audit.devices);
+    let verb = if audit.is_return {
+        "brought back"
+    } else {
+        "freed"
+    };
+    let of = match (audit.before_bytes, audit.after_bytes, audit.moved_bytes) {
+        (Some(before), Some(_), Some(moved)) if !audit.is_return => {
+            format!("{} of {}", signed(moved), bytes(before))
+        }
+        (Some(before), Some(after), Some(moved)) => {
+            format!("{}, {} → {},", signed(moved), bytes(before), bytes(after))
+        }
+        // The driver does not tell of each process.
+        _ => {
+            let before = audit.used_before_bytes;
+            let moved = audit.moved(before, audit.used_after_bytes);
+            format!("{} of the {} used by all", signed(moved), bytes(before))
+        }
+    };
+    let length = words::duration(audit.host_to - audit.host_from);
+    let mut line = format!(
+        "{name} at {at} {verb} {of} on GPU {devices}; on the host within {length}: {}.",
+        on_host(&audit.host)
+    );
+    let holders = audit.holders.iter();
+    let left = holders.filter(|part| part.bytes != Some(Bytes(0)));
+    let left = parts(left);
+    if !left.is_empty() && !audit.is_return {
+        line.push_str(&format!(" Still held by {left}."));
+    }
+    if audit.count > 1 {
+        let count = words::count(audit.count);
+        let most = signed(audit.most_moved_bytes);
+        line.push_str(&format!(
+            " It moved the least of {count} with that name; the most was {most}."
+        ));
+    }
+    line
+}
+
+/// An amount that can be below zero.
+fn signed(amount: Bytes) -> String {
+    match amount.0 {
+        0.. => bytes(amount),
+        _ => format!("−{}", bytes(Bytes(-amount.0))),
+    }
+}
+
+/// What shmem, anon and file gained.
+fn on_host(host: &HostGain) -> String {
+    let kinds = [
+        ("shmem", host.shmem_bytes),
+        ("anon", host.anon_bytes),
+        ("file", host.file_bytes),
+    ]
+    .into_iter();
+    let told = kinds.map(|(kind, amount)| match amount {
+        Some(Bytes(0)) => format!("{kind} ±0"),
+        amount => format!("{kind} {}", change(amount)),
+    });
+    told.collect::<Vec<_>>().join(", ")
+}
+
+/// A sharp fall: what left the device, and what came to the host.
+fn fell(analysis: &Analysis, fall: &Fall) -> String {
+    let devices = shorts(analysis, fall.devices.iter().map(|one| &one.device));
+    let left = match fall.left.as_slice() {
+        [] => String::new(),
+        left => format!(" ({})", parts(left.iter())),
+    };
+    let offset = words::after(fall.from.offset_ns);
+    let amount = bytes(fall.bytes);
+    let mut line = format!("At {offset} {amount} left GPU {devices}{left}");
+    if !fall.ended.is_empty() {
+        let ended = words::processes(fall.ended.len());
+        line.push_str(&format!(", with the end of {ended}"));
+    }
+    if let Some(stayed) = fall.stayed_bytes {
+        let held = bytes(fall.left.iter().filter_map(|part| part.bytes).sum());
+        line.push_str(&format!(
+            "; {} of {held} stayed, held by no process",
+            bytes(stayed)
+        ));
+    }
+    let host = on_host(&fall.host);
+    let length = words::duration(fall.to.boot_ns - fall.host_from);
+    line.push_str(&format!("; on the host within {length}: {host}."));
+    if let [nearest, ..] = fall.marks.as_slice() {
+        line.push_str(&format!(" Mark: {}.", visible(nearest)));
+    }
+    line
+}
+
+/// Who survived on a GPU, after the command had ended.
+fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
+    analysis.info.command_exit_code?;
+    let has_ended = |place: usize| analysis.processes[place].exit_boot_ns().is_some();
+    let held = gpus.processes.iter().filter_map(|process| {
+        let place = process.holder.process?;
+        Some((place, gpus.held_at_end(place)?))
+    });
+    // Survivors have a section of their own.
+    let is_told = |place: usize| {
+        let mut outlived = analysis.leftovers.outlived.iter();
+        let upid = analysis.processes[place].upid;
+        !has_ended(place) && outlived.any(|one| one.row.upid == upid)
+    };
+    let held = held.filter(|(place, _)| !is_told(*place));
+    // Of one that has ended, an amount that is not known is most likely none.
+    let held = held.filter(|(place, held)| held.is_some() || !has_ended(*place));
+    let told: Vec<String> = held
+        .take(NAMES_MAX)
+        .map(|(place, held)| {
+            let ended = if has_ended(place) {
+                ", though it has ended"
+            } else {
+                ""
+            };
+            let who = Who::from(&analysis.processes[place]).in_words();
+            format!("{who} {}{ended}", bytes_or_unknown(held))
+        })
+        .collect();
+    (!told.is_empty()).then(|| {
+        format!(
+            "Still on a GPU when the recording ended: {}.",
+            told.join(", ")
+        )
+    })
+}

@@ -1,0 +1,94 @@
+//! Shared memory left without an owner.
+
+use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
+use crate::{Analysis, OrphanedShmObject};
+use memtrace_model::tables::OrphanedShmRow;
+use memtrace_model::{Bytes, Label, MappingKind};
+use memtrace_report::words::bytes;
+use memtrace_report::{Chapter, Table, TableOf, visible, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct OrphanedShm {}
+
+impl Section for OrphanedShm {
+    const NAME: &'static str = "orphaned-shm";
+    const DOC: &'static str = "shared memory left without an owner";
+    const KEYS: &'static [&'static str] = &["orphaned_shm_count", "orphaned_shm"];
+    const TABLES: Option<Tables<Self>> =
+        Some(|_, analysis, top| one_part(table(analysis.leftovers.objects.iter().take(top))));
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let all: Vec<&OrphanedShmObject> = analysis.leftovers.objects.iter().collect();
+        if all.is_empty() {
+            return Vec::new();
+        }
+        // Who asks for this section wants all of it.
+        let is_ours = |one: &&OrphanedShmObject| view.is_alone || one.owner.upid.is_some();
+        let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ours);
+        if ours.is_empty() {
+            return vec![Chapter::new(format!(
+                "Shared memory: {}",
+                left_by_others(&others)
+            ))];
+        }
+        let mut section = Chapter::alarming(format!(
+            "Shared memory left without an owner: {}, {}",
+            words::objects(ours.len()),
+            bytes(allocated(&ours))
+        ));
+        section.table(table(ours.iter().copied().take(view.top)));
+        section.rest(ours.len(), view.top, words::count, MORE_IN_JSON);
+        if !others.is_empty() {
+            section.quiet(format!("Also {}.", left_by_others(&others)));
+        }
+        if ours.iter().any(|one| !one.row.is_certain) {
+            section.quiet(
+                "Some processes could not be inspected: one of them may still have these files.",
+            );
+        }
+        vec![section]
+    }
+}
+
+/// What no recorded process was seen to make or map: most likely other jobs left it.
+fn left_by_others(objects: &[&OrphanedShmObject]) -> String {
+    format!(
+        "{} ({}) without an owner that no recorded process was seen to make or map: \
+         `--section orphaned-shm` lists them",
+        words::objects(objects.len()),
+        bytes(allocated(objects))
+    )
+}
+
+fn allocated(objects: &[&OrphanedShmObject]) -> Bytes {
+    let allocated = objects.iter().filter_map(|one| one.row.allocated_bytes);
+    allocated.sum()
+}
+
+fn table<'a>(objects: impl Iterator<Item = &'a OrphanedShmObject>) -> Table {
+    TableOf::of(objects)
+        .flexible("object", |one| object(&one.row))
+        .data("device", |one| one.row.device.clone())
+        .data("inode", |one| one.row.inode.to_string())
+        .figures("allocated_bytes", 0, |one| one.row.allocated_bytes)
+        .figures("size_bytes", 1, |one| one.row.size_bytes)
+        .words(("whose", "FAMILY"), 2, |one| {
+            one.row.family.map_or("", Label::as_str)
+        })
+        .words("made_by", 1, |one| maker(one))
+        .done()
+}
+
+fn object(row: &OrphanedShmRow) -> String {
+    match row.kind {
+        Some(MappingKind::Sysv) => format!("SysV segment {} (ipcrm -m {0})", row.inode),
+        _ => visible(&row.name).into_owned(),
+    }
+}
+
+fn maker(one: &OrphanedShmObject) -> Option<String> {
+    let recorded = one.owner.upid.map(|_| one.owner.in_words());
+    recorded.or_else(|| Some(format!("{}, not recorded", one.row.creator_tgid?)))
+}

@@ -1,0 +1,92 @@
+//! What some processes hold of a state: their parts of what is shared, and what no RSS counts.
+
+use crate::shares::Share;
+use crate::{Basis, Composition, HolderGroup};
+use memtrace_model::{Bytes, Kind};
+use memtrace_report::words::bytes;
+use std::collections::HashMap;
+
+/// Memory of some processes, every page once; RSS where no kinds are known.
+pub(super) struct HeldBy {
+    all: Share,
+    rss: Option<Bytes>,
+    /// Whether pages that some of them share count in each.
+    is_upper_bound: bool,
+    /// Of how many the kinds are unknown: they are in no sum.
+    unknown_count: usize,
+}
+
+impl HeldBy {
+    pub(super) fn sum(&self) -> Bytes {
+        self.rss.unwrap_or(self.all.bytes())
+    }
+
+    /// Said before it where it can be less.
+    pub(super) fn bound(&self) -> &'static str {
+        match (
+            self.unknown_count > 0 && self.rss.is_none(),
+            self.is_upper_bound,
+        ) {
+            (true, false) => "at least ",
+            (false, true) => "at most ",
+            _ => "",
+        }
+    }
+
+    pub(super) fn in_words(&self) -> String {
+        if let Some(rss) = self.rss {
+            return format!("{} of RSS", bytes(rss));
+        }
+        let kinds = [
+            ("in page tables", self.all.page_tables_bytes),
+            ("in huge pages", self.all.huge_bytes),
+            ("shared", self.all.shmem_bytes),
+            ("anonymous", self.all.anon_bytes),
+        ];
+        let largest = kinds.into_iter().max_by_key(|(_, bytes)| *bytes);
+        let (kind, largest) = largest.unwrap_or_default();
+        let (sum, largest) = (bytes(self.sum()), bytes(largest));
+        let bound = self.bound();
+        match sum == largest {
+            true => format!("{bound}{sum}, {kind}"),
+            false => format!("{bound}{sum}, of which {largest} is {kind}"),
+        }
+    }
+}
+
+/// What each process held at an instant.
+pub(super) struct Parts<'a>(HashMap<usize, &'a Share>);
+
+impl<'a> Parts<'a> {
+    pub(super) fn of(state: &'a Composition) -> Self {
+        let shares = state.shares.iter();
+        Self(shares.map(|share| (share.process, share)).collect())
+    }
+
+    /// What some processes held.
+    pub(super) fn held_by(&self, group: &HolderGroup) -> HeldBy {
+        let mut held = HeldBy {
+            all: Share::default(),
+            rss: None,
+            is_upper_bound: false,
+            unknown_count: 0,
+        };
+        for member in &group.who.members {
+            let Some(share) = self.0.get(member) else {
+                held.unknown_count += 1;
+                continue;
+            };
+            let all = &mut held.all;
+            all.anon_bytes = all.anon_bytes + share.anon_bytes;
+            all.shmem_bytes = all.shmem_bytes + share.shmem_bytes;
+            all.huge_bytes = all.huge_bytes + share.huge_bytes;
+            all.page_tables_bytes = all.page_tables_bytes + share.page_tables_bytes;
+            held.is_upper_bound |= share.anon_bytes.0 > 0 && share.anon_basis == Basis::UpperBound;
+        }
+        // Where the kinds of none are known there is RSS alone.
+        if held.unknown_count == group.who.members.len() {
+            held.rss = group.totals[Kind::Rss].bytes();
+        }
+        held
+    }
+}

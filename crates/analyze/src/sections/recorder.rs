@@ -1,0 +1,46 @@
+//! What the recording cost, and on which machine it was made.
+
+use crate::Analysis;
+use crate::section::{Mode, Section, View};
+use memtrace_report::{Chapter, Tone, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Recorder {}
+
+impl Section for Recorder {
+    const NAME: &'static str = "recorder";
+    const DOC: &'static str = "how it was recorded, and what that cost";
+    const KEYS: &'static [&'static str] = &["cost"];
+    const MODES: &'static [Mode] = Mode::ALL;
+
+    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
+        let info = &analysis.info;
+        let cost = match &analysis.cost {
+            Some(cost) => {
+                let cpu = match cost.cpu_share {
+                    Some(share) => format!("{:.1}% of one CPU", share * 100.0),
+                    None => format!("{} of CPU time", words::duration(cost.cpu_ns)),
+                };
+                let rss = words::bytes_or_unknown(cost.peak_rss_bytes);
+                format!("the recorder took {cpu}, {rss}")
+            }
+            None => "cost of recording unknown".to_owned(),
+        };
+        let interval = words::interval(info.interval_ns);
+        let mut section = Chapter::new(format!(
+            "Recorded by {} every {interval}; {cost}",
+            info.backend
+        ));
+        section.tone = Tone::Plain;
+        let memory = info.mem_total_bytes.map(words::bytes);
+        let memory = memory.map_or_else(String::new, |memory| format!(", {memory}"));
+        let kernel = &info.kernel;
+        section.quiet(format!(
+            "{}: {} CPUs{memory}, kernel {kernel}",
+            info.hostname, info.cpu_count
+        ));
+        vec![section]
+    }
+}

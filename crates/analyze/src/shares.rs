@@ -1,0 +1,38 @@
+//! What each process holds when a page that several share is divided among them, so that the
+//! parts add up to what exists.
+
+use super::attribution::Basis;
+use memtrace_model::Bytes;
+
+/// A process's part of the memory at an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Which process.
+    pub process: usize,
+    /// Anonymous memory.
+    pub anon_bytes: Bytes,
+    /// How well that is known.
+    pub anon_basis: Basis,
+    /// Its part of shared memory: each object's allocation is divided among its mappers in proportion
+    /// to the shared memory in their RSS, and what is of no known object among all others.
+    pub shmem_bytes: Bytes,
+    /// Its huge pages of hugetlbfs, by its last reading.
+    pub huge_bytes: Bytes,
+    /// Its page tables, by its last reading.
+    pub page_tables_bytes: Bytes,
+    /// What devices and io_uring have pinned for it, by its last reading, mapped or not: a part of other
+    /// figures, and in no sum.
+    pub pinned_bytes: Bytes,
+}
+
+impl Share {
+    /// What no RSS counts.
+    pub fn beside_bytes(&self) -> Bytes {
+        self.huge_bytes + self.page_tables_bytes
+    }
+
+    /// All of it.
+    pub fn bytes(&self) -> Bytes {
+        self.anon_bytes + self.shmem_bytes + self.beside_bytes()
+    }
+}

@@ -1,0 +1,57 @@
+//! Runs that attached programs missed: the kernel leaves a program out where it runs on that
+//! CPU already, and a kretprobe where more calls than it has room for are under way.
+//!
+//! Whoever looks is counted with the rest: the counts are of the whole machine, so they are
+//! an upper bound of what a recording misses, and are said to be one.
+
+use super::calls;
+use super::load::Programs;
+use crate::{ProcessTable, Tick};
+use memtrace_model::{DiagKind, Record, Severity};
+use std::collections::HashMap;
+
+/// What was told so far, by program.
+#[derive(Default)]
+pub(super) struct Misses(HashMap<String, u64>);
+
+impl Misses {
+    /// Writes what came to it since the last call. True where a start or an end can be among
+    /// what was missed.
+    pub(super) fn write(
+        &mut self,
+        programs: &Programs,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) -> bool {
+        let mut is_lifecycle = false;
+        for (program, now) in programs.missed_runs() {
+            let detail = detail(&program);
+            let told = self.0.entry(program.clone()).or_insert(0);
+            let count = now.saturating_sub(*told).cast_signed();
+            *told = now;
+            if count == 0 {
+                continue;
+            }
+            is_lifecycle |= program.starts_with("sched_process_");
+            table.add_lost_events(count);
+            out.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::LostEvents,
+                &program,
+                Some(count),
+                detail,
+            ));
+        }
+        is_lifecycle
+    }
+}
+
+fn detail(program: &str) -> String {
+    let what = if calls::is_program(program) {
+        "calls of mmap, munmap, mremap, brk or madvise that no probe had room for"
+    } else {
+        "runs of a program that the kernel left out"
+    };
+    format!("{what}; of any process on the machine, so at most so many are missing here")
+}

@@ -1,0 +1,118 @@
+//! What /proc refused to show, counted and reported by cause.
+
+use crate::Tick;
+use memtrace_model::{DiagKind, Record, Severity};
+use std::io;
+
+/// What was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// All of a process.
+    Process,
+    /// The link to the file it runs, which needs the right to ptrace it.
+    Exe,
+}
+
+const CAUSES: [(Refusal, Severity, &str, &str); 2] = [
+    (
+        Refusal::Process,
+        Severity::Loss,
+        "/proc/PID",
+        "processes could not be read and are missing where they belong to the recording: \
+         they are hidden by the hidepid option of /proc; CAP_SYS_PTRACE shows them",
+    ),
+    (
+        Refusal::Exe,
+        Severity::Degraded,
+        "/proc/PID/exe",
+        "the executed file of processes of other users is unknown; CAP_SYS_PTRACE shows it",
+    ),
+];
+
+/// Refusals since they were last reported.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    pending: [i64; CAUSES.len()],
+    is_reported: [bool; CAUSES.len()],
+}
+
+impl Refusals {
+    /// Counts an error if it is a refusal; says whether it was.
+    pub(super) fn count(&mut self, refusal: Refusal, error: &io::Error) -> bool {
+        let is_refusal = error.kind() == io::ErrorKind::PermissionDenied;
+        if is_refusal && let Some(pending) = self.pending.get_mut(refusal as usize) {
+            *pending += 1;
+        }
+        is_refusal
+    }
+
+    /// Writes what is new: a cause at once when it first shows, then with each keyframe.
+    pub(super) fn write(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+        let counters = self.pending.iter_mut().zip(&mut self.is_reported);
+        for ((pending, is_reported), (_, severity, subject, detail)) in counters.zip(CAUSES) {
+            if *pending == 0 || (*is_reported && !tick.is_keyframe) {
+                continue;
+            }
+            let count = Some(std::mem::take(pending));
+            out.push(tick.diag(severity, DiagKind::Permission, subject, count, detail));
+            *is_reported = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrace_model::{BootNs, ClockOffset, ClockReading, WallNs};
+
+    fn tick(is_keyframe: bool) -> Tick {
+        let reading = ClockReading {
+            boot_ns: BootNs(0),
+            monotonic_ns: 0,
+            wall_ns: WallNs(0),
+        };
+        Tick {
+            boot: BootNs(1),
+            clock: ClockOffset::at(reading),
+            is_keyframe,
+        }
+    }
+
+    fn counts(refusals: &mut Refusals, is_keyframe: bool) -> Vec<Option<i64>> {
+        let mut out = Vec::new();
+        refusals.write(&tick(is_keyframe), &mut out);
+        out.iter()
+            .map(|record| match record {
+                Record::Diag(row) => row.count,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_cause_stands_where_its_number_says() {
+        for (position, (refusal, ..)) in CAUSES.iter().enumerate() {
+            assert_eq!(*refusal as usize, position);
+        }
+    }
+
+    #[test]
+    fn a_cause_is_reported_at_once_and_its_growth_with_the_keyframes() {
+        let mut refusals = Refusals::default();
+        let denied = io::ErrorKind::PermissionDenied.into();
+        assert!(refusals.count(Refusal::Process, &denied));
+        assert!(refusals.count(Refusal::Process, &denied));
+        assert_eq!(counts(&mut refusals, false), [Some(2)]);
+        assert!(refusals.count(Refusal::Process, &denied));
+        assert_eq!(counts(&mut refusals, false), []);
+        assert_eq!(counts(&mut refusals, true), [Some(1)]);
+        assert_eq!(counts(&mut refusals, true), []);
+    }
+
+    #[test]
+    fn another_error_is_not_a_refusal() {
+        let mut refusals = Refusals::default();
+        assert!(!refusals.count(Refusal::Exe, &io::ErrorKind::NotFound.into()));
+        assert_eq!(counts(&mut refusals, true), []);
+    }
+}

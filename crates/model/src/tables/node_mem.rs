@@ -1,0 +1,62 @@
+//! `node_mem`: memory of the whole machine.
+
+use crate::table::table;
+use crate::{BootNs, Bytes, DurationNs, WallNs};
+
+table! {
+    /// Memory of the machine, from /proc/meminfo and /proc/pressure/memory; where there is no /proc, what the platform tells.
+    pub struct NodeMemRow in "node_mem" {
+        /// Wall-clock time (UTC).
+        ts: WallNs,
+        /// Time on CLOCK_BOOTTIME.
+        boot_ns: BootNs,
+        /// MemTotal.
+        mem_total_bytes: Option<Bytes>,
+        /// MemFree.
+        mem_free_bytes: Option<Bytes>,
+        /// MemAvailable: the kernel's estimate of what can be had without swapping.
+        mem_available_bytes: Option<Bytes>,
+        /// Buffers.
+        buffers_bytes: Option<Bytes>,
+        /// Cached: page cache, tmpfs included.
+        cached_bytes: Option<Bytes>,
+        /// AnonPages.
+        anon_bytes: Option<Bytes>,
+        /// Mapped: file pages mapped by some process.
+        mapped_bytes: Option<Bytes>,
+        /// Shmem: tmpfs, shared anonymous memory.
+        shmem_bytes: Option<Bytes>,
+        /// SReclaimable.
+        slab_reclaimable_bytes: Option<Bytes>,
+        /// SUnreclaim.
+        slab_unreclaimable_bytes: Option<Bytes>,
+        /// KernelStack.
+        kernel_stack_bytes: Option<Bytes>,
+        /// PageTables.
+        page_tables_bytes: Option<Bytes>,
+        /// Percpu.
+        percpu_bytes: Option<Bytes>,
+        /// HugePages_Total x Hugepagesize, all sizes (Hugetlb).
+        hugetlb_bytes: Option<Bytes>,
+        /// The same without free pages of the default size (HugePages_Free): in use, or free and of another size. Null in recordings of older versions.
+        hugetlb_used_bytes: Option<Bytes>,
+        /// Buffers of TCP sockets, in all network namespaces (mem of /proc/net/sockstat); their heads are slab too. Null in recordings of older versions.
+        sockets_bytes: Option<Bytes>,
+        /// SwapTotal.
+        swap_total_bytes: Option<Bytes>,
+        /// SwapFree.
+        swap_free_bytes: Option<Bytes>,
+        /// Time in which some task waited for memory. Counts up; null without PSI.
+        psi_some_ns: Option<DurationNs>,
+        /// Time in which all tasks waited for memory. Counts up; null without PSI.
+        psi_full_ns: Option<DurationNs>,
+    }
+}
+
+impl NodeMemRow {
+    /// Files in the page cache, those of a tmpfs left out.
+    pub fn page_cache_bytes(&self) -> Option<Bytes> {
+        let cached = self.cached_bytes? + self.buffers_bytes.unwrap_or(Bytes(0));
+        Some(cached - self.shmem_bytes?)
+    }
+}

@@ -1,0 +1,193 @@
+//! Recordings that are kept beside each other on one disk, and removing one.
+//!
+//! What is removed is known to be a recording by its `run.json`, nobody writes to it, and nothing
+//! but what a recording consists of goes: whatever else somebody put into its directory stays, and
+//! the directory with it. No link below the given directory is followed.
+
+use super::dir::Dir;
+use super::error::StoreError;
+use super::layout::{DAMAGED, SPOOL, is_of_recording, names_in, temporary};
+use super::manifest::MANIFEST;
+use super::run_file::{LockedRunFile, RUN_FILE, open_dir, read};
+use memtrace_model::{Bytes, Order, PlaceName, WallNs};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A recording among others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// When it was written last.
+    pub written: WallNs,
+    /// What it takes.
+    pub bytes: Bytes,
+    /// The user it belongs to.
+    pub uid: u32,
+}
+
+/// The recordings in a directory that nobody writes to: those of a local root, at
+/// `run=…/host=…/rec=…`, and those that memtrace gave their names, `memtrace-…`; the oldest first.
+/// What can't be read is passed over.
+///
+/// # Errors
+/// When the directory can't be listed.
+pub fn kept(dir: &Path) -> Result<Vec<Kept>, StoreError> {
+    let opened = Dir::open(dir).map_err(|error| StoreError::io("open", dir, error))?;
+    let mut found = Vec::new();
+    for name in names_in(&opened, Path::new(""))? {
+        let Some(name) = name.to_str() else {
+            continue;
+        };
+        let Ok(below) = opened.below(name) else {
+            continue;
+        };
+        if name.starts_with("memtrace-") {
+            found.extend(inspected(&below));
+        } else if is_level(name, "run=") {
+            go_down(&below, &["host=", "rec="], &mut found);
+        }
+    }
+    found.order_by(|a, b| (a.written, &a.dir).cmp(&(b.written, &b.dir)));
+    Ok(found)
+}
+
+fn go_down(dir: &Dir, levels: &[&str], found: &mut Vec<Kept>) {
+    let Some((level, rest)) = levels.split_first() else {
+        found.extend(inspected(dir));
+        return;
+    };
+    for name in dir.names(Path::new("")).unwrap_or_default() {
+        if let Some(name) = name.to_str().filter(|name| is_level(name, level))
+            && let Ok(below) = dir.below(name)
+        {
+            go_down(&below, rest, found);
+        }
+    }
+}
+
+fn is_level(name: &str, level: &str) -> bool {
+    let value = name.strip_prefix(level);
+    value.is_some_and(|value| value.parse::<PlaceName>().is_ok())
+}
+
+/// A recording that nobody writes to; `None` for what is none, or is written to.
+fn inspected(dir: &Dir) -> Option<Kept> {
+    let is_recording = read(dir).is_ok();
+    // Where the file system has no locks, what is not closed may be written to.
+    let is_left = is_recording && LockedRunFile::lock(dir).is_ok();
+    if !is_left {
+        return None;
+    }
+    let mut bytes = 0;
+    let mut written_ns = 0;
+    for file in files(dir).ok()? {
+        let inspected = dir.inspect(&file).ok()?;
+        bytes += inspected.size;
+        written_ns = written_ns.max(inspected.modified_ns);
+    }
+    Some(Kept {
+        dir: dir.path().to_path_buf(),
+        written: WallNs(written_ns),
+        bytes: Bytes(bytes.cast_signed()),
+        uid: dir.owner().ok()?.0,
+    })
+}
+
+/// The files that a recording consists of.
+fn files(dir: &Dir) -> Result<Vec<PathBuf>, StoreError> {
+    let mut files = Vec::new();
+    for name in names_in(dir, Path::new(""))? {
+        let folder = Path::new(&name);
+        // What is no folder has no names.
+        for name in dir.names(folder).unwrap_or_default() {
+            let path = folder.join(name);
+            if is_of_recording(&path) {
+                files.push(path);
+            }
+        }
+    }
+    let run_file = Path::new(RUN_FILE);
+    let own = [MANIFEST.into(), temporary(run_file), run_file.to_path_buf()];
+    files.extend(own.into_iter().filter(|path| dir.inspect(path).is_ok()));
+    Ok(files)
+}
+
+/// Removes a recording that nobody writes to. Says whether its directory is gone too: it stays where
+/// it holds something else.
+///
+/// # Errors
+/// When it is no recording, when a recorder writes to it, and when the system refuses.
+pub fn remove_recording(path: &Path) -> Result<bool, StoreError> {
+    let dir = open_dir(path)?;
+    read(&dir)?;
+    let _lock = LockedRunFile::lock(&dir)?;
+    let failed =
+        |file: &Path, error: io::Error| StoreError::io("remove", &dir.full_path(file), error);
+    // `run.json` is the last: what is left of a removal that was interrupted is a recording still.
+    let files = files(&dir)?;
+    let mut folders: Vec<&Path> = files.iter().filter_map(|file| file.parent()).collect();
+    folders.extend([SPOOL, DAMAGED].map(Path::new));
+    for file in &files {
+        if file == Path::new(RUN_FILE) {
+            // A folder that holds something else, or is not there, is left as it is.
+            for folder in folders
+                .iter()
+                .filter(|folder| !folder.as_os_str().is_empty())
+            {
+                let _ = dir.remove_folder(folder);
+            }
+        }
+        dir.remove_file(file).map_err(|error| failed(file, error))?;
+    }
+    Ok(std::fs::remove_dir(path).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::os::unix::fs::symlink;
+
+    fn names(found: &[Kept], dir: &Path) -> Vec<String> {
+        let names = found.iter().map(|kept| kept.dir.strip_prefix(dir).unwrap());
+        names.map(|name| name.display().to_string()).collect()
+    }
+
+    #[test]
+    fn only_what_has_a_name_of_the_layout_is_of_a_recording() {
+        for (path, is_its) in [
+            ("mem/part-00001.parquet", true),
+            ("of_tomorrow/part-00001.parquet.tmp", true),
+            ("spool/mem-00001.arrows", true),
+            ("damaged/whatever", true),
+            ("mem/notes.txt", false),
+            ("mem/part-1.parquet", false),
+            ("spool/notes", false),
+            ("run.json", false),
+        ] {
+            assert_eq!(is_of_recording(Path::new(path)), is_its, "{path}");
+        }
+    }
+
+    #[test]
+    fn links_and_what_is_no_recording_are_not_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        for name in ["memtrace-none", "run=1/host=a/rec=b", "run=1/host=../rec=b"] {
+            std::fs::create_dir_all(dir.path().join(name)).unwrap();
+        }
+        std::fs::write(dir.path().join("memtrace-none/run.json"), "{}").unwrap();
+        symlink(elsewhere.path(), dir.path().join("memtrace-link")).unwrap();
+        symlink(elsewhere.path(), dir.path().join("run=2")).unwrap();
+        let found = kept(dir.path()).unwrap();
+        assert_eq!(names(&found, dir.path()), [""; 0]);
+        let refused = remove_recording(&dir.path().join("memtrace-none"));
+        assert!(refused.is_err());
+        let left: BTreeSet<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert_eq!(left.len(), 4);
+    }
+}

@@ -1,0 +1,115 @@
+//! A writer, and a recovery, that are killed at any moment lose nothing that was flushed.
+//!
+//! A test starts this test program again to be killed.
+
+use super::*;
+use crate::{Recording, recover};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const DIR_VARIABLE: &str = "MEMTRACE_TEST_KILLED";
+/// How many of each are killed; `MEMTRACE_TEST_KILLS` says another number.
+const KILLS: u64 = 5;
+
+/// This test program as another process, in which only this test runs.
+fn start(test: &str, dir: &Path) -> Child {
+    Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            &format!("tests::kills::{test}"),
+            "--nocapture",
+        ])
+        .env(DIR_VARIABLE, dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for the child to begin, lets it run for so long, and kills it. Gives the last number
+/// that it has told.
+fn kill_after(mut child: Child, life: Duration) -> Option<i64> {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut numbers = lines.by_ref().filter_map(|line| number(&line.ok()?));
+    let first = numbers.next();
+    let start = Instant::now();
+    std::thread::sleep(life.saturating_sub(start.elapsed()));
+    // It may have come to its end before.
+    let _ = child.kill();
+    let last = numbers.last();
+    child.wait().unwrap();
+    last.or(first)
+}
+
+fn number(line: &str) -> Option<i64> {
+    line.strip_prefix("at ")?.parse().ok()
+}
+
+fn tell(number: i64) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\nat {number}").unwrap();
+    out.flush().unwrap();
+}
+
+fn write_for_ever(dir: &Path) {
+    let mut writer = Writer::create_with(dir, &info(), None, SMALL).unwrap();
+    for at in 0.. {
+        append_all(&mut writer, &[mem(at * 100, at % 5)]);
+        append_all(&mut writer, &[process(at % 20, &format!("{at}"))]);
+        if at % 7 == 0 {
+            writer.flush().unwrap();
+            tell(at);
+            std::thread::sleep(Duration::from_micros(300));
+        }
+    }
+}
+
+fn holds_all_up_to(dir: &Path, at: i64, when: &str) {
+    let recording = Recording::open(dir).unwrap();
+    let rows = recording.rows::<MemRow>().unwrap();
+    let times: Vec<i64> = rows.iter().map(|row| row.boot_ns.0 / 100_000_000).collect();
+    let expected: Vec<i64> = (0..times.len() as i64).collect();
+    assert!(
+        times == expected,
+        "{when}: not every row once, and in order"
+    );
+    assert!(
+        times.len() as i64 > at,
+        "{when}: {} rows of {at}",
+        times.len()
+    );
+    assert!(
+        !recording.rows::<ProcessRow>().unwrap().is_empty(),
+        "{when}"
+    );
+}
+
+#[test]
+fn what_was_flushed_survives_a_kill_of_the_writer_and_kills_of_its_recovery() {
+    const THIS: &str = "what_was_flushed_survives_a_kill_of_the_writer_and_kills_of_its_recovery";
+    if let Some(dir) = std::env::var_os(DIR_VARIABLE) {
+        let dir = Path::new(&dir);
+        if !dir.exists() {
+            return write_for_ever(dir);
+        }
+        tell(0);
+        recover(dir).unwrap();
+        return;
+    }
+    let kills = std::env::var("MEMTRACE_TEST_KILLS").map_or(KILLS, |count| count.parse().unwrap());
+    for kill in 0..kills {
+        let (_parent, dir) = new_dir();
+        let life = Duration::from_millis(10 + kill * 37 % 150);
+        let at = kill_after(start(THIS, &dir), life).unwrap();
+        holds_all_up_to(&dir, at, &format!("kill {kill} of the writer"));
+        kill_after(
+            start(THIS, &dir),
+            Duration::from_micros(kill * 1_733 % 60_000),
+        );
+        holds_all_up_to(&dir, at, &format!("kill {kill} of the recovery"));
+        recover(&dir).unwrap();
+        holds_all_up_to(&dir, at, &format!("recovery {kill}"));
+        assert!(Recording::open(&dir).unwrap().is_closed());
+    }
+}

@@ -1,0 +1,223 @@
+//! Ranks side by side: how far apart the traces of one window begin and end, and the steps in them.
+//!
+//! Wall clocks of several machines are as far apart as they are: between hosts a skew is that of their
+//! clocks too.
+
+use super::summary::TraceSummary;
+use memtrace_model::{DurationNs, Order, WallNs};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Traces that overlap in time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Window {
+    /// The first begin of any of them.
+    pub begin_wall_ns: WallNs,
+    /// The last end.
+    pub end_wall_ns: WallNs,
+    /// From the first begin to the last begin.
+    pub begin_skew_ns: DurationNs,
+    /// From the first end to the last end.
+    pub end_skew_ns: DurationNs,
+    /// Each of them, in the order of ranks.
+    pub ranks: Vec<RankInWindow>,
+    /// Each step that more than one of them has, in the order of numbers.
+    pub steps: Vec<StepSkew>,
+}
+
+/// A trace within a window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RankInWindow {
+    /// Its place in the list of traces.
+    pub trace: usize,
+    /// Its rank.
+    pub rank: Option<u32>,
+    /// How much later than the first it begins.
+    pub begins_after_ns: DurationNs,
+    /// How much earlier than the last it ends.
+    pub ends_before_ns: DurationNs,
+    /// How many steps it has.
+    pub step_count: usize,
+    /// What its steps took in all.
+    pub steps_total_ns: DurationNs,
+}
+
+/// A step as the ranks had it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StepSkew {
+    /// Its number.
+    pub number: i64,
+    /// How many of them have it.
+    pub rank_count: usize,
+    /// From the first begin to the last begin.
+    pub begin_skew_ns: DurationNs,
+    /// From the first end to the last end.
+    pub end_skew_ns: DurationNs,
+    /// What it took where it was shortest.
+    pub shortest_ns: DurationNs,
+    /// What it took where it was longest.
+    pub longest_ns: DurationNs,
+    /// The place in the list of traces of the one in which it was longest.
+    pub longest_trace: usize,
+}
+
+/// The windows of traces that tell wall time, each of more than one trace.
+pub(super) fn windows(traces: &[TraceSummary]) -> Vec<Window> {
+    let spans = traces.iter().enumerate().filter_map(|(place, trace)| {
+        let span = (trace.begin_wall_ns?, trace.end_wall_ns?);
+        Some((span, place))
+    });
+    let mut spans: Vec<_> = spans.collect();
+    spans.sort_unstable();
+    let mut groups: Vec<(WallNs, Vec<usize>)> = Vec::new();
+    for ((begin, end), place) in spans {
+        match groups.last_mut() {
+            Some((until, group)) if begin <= *until => {
+                *until = end.max(*until);
+                group.push(place);
+            }
+            _ => groups.push((end, vec![place])),
+        }
+    }
+    let groups = groups.into_iter().filter(|(_, group)| group.len() > 1);
+    groups
+        .filter_map(|(_, group)| Window::of(traces, group))
+        .collect()
+}
+
+impl Window {
+    fn of(traces: &[TraceSummary], mut group: Vec<usize>) -> Option<Self> {
+        group.order_by_key(|&place| (traces[place].rank.is_none(), traces[place].rank, place));
+        let begins = group
+            .iter()
+            .filter_map(|&place| traces[place].begin_wall_ns);
+        let ends = group.iter().filter_map(|&place| traces[place].end_wall_ns);
+        let (begin, last_begin) = (begins.clone().min()?, begins.max()?);
+        let (first_end, end) = (ends.clone().min()?, ends.max()?);
+        let ranks = group.iter().filter_map(|&place| {
+            let trace = &traces[place];
+            let steps = trace.steps.iter().map(|step| step.duration_ns.0);
+            Some(RankInWindow {
+                trace: place,
+                rank: trace.rank,
+                begins_after_ns: since(begin, trace.begin_wall_ns?),
+                ends_before_ns: since(trace.end_wall_ns?, end),
+                step_count: trace.steps.len(),
+                steps_total_ns: DurationNs(steps.fold(0, i64::saturating_add)),
+            })
+        });
+        Some(Self {
+            begin_wall_ns: begin,
+            end_wall_ns: end,
+            begin_skew_ns: since(begin, last_begin),
+            end_skew_ns: since(first_end, end),
+            ranks: ranks.collect(),
+            steps: steps(traces, &group),
+        })
+    }
+}
+
+/// A step in one trace.
+struct Had {
+    trace: usize,
+    begin: WallNs,
+    took: DurationNs,
+}
+
+fn steps(traces: &[TraceSummary], group: &[usize]) -> Vec<StepSkew> {
+    let mut by_number: BTreeMap<i64, Vec<Had>> = BTreeMap::new();
+    for &trace in group {
+        let mut seen = BTreeSet::new();
+        for step in &traces[trace].steps {
+            // A trace that has a number twice has been merged from several.
+            if let Some(begin) = step.begin_wall_ns.filter(|_| seen.insert(step.number)) {
+                let took = step.duration_ns;
+                let had = by_number.entry(step.number).or_default();
+                had.push(Had { trace, begin, took });
+            }
+        }
+    }
+    let shared = by_number.into_iter().filter(|(_, had)| had.len() > 1);
+    shared
+        .filter_map(|(number, had)| StepSkew::of(number, &had))
+        .collect()
+}
+
+impl StepSkew {
+    fn of(number: i64, had: &[Had]) -> Option<Self> {
+        let end = |had: &Had| WallNs(had.begin.0.saturating_add(had.took.0));
+        let begins = had.iter().map(|had| had.begin);
+        let ends = had.iter().map(end);
+        let longest = had.iter().max_by_key(|had| had.took)?;
+        Some(Self {
+            number,
+            rank_count: had.len(),
+            begin_skew_ns: since(begins.clone().min()?, begins.max()?),
+            end_skew_ns: since(ends.clone().min()?, ends.max()?),
+            shortest_ns: had.iter().map(|had| had.took).min()?,
+            longest_ns: longest.took,
+            longest_trace: longest.trace,
+        })
+    }
+}
+
+fn since(begin: WallNs, end: WallNs) -> DurationNs {
+    DurationNs(end.0.saturating_sub(begin.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary::TraceStep;
+
+    /// A trace of ms, with steps of begin and length.
+    fn trace(rank: Option<u32>, [begin, end]: [i64; 2], steps: &[(i64, i64, i64)]) -> TraceSummary {
+        let wall = |ms: i64| Some(WallNs(ms * 1_000_000));
+        let steps = steps.iter().map(|&(number, begin, ms)| TraceStep {
+            number,
+            begin_wall_ns: wall(begin),
+            duration_ns: DurationNs(ms * 1_000_000),
+        });
+        TraceSummary {
+            rank,
+            begin_wall_ns: wall(begin),
+            end_wall_ns: wall(end),
+            steps: steps.collect(),
+            ..TraceSummary::default()
+        }
+    }
+
+    #[test]
+    fn ranks_of_a_window_stand_side_by_side_and_a_later_window_apart() {
+        let traces = [
+            trace(Some(1), [103, 220], &[(7, 110, 40), (8, 150, 30)]),
+            trace(Some(0), [100, 200], &[(7, 104, 30), (8, 140, 60)]),
+            trace(Some(0), [500, 600], &[]),
+            trace(None, [590, 700], &[]),
+            trace(Some(2), [900, 950], &[]),
+        ];
+        let ms = |ms: i64| DurationNs(ms * 1_000_000);
+        let found = windows(&traces);
+        let [first, second] = &found[..] else {
+            panic!("{found:?}");
+        };
+        let ranks: Vec<_> = first.ranks.iter().map(|rank| rank.rank).collect();
+        assert_eq!(ranks, [Some(0), Some(1)]);
+        assert_eq!((first.begin_skew_ns, first.end_skew_ns), (ms(3), ms(20)));
+        assert_eq!(first.ranks[1].begins_after_ns, ms(3));
+        assert_eq!(first.ranks[0].ends_before_ns, ms(20));
+        assert_eq!(first.ranks[0].steps_total_ns, ms(90));
+        let steps: Vec<_> = first
+            .steps
+            .iter()
+            .map(|step| (step.number, step.begin_skew_ns, step.end_skew_ns))
+            .collect();
+        assert_eq!(steps, [(7, ms(6), ms(16)), (8, ms(10), ms(20))]);
+        assert_eq!(
+            (first.steps[1].longest_ns, first.steps[1].longest_trace),
+            (ms(60), 1)
+        );
+        let traces: Vec<_> = second.ranks.iter().map(|rank| rank.trace).collect();
+        assert_eq!(traces, [2, 3]);
+    }
+}

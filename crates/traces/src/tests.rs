@@ -1,0 +1,321 @@
+//! Traces as torch wrote them, and as nobody should have.
+
+use super::{Overview, TraceSummary, read};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use memtrace_report::{FORMATS, Style};
+use proptest::prelude::*;
+use proptest::sample::Index;
+use std::io::Write;
+use std::path::Path;
+
+/// Two ranks of torch 2.13 with gloo on CPUs, three steps of a small model, `profile_memory` and
+/// `record_shapes` on. Only the names of the machine and of the file are others.
+const RANKS: [(&str, &[u8]); 2] = [
+    (
+        "rank0.pt.trace.json.gz",
+        include_bytes!("testdata/rank0.pt.trace.json.gz"),
+    ),
+    (
+        "rank1.pt.trace.json.gz",
+        include_bytes!("testdata/rank1.pt.trace.json.gz"),
+    ),
+];
+
+fn summary(name: &str, bytes: &[u8]) -> TraceSummary {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    let mut summary = read(&path, 5);
+    summary.file = name.to_owned();
+    summary
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packer = GzEncoder::new(Vec::new(), Compression::best());
+    packer.write_all(bytes).unwrap();
+    packer.finish().unwrap()
+}
+
+fn unpacked(bytes: &[u8]) -> String {
+    std::io::read_to_string(flate2::read::GzDecoder::new(bytes)).unwrap()
+}
+
+fn told(overview: &mut Overview, format: &str) -> String {
+    let format = FORMATS.iter().find(|one| one.name() == format).unwrap();
+    let mut out = Vec::new();
+    let style = Style::default();
+    format.write(overview, &style, &mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
+/// A trace with one operator.
+fn small() -> String {
+    r#"{"schemaVersion": 1, "baseTimeNanoseconds": 1763888000000000000, "traceEvents": [
+        {"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10.0, "dur": 5.5,
+         "args": {"External id": 1, "Input Dims": [[2, 2], [2, 2]]}},
+        {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 12.25,
+         "s": "t", "args": {"Total Reserved": 2048, "Total Allocated": 1024, "Bytes": 1024,
+         "Device Id": 0, "Device Type": 1}},
+        {"ph": "M", "name": "process_name", "pid": 1, "ts": 0, "args": {"name": "python"}}
+    ], "traceName": "x"}"#
+        .to_owned()
+}
+
+#[test]
+fn what_is_told_of_real_ranks_stands_in_the_docs() {
+    let traces = RANKS.map(|(name, bytes)| summary(name, bytes)).to_vec();
+    let told = told(&mut Overview::of(traces, false), "text");
+    let shown = told.lines().map(|line| match line {
+        "" => "\n".to_owned(),
+        line => format!("    {line}\n"),
+    });
+    let shown: String = shown.collect();
+    let page = include_str!("../../../docs/traces.md");
+    assert!(page.contains(&shown), "not in docs/traces.md:\n{shown}");
+}
+
+#[test]
+fn every_key_of_the_json_stands_in_the_docs() {
+    let traces = RANKS.map(|(name, bytes)| summary(name, bytes)).to_vec();
+    let json = told(&mut Overview::of(traces, false), "json");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let page = include_str!("../../../docs/traces.md");
+    let mut left = vec![&json];
+    let mut count = 0;
+    while let Some(value) = left.pop() {
+        match value {
+            serde_json::Value::Object(object) => {
+                for (key, value) in object {
+                    assert!(page.contains(&format!("`{key}`")), "{key}");
+                    count += 1;
+                    left.push(value);
+                }
+            }
+            serde_json::Value::Array(list) => left.extend(list),
+            _ => {}
+        }
+    }
+    assert!(count > 40, "{count}");
+}
+
+#[test]
+fn the_figures_of_a_real_trace_are_those_of_its_events() {
+    let (name, bytes) = RANKS[0];
+    let trace: serde_json::Value = serde_json::from_str(&unpacked(bytes)).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let summary = summary(name, bytes);
+    assert_eq!((summary.rank, summary.world_size), (Some(0), Some(2)));
+    let is = |event: &serde_json::Value, key: &str, word: &str| event[key] == word;
+    let operators = events.iter().filter(|event| is(event, "cat", "cpu_op"));
+    let listed = summary
+        .operators
+        .list
+        .iter()
+        .map(|one| one.count)
+        .sum::<u64>();
+    let count = operators.clone().count() as u64;
+    assert_eq!(listed + summary.operators.other_count, count);
+    for one in &summary.operators.list {
+        let mine = operators
+            .clone()
+            .filter(|event| is(event, "name", &one.name));
+        let us = mine.clone().map(|event| event["dur"].as_f64().unwrap());
+        assert_eq!(mine.count() as u64, one.count, "{}", one.name);
+        let ns: i64 = us.map(|us| (us * 1e3).round() as i64).sum();
+        assert_eq!(one.total_ns.0, ns, "{}", one.name);
+        let own = one.self_ns.expect("it is known").0;
+        assert!((0..=ns).contains(&own), "{}: {own} of {ns}", one.name);
+    }
+    let memory = events.iter().filter(|event| is(event, "name", "[memory]"));
+    let allocated = memory.map(|event| event["args"]["Total Allocated"].as_i64().unwrap());
+    let [cpu] = &summary.memory[..] else {
+        panic!("{:?}", summary.memory);
+    };
+    assert_eq!(cpu.device, "cpu");
+    assert_eq!(
+        cpu.peak_allocated_bytes.map(|bytes| bytes.0),
+        allocated.max()
+    );
+    let steps = events.iter().filter(|event| {
+        let name = event["name"].as_str().unwrap_or_default();
+        is(event, "cat", "user_annotation") && name.starts_with("ProfilerStep#")
+    });
+    assert_eq!(summary.steps.len(), steps.count());
+}
+
+#[test]
+fn packed_or_not_and_as_a_list_alone_it_is_the_same() {
+    let whole = summary("rank0.json", small().as_bytes());
+    assert_eq!(whole.event_count, 2);
+    assert_eq!(whole.memory[0].device, "cuda:0");
+    assert_eq!(whole.operators.list[0].total_ns.0, 5_500);
+    let begin = whole.begin_wall_ns.unwrap().0;
+    assert_eq!(begin, 1_763_888_000_000_010_000);
+    let same = summary("rank0.json", &packed(small().as_bytes()));
+    assert_eq!(format!("{same:?}"), format!("{whole:?}"));
+    let (_, list) = small()
+        .split_once("\"traceEvents\": ")
+        .map(|(a, b)| (a.to_owned(), b.to_owned()))
+        .unwrap();
+    let list = list.replace(", \"traceName\": \"x\"}", "");
+    let alone = summary("rank0.json", list.as_bytes());
+    assert_eq!((alone.event_count, alone.begin_wall_ns), (2, None));
+    assert_eq!(alone.problem, None);
+}
+
+#[test]
+fn of_a_trace_that_was_cut_off_what_was_read_is_told() {
+    let text = small();
+    let end = text.find("\"M\"").unwrap();
+    let cut = summary("a.json", &text.as_bytes()[..end]);
+    assert!(cut.is_trace);
+    assert_eq!(cut.event_count, 2);
+    assert_eq!(cut.problem.as_deref(), Some("it is cut off"));
+    let (_, bytes) = RANKS[0];
+    let cut = summary("a.json.gz", &bytes[..bytes.len() / 2]);
+    assert!(cut.event_count > 100, "{}", cut.event_count);
+    assert_eq!(cut.problem.as_deref(), Some("it is cut off"));
+    let told = told(&mut Overview::of(vec![cut], false), "text");
+    assert!(
+        told.contains("Not read to its end: it is cut off."),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_is_no_trace_is_told_and_takes_nothing_down() {
+    for (bytes, words) in [
+        (&b""[..], "cut off"),
+        (b"{}", ""),
+        (b"\x1f\x8bgarbage that is none", "gzip"),
+        (b"\x00\x01\x02", "not JSON"),
+        (b"[[[[", "cut off"),
+        (br#"{"traceEvents": 7}"#, ""),
+        (br#"{"other": [1, {"a": null}]}"#, ""),
+    ] {
+        let summary = summary("a.json", bytes);
+        assert_eq!(summary.event_count, 0);
+        let problem = summary.problem.clone().unwrap_or_default();
+        assert!(problem.contains(words), "{problem}");
+        told(&mut Overview::of(vec![summary], false), "text");
+    }
+    let deep = "[".repeat(1_000_000);
+    assert!(summary("a.json", deep.as_bytes()).problem.is_some());
+    let wrong = br#"[7, "x", {"ph": 1, "ts": "soon", "cat": [], "args": [{}]}, {"ph": "X", "ts": 1e300, "dur": -5}]"#;
+    let summary = summary("a.json", wrong);
+    assert_eq!((summary.event_count, summary.problem), (1, None));
+}
+
+#[test]
+fn a_small_file_that_unpacks_to_a_large_one_takes_no_memory() {
+    // 8 MiB of one event, and 8 MiB within one text.
+    let event = r#"{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1},"#;
+    let many = format!("[{}", event.repeat((8 << 20) / event.len()));
+    let many = packed(many.as_bytes());
+    assert!(many.len() < 64 << 10, "{}", many.len());
+    let many = summary("a.json.gz", &many);
+    assert!(many.event_count > 100_000);
+    let text = format!("[{{\"name\": \"{}", "a".repeat(8 << 20));
+    let text = summary("a.json.gz", &packed(text.as_bytes()));
+    let problem = text.problem.unwrap_or_default();
+    assert!(problem.contains("longer than 1 MiB"), "{problem}");
+}
+
+#[test]
+fn names_are_written_out_where_a_terminal_would_act_on_them() {
+    let name = "\\u001b[2J\\nfake\\u202e";
+    let text = small().replace("aten::mm", name);
+    let mut overview = Overview::of(vec![summary("\u{1b}c.json", text.as_bytes())], false);
+    for format in ["text", "md", "csv", "json"] {
+        let told = told(&mut overview, format);
+        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{format}: {told}");
+        assert!(told.contains("fake"), "{format}: {told}");
+    }
+    assert!(told(&mut overview, "text").contains("\\x1b[2J\\nfake\\u{202e}"));
+}
+
+/// A number as no profiler writes it.
+fn number() -> impl Strategy<Value = String> {
+    let far = ["1e300", "-1e300", "9.2e15", "-9.2e15", "-0.5", "0"];
+    prop_oneof![
+        prop::sample::select(far.to_vec()).prop_map(str::to_owned),
+        any::<i64>().prop_map(|number| number.to_string()),
+        prop::num::f64::NORMAL.prop_map(|number| format!("{number:e}")),
+    ]
+}
+
+/// A trace whose events have any times.
+pub(super) fn of_any_times() -> impl Strategy<Value = String> {
+    let kinds = [
+        r#""ph": "X", "cat": "cpu_op", "name": "aten::mm""#,
+        r#""ph": "X", "cat": "kernel", "name": "gemm""#,
+        r#""ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3""#,
+        r#""ph": "i", "name": "[memory]""#,
+    ];
+    let event = (prop::sample::select(kinds.to_vec()), number(), number());
+    let event = event.prop_map(|(kind, ts, number)| {
+        format!(
+            r#"{{{kind}, "pid": 4711, "tid": 1, "ts": {ts}, "dur": {number}, "args": {{
+                "Device Type": 1, "Device Id": 0, "Total Allocated": {number}}}}}"#
+        )
+    });
+    let events = prop::collection::vec(event, 0..8);
+    (any::<i64>(), events).prop_map(|(base, events)| {
+        let events = events.join(", ");
+        format!(r#"{{"baseTimeNanoseconds": {base}, "traceEvents": [{events}]}}"#)
+    })
+}
+
+#[test]
+fn times_that_no_clock_shows_are_told() {
+    let text = r#"[
+        {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": -1e300, "dur": 1e300},
+        {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1e300},
+        {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 2, "ts": 2, "dur": 1e300},
+        {"ph": "i", "name": "[memory]", "ts": 1e300,
+         "args": {"Device Type": 0, "Device Id": 0, "Total Allocated": 1}}]"#;
+    let text = format!(r#"{{"baseTimeNanoseconds": 0, "traceEvents": {text}}}"#);
+    let summary = summary("a.json", text.as_bytes());
+    assert_eq!(summary.operators.list[0].total_ns.0, i64::MAX);
+    told(&mut Overview::of(vec![summary], false), "text");
+}
+
+proptest! {
+    #[test]
+    fn numbers_of_any_size_are_told(text in of_any_times()) {
+        let traces = ["a.json", "b.json"].map(|name| summary(name, text.as_bytes()));
+        prop_assert_eq!(traces[0].problem.as_deref(), None);
+        for format in ["text", "csv", "json"] {
+            told(&mut Overview::of(traces.to_vec(), false), format);
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_told_or_refused(bytes in any::<Vec<u8>>()) {
+        summary("a.json", &bytes);
+    }
+
+    #[test]
+    fn a_trace_with_a_wrong_byte_anywhere_is_told(place in any::<Index>(), byte in any::<u8>()) {
+        let mut bytes = small().into_bytes();
+        let place = place.index(bytes.len());
+        bytes[place] = byte;
+        let changed = summary("a.json", &bytes);
+        prop_assert!(changed.event_count <= 2);
+        told(&mut Overview::of(vec![changed], false), "text");
+        let mut packed = packed(small().as_bytes());
+        let place = place % packed.len();
+        packed[place] ^= byte;
+        summary("a.json.gz", &packed);
+    }
+}
+
+#[test]
+fn a_file_that_can_not_be_opened_is_a_trace_with_a_problem() {
+    let summary = read(Path::new("/nowhere/rank3.json"), 5);
+    assert_eq!((summary.is_trace, summary.rank), (false, Some(3)));
+    let told = told(&mut Overview::of(vec![summary], false), "text");
+    assert!(told.contains("No list of events was found"), "{told}");
+    assert!(told.contains("No such file or directory"), "{told}");
+}

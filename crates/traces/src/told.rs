@@ -1,0 +1,271 @@
+//! What is said of traces to people.
+
+use super::names::NameTotals;
+use super::overview::Overview;
+use super::rank::RankSource;
+use super::skew::{RankInWindow, Window};
+use super::summary::{TraceGpu, TraceSummary};
+use memtrace_model::{Bytes, DurationNs};
+use memtrace_report::words::{self, counted};
+use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Written, write_object};
+use std::io;
+
+impl Written for Overview {
+    fn told(&self, _style: &Style) -> Vec<Chapter> {
+        let mut told = Vec::new();
+        if !self.has_only_windows {
+            told.extend(self.traces.iter().map(TraceSummary::told));
+        }
+        told.extend(self.windows.iter().map(|window| window.told(&self.traces)));
+        if told.is_empty() {
+            let mut nothing = Chapter::new("No ranks to compare");
+            nothing.say(
+                "No two traces overlap in time, or they do not say what their times count from.",
+            );
+            told.push(nothing);
+        }
+        told
+    }
+
+    fn tables<'a>(&'a self, _style: &Style) -> Box<dyn Iterator<Item = Table> + 'a> {
+        let all = self.traces.iter().flat_map(|trace| {
+            let names = |what: &'static str, totals: &'a NameTotals| {
+                totals.list.iter().map(move |one| (trace, what, one))
+            };
+            names("operator", &trace.operators).chain(names("kernel", &trace.kernels))
+        });
+        let table = TableOf::of(all)
+            .words("file", 0, |(trace, ..)| &*trace.file)
+            .figures("rank", 0, |(trace, ..)| rank_of(trace))
+            .words("what", 0, |(_, what, _)| *what)
+            .flexible("name", |(.., one)| &*one.name)
+            .figures("count", 0, |(.., one)| Cell::known(Some(one.count)))
+            .figures("total_s", 0, |(.., one)| Cell::Took(Some(one.total_ns)))
+            .figures("self_s", 0, |(.., one)| Cell::Took(one.self_ns));
+        Box::new(std::iter::once(table.done()))
+    }
+
+    fn json(&mut self, _style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
+        write_object(self, out)
+    }
+
+    fn page(&mut self, _: &Style, _: &[Chapter], _: &mut dyn io::Write) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+impl TraceSummary {
+    fn told(&self) -> Chapter {
+        let title = match self.rank {
+            Some(rank) => format!("Rank {rank}: {}", self.file),
+            None => self.file.clone(),
+        };
+        let mut told = match self.problem.is_some() || !self.is_trace {
+            true => Chapter::alarming(title),
+            false => Chapter::new(title),
+        };
+        if !self.is_trace {
+            told.alert(match self.problem {
+                Some(_) => "No list of events was found in it.",
+                None => "It is not a trace of a profiler: it has no list of events.",
+            });
+        }
+        if let Some(problem) = &self.problem {
+            told.alert(format!("Not read to its end: {problem}."));
+        }
+        if !self.is_trace {
+            return told;
+        }
+        told.say(self.span_in_words());
+        let about = [self.job_in_words(), self.devices_in_words()];
+        told.tell(memtrace_report::Tone::Plain, about.into_iter().flatten());
+        memory_table(self).add_to(&mut told);
+        names_table(&mut told, "operator", &self.operators);
+        names_table(&mut told, "kernel", &self.kernels);
+        told
+    }
+
+    fn span_in_words(&self) -> String {
+        let events = counted(
+            usize::try_from(self.event_count).unwrap_or(usize::MAX),
+            "event",
+            "events",
+        );
+        let Some(duration) = self.duration_ns else {
+            return format!("{events}, none with a time.");
+        };
+        let steps = match self.steps.len() {
+            0 => String::new(),
+            count if self.has_more_steps => format!(", {} steps and more", words::count(count)),
+            count => format!(", {}", counted(count, "step", "steps")),
+        };
+        let begin = self.begin_wall_ns;
+        let begin = begin.and_then(|begin| words::date_and_time(begin, None));
+        let begin = begin.unwrap_or_else(|| "At an unknown time".to_owned());
+        format!("{begin}, for {}: {events}{steps}.", took(duration))
+    }
+
+    fn job_in_words(&self) -> Option<String> {
+        let of = self.world_size.map(|size| format!(" of {size}"));
+        let backend = self.backend.as_ref().map(|backend| format!(" ({backend})"));
+        let more = of.unwrap_or_default() + &backend.unwrap_or_default();
+        let from = match self.rank_from? {
+            RankSource::Trace => "as the trace says",
+            RankSource::FileName => "by the name of the file",
+        };
+        Some(format!("Rank {}{more}, {from}.", self.rank?))
+    }
+
+    fn devices_in_words(&self) -> Option<String> {
+        let in_words = |gpu: &TraceGpu| {
+            let name = gpu.name.as_deref().unwrap_or("of unknown model");
+            let total = gpu
+                .total_bytes
+                .map(|total| format!(" ({})", words::bytes(total)));
+            format!("device {}: {name}{}", gpu.number, total.unwrap_or_default())
+        };
+        let devices: Vec<String> = self.devices.iter().map(in_words).collect();
+        (!devices.is_empty()).then(|| format!("Ran on {}.", devices.join(", ")))
+    }
+}
+
+fn rank_of(trace: &TraceSummary) -> Cell {
+    trace
+        .rank
+        .map_or(Cell::Absent, |rank| Cell::known(Some(rank)))
+}
+
+fn memory_table(trace: &TraceSummary) -> TableOf<&super::memory::DeviceMemory> {
+    let after = |at: Option<memtrace_model::WallNs>| {
+        let begin = trace.begin_wall_ns;
+        let offset = at
+            .zip(begin)
+            .map(|(at, begin)| DurationNs(at.0.saturating_sub(begin.0)));
+        offset.map_or(Cell::Absent, |offset| {
+            Cell::At(Some(offset)).shown_as(format!("+{}", took(offset)))
+        })
+    };
+    let absent = |bytes: Option<Bytes>| bytes.map_or(Cell::Absent, Cell::from);
+    TableOf::of(&trace.memory)
+        .words("device", 0, |memory| &*memory.device)
+        .figures("peak_allocated_bytes", 0, |memory| {
+            memory.peak_allocated_bytes
+        })
+        .figures("at_s", 1, |memory| after(memory.peak_allocated_at_wall_ns))
+        .figures("peak_reserved_bytes", 0, |memory| {
+            absent(memory.peak_reserved_bytes)
+        })
+        .figures(("reserved_at_s", "AT"), 1, |memory| {
+            after(memory.peak_reserved_at_wall_ns)
+        })
+        .figures("events", 2, |memory| {
+            words::count(i64::try_from(memory.event_count).unwrap_or(i64::MAX))
+        })
+}
+
+fn names_table(told: &mut Chapter, what: &str, totals: &NameTotals) {
+    let is_any_known = totals.list.iter().any(|one| one.self_ns.is_some());
+    TableOf::of(&totals.list)
+        .flexible(what, |one| &*one.name)
+        .figures("count", 1, |one| {
+            words::count(i64::try_from(one.count).unwrap_or(i64::MAX))
+        })
+        .figures("total_s", 0, |one| took_cell(Some(one.total_ns)))
+        .figures("self_s", 0, |one| took_cell(one.self_ns))
+        .only_if(is_any_known)
+        .add_to(told);
+    if totals.other_count > 0 {
+        let names = match totals.has_more_names {
+            true => "Other names, too many to count".to_owned(),
+            false => counted(totals.other_name_count, "other name", "other names"),
+        };
+        let calls = words::count(i64::try_from(totals.other_count).unwrap_or(i64::MAX));
+        told.quiet(format!(
+            "{names}: {} in {calls} {what}s.",
+            took(totals.other_total_ns)
+        ));
+    }
+}
+
+impl Window {
+    fn told(&self, traces: &[TraceSummary]) -> Chapter {
+        let begin = words::date_and_time(self.begin_wall_ns, None).unwrap_or_default();
+        let mut told = Chapter::new(format!("Ranks side by side: {begin}"));
+        told.say(format!(
+            "{} start within {} and end within {}.",
+            counted(self.ranks.len(), "trace", "traces"),
+            took(self.begin_skew_ns),
+            took(self.end_skew_ns),
+        ));
+        let trace = |rank: &RankInWindow| &traces[rank.trace];
+        let file = |rank: &&RankInWindow| {
+            let name = trace(rank).file.rsplit('/').next().unwrap_or_default();
+            name.to_owned()
+        };
+        let reserved = |rank: &&RankInWindow| {
+            let devices = trace(rank)
+                .memory
+                .iter()
+                .filter(|memory| memory.device != "cpu");
+            let highest = devices
+                .filter_map(|memory| memory.peak_reserved_bytes)
+                .max();
+            highest.map_or(Cell::Absent, Cell::from)
+        };
+        TableOf::of(&self.ranks)
+            .figures("rank", 0, |rank| rank_of(trace(rank)))
+            .figures("begins_after_s", 0, |rank| {
+                took_cell(Some(rank.begins_after_ns))
+            })
+            .figures("ends_before_s", 0, |rank| {
+                took_cell(Some(rank.ends_before_ns))
+            })
+            .figures("steps", 1, |rank| words::count(rank.step_count))
+            .figures("steps_took_s", 1, |rank| {
+                took_cell(Some(rank.steps_total_ns))
+            })
+            .figures("peak_reserved_bytes", 2, reserved)
+            .flexible("file", file)
+            .add_to(&mut told);
+        let name = |place: usize| match traces[place].rank {
+            Some(rank) => rank.to_string(),
+            None => traces[place].file.clone(),
+        };
+        TableOf::of(&self.steps)
+            .figures("step", 0, |step| Cell::known(Some(step.number)))
+            .figures("ranks", 2, |step| words::count(step.rank_count))
+            .figures(("begin_skew_s", "START WITHIN"), 0, |step| {
+                took_cell(Some(step.begin_skew_ns))
+            })
+            .figures(("end_skew_s", "END WITHIN"), 0, |step| {
+                took_cell(Some(step.end_skew_ns))
+            })
+            .figures("shortest_s", 1, |step| took_cell(Some(step.shortest_ns)))
+            .figures("longest_s", 0, |step| took_cell(Some(step.longest_ns)))
+            .words(("longest_rank", "IN RANK"), 0, |step| {
+                name(step.longest_trace)
+            })
+            .add_to(&mut told);
+        told
+    }
+}
+
+fn took_cell(length: Option<DurationNs>) -> Cell {
+    let cell = Cell::Took(length);
+    match length {
+        Some(length) => cell.shown_as(took(length)),
+        None => cell,
+    }
+}
+
+/// A length of time as profilers tell it: `812 µs`, `3.41 ms`.
+fn took(length: DurationNs) -> String {
+    match length.0 {
+        0 => "0".to_owned(),
+        ns if ns.abs() < 1_000 => format!("{ns} ns"),
+        ns if ns.abs() < 1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        ns if ns.abs() < 1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
+        ns if ns.abs() < 100_000_000_000 => format!("{:.2} s", ns as f64 / 1e9),
+        _ => words::duration(length),
+    }
+}
