@@ -22,8 +22,9 @@ const LONG: usize = 80;
 struct Count {
     code: usize,
     tests: usize,
-    long: usize,
-    longest: (usize, String),
+    /// Functions that are longer than [`LONG`], with their lines.
+    long: Vec<(usize, String)>,
+    longest: usize,
 }
 
 /// Prints a line for each place, and their sum.
@@ -36,21 +37,25 @@ pub(crate) fn run() -> Result<()> {
         let count = count(&source, FOR_TESTS.contains(&&*place))?;
         counts.insert(place, count);
     }
-    println!("   CODE   TESTS  OVER {LONG}  LONGEST");
+    println!("   CODE   TESTS  LONGEST");
     for (place, count) in &counts {
-        let (lines, name) = &count.longest;
-        println!(
-            "{:>7} {:>7} {:>8}  {lines:>4} {name:30} {place}",
-            count.code, count.tests, count.long
-        );
+        let Count {
+            code,
+            tests,
+            longest,
+            ..
+        } = count;
+        println!("{code:>7} {tests:>7} {longest:>8}  {place}");
     }
     let sum = |of: fn(&Count) -> usize| counts.values().map(of).sum::<usize>();
-    let (code, tests, long) = (
-        sum(|count| count.code),
-        sum(|count| count.tests),
-        sum(|count| count.long),
-    );
-    println!("{code:>7} {tests:>7} {long:>8}");
+    let (code, tests) = (sum(|count| count.code), sum(|count| count.tests));
+    println!("{code:>7} {tests:>7}");
+    let mut long: Vec<_> = counts.into_values().flat_map(|count| count.long).collect();
+    long.sort_by(|one, other| other.cmp(one));
+    println!("{} functions of more than {LONG} lines", long.len());
+    for (lines, name) in &long {
+        println!("{lines:>7}  {name}");
+    }
     Ok(())
 }
 
@@ -65,11 +70,16 @@ fn count(source: &Path, is_for_tests: bool) -> Result<Count> {
         let parse = || format!("failed to parse {}", file.display());
         let inside = file.strip_prefix(source).unwrap_or(file);
         let module = module_of(inside);
+        let shown = file.strip_prefix(sh::root()).unwrap_or(file).display();
         for_tests.extend(test_modules(&module, &text).with_context(parse)?);
-        read.push((module, syn::parse_file(&text).with_context(parse)?));
+        read.push((
+            module,
+            shown.to_string(),
+            syn::parse_file(&text).with_context(parse)?,
+        ));
     }
     let mut count = Count::default();
-    for (module, file) in read {
+    for (module, shown, file) in read {
         let all = lines_of(&file);
         let is_test = is_for_tests || for_tests.iter().any(|tests| module.starts_with(tests));
         let mut found = Found::default();
@@ -82,17 +92,12 @@ fn count(source: &Path, is_for_tests: bool) -> Result<Count> {
         count.code += all.len() - tests;
         count.tests += tests;
         if !is_test {
-            count.long += found
-                .functions
-                .iter()
-                .filter(|(lines, _)| *lines > LONG)
-                .count();
-            count.longest = found
-                .functions
-                .into_iter()
-                .fold(std::mem::take(&mut count.longest), |longest, one| {
-                    longest.max(one)
-                });
+            for (lines, name) in found.functions {
+                count.longest = count.longest.max(lines);
+                if lines > LONG {
+                    count.long.push((lines, format!("{name} in {shown}")));
+                }
+            }
         }
     }
     Ok(count)

@@ -161,49 +161,21 @@ impl<'a> Pass<'a> {
         };
         let roles: Vec<LaneId> = groups.list.iter().map(role).collect();
         let owners = boundaries.own.iter().filter(|_| asked.has_tables);
-        let below = owners.map(|(&owner, instants)| {
+        let mut lanes = LanesOf::default();
+        for (&owner, instants) in owners {
             let lane = Lane::of_rss().with_gauge(instants);
-            (owner, sweep.state.lanes.add(lane))
-        });
-        let mut below: HashMap<usize, LaneId> = below.collect();
-        let mut below_count = 0;
-        let mut trees: Vec<Tree> = Vec::new();
-        let mut tree_of_root = HashMap::new();
+            lanes.below.insert(owner, sweep.state.lanes.add(lane));
+        }
         let mut planned = Vec::new();
-        // Most processes are part of the same sums as others.
-        let mut sets: HashSet<Arc<[LaneId]>> = HashSet::new();
         for position in 0..sweep.observer.table.processes.len() {
+            let whole = lanes.of(position, &mut sweep);
             let process = &sweep.observer.table.processes[position];
-            let tree = process.root.map(|root| {
-                let place = *tree_of_root.entry(root).or_insert_with(|| {
-                    let mut lane = || sweep.state.lanes.add(Lane::of_rss());
-                    trees.push(Tree {
-                        root,
-                        all: lane(),
-                        descendants: lane(),
-                    });
-                    trees.len() - 1
-                });
-                let tree = &trees[place];
-                let is_root = root == position;
-                [Some(tree.all), (!is_root).then_some(tree.descendants)]
-            });
-            let above = above(&sweep.observer.table.processes, position, &below);
-            below_count += above.len();
-            if below_count > BELOW_MAX {
-                below.clear();
-            }
             let exit = process.exit_boot_ns();
             planned.extend(exit.map(|exit| (exit, Planned::End(position))));
-            let whole = tree.into_iter().flatten().flatten().chain(above).collect();
-            let whole = sets.get(&whole).cloned().unwrap_or(whole);
-            sets.insert(Arc::clone(&whole));
+            let own = groups.first.get(position);
             let member = Member {
                 whole,
-                own: groups
-                    .first
-                    .get(position)
-                    .map(|group| roles[*group as usize]),
+                own: own.map(|group| roles[*group as usize]),
                 copy_until: process.copy_until,
                 has_curve: true,
                 instants: boundaries.own.remove(&position),
@@ -219,9 +191,9 @@ impl<'a> Pass<'a> {
         Self {
             sweep,
             roles,
-            trees,
-            below,
-            has_tables: asked.has_tables && below_count <= BELOW_MAX,
+            trees: lanes.trees,
+            below: lanes.below,
+            has_tables: asked.has_tables && lanes.below_count <= BELOW_MAX,
         }
     }
 
@@ -317,6 +289,47 @@ impl<'a> Pass<'a> {
             drawn: notes.drawing.map(|drawing| drawing.finish(end)),
             state,
         }
+    }
+}
+
+/// The sums over trees, and over what descends from a process.
+#[derive(Default)]
+struct LanesOf {
+    trees: Vec<Tree>,
+    tree_of_root: HashMap<usize, usize>,
+    below: HashMap<usize, LaneId>,
+    below_count: usize,
+    /// Most processes are part of the same sums as others.
+    sets: HashSet<Arc<[LaneId]>>,
+}
+
+impl LanesOf {
+    /// Those that a process is part of.
+    fn of(&mut self, position: usize, sweep: &mut Sweep<Notes<'_>>) -> Arc<[LaneId]> {
+        let processes = &sweep.observer.table.processes;
+        let tree = processes[position].root.map(|root| {
+            let place = *self.tree_of_root.entry(root).or_insert_with(|| {
+                let mut lane = || sweep.state.lanes.add(Lane::of_rss());
+                self.trees.push(Tree {
+                    root,
+                    all: lane(),
+                    descendants: lane(),
+                });
+                self.trees.len() - 1
+            });
+            let tree = &self.trees[place];
+            let is_root = root == position;
+            [Some(tree.all), (!is_root).then_some(tree.descendants)]
+        });
+        let above = above(processes, position, &self.below);
+        self.below_count += above.len();
+        if self.below_count > BELOW_MAX {
+            self.below.clear();
+        }
+        let whole = tree.into_iter().flatten().flatten().chain(above).collect();
+        let whole = self.sets.get(&whole).cloned().unwrap_or(whole);
+        self.sets.insert(Arc::clone(&whole));
+        whole
     }
 }
 

@@ -178,11 +178,8 @@ pub fn sample<S: RowSource>(
     let mut ends = Vec::new();
     for (position, process) in table.processes.iter().enumerate() {
         sweep.enter(Member::default());
-        ends.extend(
-            process
-                .exit_boot_ns()
-                .map(|exit| (exit, Planned::End(position))),
-        );
+        let exit = process.exit_boot_ns();
+        ends.extend(exit.map(|exit| (exit, Planned::End(position))));
     }
     sweep.plan(ends.into_iter());
     source.scan(&mem_columns(), |row: MemRow| {
@@ -216,13 +213,14 @@ pub fn sample<S: RowSource>(
         ..
     } = sweep.observer;
     let highest = sweep.state.processes.iter().zip(&samples.processes);
-    summary.processes = highest
-        .map(|(track, process)| {
-            let at_end = process.exit_boot_ns().map(|_| Bytes(0));
-            track.highest.rss().max(at_end)
-        })
-        .collect();
+    summary.processes = highest.map(own_peak).collect();
     Ok((samples, summary))
+}
+
+/// The highest RSS that a process had. One that has ended held nothing at the end.
+fn own_peak((track, process): (&Track, &Process)) -> Option<Bytes> {
+    let at_end = process.exit_boot_ns().map(|_| Bytes(0));
+    track.highest.rss().max(at_end)
 }
 
 /// Takes samples while the sweep goes on.

@@ -110,6 +110,26 @@ impl Args {
             false => self.what.contains(&what),
         }
     }
+
+    /// Refuses options that do not go together.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.wants(What::Prometheus) && self.what.len() > 1 {
+            bail!("prometheus is written alone: remove the other --to");
+        }
+        if self.every.is_some() && !self.wants(What::Prometheus) {
+            bail!("--every is for the file that is rewritten: add --to prometheus");
+        }
+        if !self.with.is_empty() && !self.wants(What::Perfetto) {
+            bail!("--with puts traces into the one for Perfetto: add --to perfetto");
+        }
+        Ok(())
+    }
+
+    fn open(&self, what: What, target: &Path, name: &'static str) -> anyhow::Result<Option<Part>> {
+        let file = self.wants(what);
+        file.then(|| Part::open(target, name, self.force))
+            .transpose()
+    }
 }
 
 /// The files of samples that are wanted.
@@ -122,6 +142,32 @@ struct Files {
     holders: Option<Part>,
 }
 
+impl Files {
+    /// All are made before one gets its name: half of the files would look like all of them.
+    fn open(args: &Args, target: &Path) -> anyhow::Result<Self> {
+        Ok(Self {
+            csv: args.open(What::Csv, target, CSV)?,
+            jsonl: args.open(What::Jsonl, target, JSONL)?,
+            json: args.open(What::Summary, target, SUMMARY_JSON)?,
+            markdown: args.open(What::Summary, target, SUMMARY_MD)?,
+            gpus: args.open(What::Gpu, target, GPU_CSV)?,
+            holders: args.open(What::Gpu, target, GPU_PROCESS_CSV)?,
+        })
+    }
+
+    fn into_parts(self) -> [Option<Part>; 6] {
+        let Self {
+            csv,
+            jsonl,
+            json,
+            markdown,
+            gpus,
+            holders,
+        } = self;
+        [csv, jsonl, json, markdown, gpus, holders]
+    }
+}
+
 /// Writes the files.
 ///
 /// # Errors
@@ -129,20 +175,12 @@ struct Files {
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     let dir = recording_dir(args.recording.as_deref())?;
     let target = args.output.as_deref().unwrap_or(Path::new("."));
+    args.check()?;
     if args.wants(What::Prometheus) {
-        if args.what.len() > 1 {
-            bail!("prometheus is written alone: remove the other --to");
-        }
         prometheus::export(recordings, &dir, target, args.every, args.force)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.every.is_some() {
-        bail!("--every is for the file that is rewritten: add --to prometheus");
-    }
     let (recording, last_boot_ns) = open(recordings, &dir)?;
-    if !args.with.is_empty() && !args.wants(What::Perfetto) {
-        bail!("--with puts traces into the one for Perfetto: add --to perfetto");
-    }
     let with = found(&args.with)?;
     let has_samples = What::OF_SAMPLES.into_iter().any(|what| args.wants(what));
     let options = SampleOptions {
@@ -154,22 +192,8 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         check_count(recording.info(), last_boot_ns, options.interval)?;
     }
     make(target)?;
-    let open = |what, name| {
-        let file = args
-            .wants(what)
-            .then(|| Part::open(target, name, args.force));
-        file.transpose()
-    };
-    // All are made before one gets its name: half of the files would look like all of them.
-    let mut files = Files {
-        csv: open(What::Csv, CSV)?,
-        jsonl: open(What::Jsonl, JSONL)?,
-        json: open(What::Summary, SUMMARY_JSON)?,
-        markdown: open(What::Summary, SUMMARY_MD)?,
-        gpus: open(What::Gpu, GPU_CSV)?,
-        holders: open(What::Gpu, GPU_PROCESS_CSV)?,
-    };
-    let mut trace = open(What::Perfetto, TRACE)?;
+    let mut files = Files::open(&args, target)?;
+    let mut trace = args.open(What::Perfetto, target, TRACE)?;
     let mut parts = Vec::new();
     if args.wants(What::Load) {
         let interval = args.interval.unwrap_or(load::INTERVAL);
@@ -202,16 +226,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         outcome = traced.with_context(reading)?;
     }
     drop(progress);
-    let Files {
-        csv,
-        jsonl,
-        json,
-        markdown,
-        gpus,
-        holders,
-    } = files;
-    let others = [csv, jsonl, json, markdown, gpus, holders, trace];
-    parts.extend(others.into_iter().flatten());
+    parts.extend(files.into_parts().into_iter().chain([trace]).flatten());
     outcome
         .and_then(|()| parts.iter_mut().try_for_each(Part::sync))
         .with_context(|| format!("failed to write to {}", target.display()))?;

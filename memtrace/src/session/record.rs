@@ -126,38 +126,19 @@ impl Session {
             listening.path
         });
         if let Some(Err(error)) = &mark_socket {
-            batch.push(tick.diag(
-                Severity::Degraded,
-                DiagKind::Unavailable,
-                "mark",
-                None,
-                format!("marks are not received: {error}"),
-            ));
+            let detail = format!("marks are not received: {error}");
+            let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
+            batch.push(tick.diag(severity, kind, "mark", None, detail));
         }
         let info = RunInfo {
-            schema_version: SCHEMA_VERSION,
-            memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
-            id: None,
-            state: RunState::Recording,
-            hostname: facts.hostname.clone(),
-            kernel: facts.kernel.clone(),
-            arch: facts.arch.clone(),
-            page_size_bytes: facts.page_size_bytes,
-            cpu_count: facts.online_cpu_count.unwrap_or(0),
-            mem_total_bytes: facts.mem_total_bytes,
-            target: options.target.clone(),
             root_tgid: command.or_else(|| single_pid(&options.target)),
             backend: backend.to_string(),
             backend_reason: reason,
-            interval_ns: options.interval,
             clocks: vec![first_reading],
-            command_exit_code: None,
             mark_socket: mark_socket.and_then(Result::ok),
             gpus: gpus.infos,
             gpu_note: gpus.note,
-            place: options.place.clone(),
-            host: serde_json::to_value(facts).unwrap_or_default(),
-            plan: serde_json::to_value(plan).unwrap_or_default(),
+            ..info(options, facts, plan)
         };
         let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
         let dir = super::output::directory(options.output.as_deref(), &info);
@@ -175,6 +156,8 @@ impl Session {
             tracing::warn!("`memtrace mark` can't tell this recording from others: {error}");
         }
         let now = clock::boot();
+        let turns = collectors.into_iter();
+        let turns = turns.map(|collector| Turn::new(collector, now));
         Ok(Self {
             info,
             output,
@@ -185,10 +168,7 @@ impl Session {
                 Backend::Bpf => DescendantsSource::Events,
                 Backend::Procfs | Backend::Sysinfo => DescendantsSource::Poll,
             }),
-            turns: collectors
-                .into_iter()
-                .map(|collector| Turn::new(collector, now))
-                .collect(),
+            turns: turns.collect(),
             pace: Pace::new(options.interval, options.cpu_budget),
             batch,
             movement: Movement::default(),
@@ -489,6 +469,35 @@ pub(super) fn cgroup_of(tgid: Tgid) -> Option<String> {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn cgroup_of(_: Tgid) -> Option<String> {
     None
+}
+
+/// What is known of a recording before its collectors start.
+fn info(options: &Options, facts: &HostFacts, plan: &Plan) -> RunInfo {
+    RunInfo {
+        schema_version: SCHEMA_VERSION,
+        memtrace_version: env!("CARGO_PKG_VERSION").to_owned(),
+        id: None,
+        state: RunState::Recording,
+        hostname: facts.hostname.clone(),
+        kernel: facts.kernel.clone(),
+        arch: facts.arch.clone(),
+        page_size_bytes: facts.page_size_bytes,
+        cpu_count: facts.online_cpu_count.unwrap_or(0),
+        mem_total_bytes: facts.mem_total_bytes,
+        target: options.target.clone(),
+        root_tgid: None,
+        backend: String::new(),
+        backend_reason: String::new(),
+        interval_ns: options.interval,
+        clocks: Vec::new(),
+        command_exit_code: None,
+        mark_socket: None,
+        gpus: Vec::new(),
+        gpu_note: None,
+        place: options.place.clone(),
+        host: serde_json::to_value(facts).unwrap_or_default(),
+        plan: serde_json::to_value(plan).unwrap_or_default(),
+    }
 }
 
 fn single_pid(target: &Target) -> Option<Tgid> {

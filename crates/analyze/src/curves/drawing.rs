@@ -262,88 +262,41 @@ impl Drawn {
         let line = |function: usize, id: &str, name: &str| {
             CurveSeries::new(id, name).with(&thin.steps[function])
         };
-        let stack = |by, label, of: &Stack, named: Vec<CurveSeries>, rest: String| {
-            let functions = thin.steps[of.first..].iter();
-            let rest = CurveSeries::new(REST, rest);
-            let series = named.into_iter().chain([rest]).zip(functions);
-            let mut series: Vec<CurveSeries> =
-                series.map(|(series, steps)| series.with(steps)).collect();
-            let rest = series.pop();
-            series.order_by_key(|series| Reverse(series.highest()));
-            // What is of no role and of no kind is mostly nothing.
-            series.extend(rest.filter(|rest| !rest.is_nothing()));
-            CurveStack {
-                by,
-                label,
-                total: "held",
-                series,
-            }
-        };
         let by_kind = KINDS.iter().zip(kinds..);
-        let mut by_kind: Vec<CurveSeries> = by_kind
-            .map(|((id, name), function)| line(function, id, name))
-            .filter(|series| !series.is_nothing())
-            .collect();
-        by_kind.order_by_key(|series| Reverse(series.highest()));
-        let by_process = choice.processes.iter().map(|&process| {
-            let process = &processes[process];
-            let id = process.upid.to_string();
-            CurveSeries {
-                pid: process.tgid,
-                upid: Some(process.upid),
-                ..CurveSeries::new(id, &*process.name)
-            }
-        });
-        let by_role = choice.roles.iter().map(|&role| {
-            let name = &*groups.list[role].name;
-            CurveSeries::new(name, name)
-        });
-        let by_cgroup = choice
-            .cgroups
-            .iter()
-            .map(|path| CurveSeries::new(&**path, &**path));
-        // What no counter of a process tells is of nobody.
-        let rest = |all: usize, chosen: usize, what: &str| match all.saturating_sub(chosen) {
-            0 => NOBODYS.to_owned(),
-            others => format!("{others} other {what}, {NOBODYS}"),
+        let by_kind = by_kind.map(|((id, name), function)| line(function, id, name));
+        let stack = |by, label, of: &Stack, named, (all, what)| CurveStack {
+            by,
+            label,
+            total: "held",
+            series: stacked(&thin.steps[of.first..], named, all, what),
         };
-        let other_processes = rest(processes.len(), choice.processes.len(), "processes");
-        let other_roles = rest(choice.role_count, choice.roles.len(), "roles");
-        let other_cgroups = rest(choice.cgroup_count, choice.cgroups.len(), "cgroups");
         let mut stacks = vec![
             stack(
                 "role",
                 "held by role",
                 &roles,
-                by_role.collect(),
-                other_roles,
+                choice.role_series(groups),
+                (choice.role_count, "roles"),
             ),
-            stack(
-                "process",
-                "held by process",
-                &own,
-                by_process.collect(),
-                other_processes,
-            ),
-        ];
-        stacks.insert(
-            1,
             CurveStack {
                 by: "kind",
                 label: "held by kind of memory",
                 total: "held",
-                series: by_kind,
+                series: highest_first(by_kind.filter(|series| !series.is_nothing()).collect()),
             },
-        );
+            stack(
+                "process",
+                "held by process",
+                &own,
+                choice.process_series(processes),
+                (processes.len(), "processes"),
+            ),
+        ];
         // Where the cgroup of nobody is known there is nothing to tell apart.
         if !cgroups.parts.is_empty() {
-            stacks.push(stack(
-                "cgroup",
-                "held by cgroup",
-                &cgroups,
-                by_cgroup.collect(),
-                other_cgroups,
-            ));
+            let all = (choice.cgroup_count, "cgroups");
+            let series = choice.cgroup_series();
+            stacks.push(stack("cgroup", "held by cgroup", &cgroups, series, all));
         }
         let curves = Curves {
             start_boot_ns: clock.start(),
@@ -368,4 +321,58 @@ impl Drawn {
         });
         (curves, levels.collect())
     }
+}
+
+impl Choice {
+    fn role_series(&self, groups: &Groups) -> Vec<CurveSeries> {
+        let names = self.roles.iter().map(|&role| &*groups.list[role].name);
+        names.map(|name| CurveSeries::new(name, name)).collect()
+    }
+
+    fn cgroup_series(&self) -> Vec<CurveSeries> {
+        let series = self.cgroups.iter();
+        series
+            .map(|path| CurveSeries::new(&**path, &**path))
+            .collect()
+    }
+
+    fn process_series(&self, processes: &[Process]) -> Vec<CurveSeries> {
+        let series = self.processes.iter().map(|&process| {
+            let process = &processes[process];
+            let id = process.upid.to_string();
+            CurveSeries {
+                pid: process.tgid,
+                upid: Some(process.upid),
+                ..CurveSeries::new(id, &*process.name)
+            }
+        });
+        series.collect()
+    }
+}
+
+/// The series of a stack that shows some of `all`: the highest first, the rest of them last.
+fn stacked(
+    functions: &[Vec<(u32, Option<Bytes>)>],
+    mut series: Vec<CurveSeries>,
+    all: usize,
+    what: &str,
+) -> Vec<CurveSeries> {
+    // What no counter of a process tells is of nobody.
+    let rest = match all.saturating_sub(series.len()) {
+        0 => NOBODYS.to_owned(),
+        others => format!("{others} other {what}, {NOBODYS}"),
+    };
+    series.push(CurveSeries::new(REST, rest));
+    let drawn = series.into_iter().zip(functions);
+    let mut drawn: Vec<CurveSeries> = drawn.map(|(series, steps)| series.with(steps)).collect();
+    let rest = drawn.pop();
+    let mut drawn = highest_first(drawn);
+    // What is of no role and of no kind is mostly nothing.
+    drawn.extend(rest.filter(|rest| !rest.is_nothing()));
+    drawn
+}
+
+fn highest_first(mut series: Vec<CurveSeries>) -> Vec<CurveSeries> {
+    series.order_by_key(|series| Reverse(series.highest()));
+    series
 }

@@ -53,6 +53,14 @@ struct High {
     until: Option<BootNs>,
 }
 
+impl High {
+    /// The last instant at which it stayed so, of a recording that ends at `end`.
+    fn last_held(self, end: BootNs) -> BootNs {
+        let last = self.until.map_or(end, |until| BootNs(until.0 - 1));
+        last.max(self.at)
+    }
+}
+
 impl GpuTimeline {
     /// Reads `gpu_device`. `named` is what marks say happened.
     pub(crate) fn read<S: RowSource>(
@@ -178,17 +186,7 @@ impl GpuTimeline {
         let mut instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
         // Lists of processes are read after the device: those that were read while it still
         // held its highest tell best who held it.
-        let at_peaks: Vec<BootNs> = self
-            .peaks
-            .iter()
-            .flatten()
-            .map(|high| {
-                high.until
-                    .map_or(end, |until| BootNs(until.0 - 1))
-                    .max(high.at)
-            })
-            .collect();
-        instants.extend(&at_peaks);
+        instants.extend(self.peaks.iter().flatten().map(|high| high.last_held(end)));
         instants.push(end);
         instants.extend(self.instants());
         instants.sort_unstable();
@@ -217,11 +215,7 @@ impl GpuTimeline {
         let ledgers = ledgers.map(Option::unwrap_or_default).collect();
         for (place, high) in self.peaks.iter().enumerate() {
             let Some(high) = high else { continue };
-            let until = high
-                .until
-                .map_or(end, |until| BootNs(until.0 - 1))
-                .max(high.at);
-            let mut ledgers = at(until).into_iter().flatten();
+            let mut ledgers = at(high.last_held(end)).into_iter().flatten();
             self.devices[place].peak = ledgers.find(|ledger| ledger.place == place).map(|ledger| {
                 let mut ledger = ledger.clone();
                 ledger.at = clock.at(high.at);
@@ -234,24 +228,10 @@ impl GpuTimeline {
         }
         let falls = self.explained_falls(marks, states, &at, (table, clock));
         let audits = self.explained_audits(states, &at, clock);
-        let contexts = tracks.smallest.map(|smallest_bytes| {
-            let peaks = self
-                .devices
-                .iter()
-                .filter_map(|device| device.peak.as_ref());
-            let whole = peaks.filter(|ledger| !ledger.is_divided);
-            let lines = whole.flat_map(|ledger| &ledger.lines);
-            let count = lines.filter(|line| line.is_context()).count();
-            let times = i64::try_from(count).unwrap_or(i64::MAX);
-            Contexts {
-                count,
-                smallest_bytes,
-                at_most_bytes: Bytes(smallest_bytes.0.saturating_mul(times)),
-            }
-        });
+        let contexts = tracks.smallest.and_then(|smallest| self.contexts(smallest));
         let gpus = Gpus {
             processes: tracks.processes,
-            contexts: contexts.filter(|contexts| contexts.count > 0),
+            contexts,
             recorded: tracks.recorded,
             roles: tracks.roles,
             known_from: self.known_from.map(|from| clock.at(from)),
@@ -265,6 +245,24 @@ impl GpuTimeline {
             gpus: Some(gpus),
             ledgers,
             by_role: tracks.by_role,
+        })
+    }
+
+    /// How many contexts are held at the devices' peaks, and what they take at most, if each takes no
+    /// more than the smallest holder has.
+    fn contexts(&self, smallest_bytes: Bytes) -> Option<Contexts> {
+        let peaks = self
+            .devices
+            .iter()
+            .filter_map(|device| device.peak.as_ref());
+        let whole = peaks.filter(|ledger| !ledger.is_divided);
+        let lines = whole.flat_map(|ledger| &ledger.lines);
+        let count = lines.filter(|line| line.is_context()).count();
+        let times = i64::try_from(count).unwrap_or(i64::MAX);
+        (count > 0).then(|| Contexts {
+            count,
+            smallest_bytes,
+            at_most_bytes: Bytes(smallest_bytes.0.saturating_mul(times)),
         })
     }
 

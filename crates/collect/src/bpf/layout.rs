@@ -81,17 +81,60 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
     let attached_to = attached_to();
     let attached_to: Vec<&str> = attached_to.iter().map(String::as_str).collect();
     let btf = Btf::parse(bytes, &[WANTED, calls::WANTED, &attached_to].concat())?;
-    let exit_arguments = btf
+    let mut missing = Vec::new();
+    let exit_has_group_dead = exit_has_group_dead(&btf)?;
+    let offered = offered(&btf, exit_has_group_dead, &mut missing)?;
+    let counters = Counters::find(&btf).ok_or(LayoutError::missing("mm_struct.rss_stat"))?;
+    let cgroup = CgroupPath::find(&btf).unwrap_or_else(|| {
+        missing.push(
+            "memory cgroups of processes: no memory controller in this kernel's BTF".to_owned(),
+        );
+        CgroupPath::default()
+    });
+    let pptrs = btf.field("bpf_array", "pptrs").map(|field| field.offset);
+    let has_parts = counters.to_percpu != 0;
+    let counting = counting(&counters, pptrs, possible_cpus, &mut missing);
+    let mut layout = Layout {
+        exit_has_group_dead: u32::from(exit_has_group_dead),
+        bpf_array_pptrs: pptrs.unwrap_or(0),
+        cpu_count: match counting == Counting::Exact && has_parts {
+            true => possible_cpus,
+            false => 0,
+        },
+        ..places(&btf, &counters, &cgroup)?
+    };
+    let has_calls = calls::place(&btf, &mut layout);
+    Ok(Resolved {
+        layout,
+        counting,
+        attach_btf: btf.with_ids_only(&attached_to),
+        allocates_elements: btf.struct_size("bpf_mem_alloc").is_some(),
+        has_calls,
+        offered,
+        missing,
+    })
+}
+
+/// Whether the tracepoint at an exit says that it is of the last thread: since 6.16.
+fn exit_has_group_dead(btf: &Btf<'_>) -> Result<bool, LayoutError> {
+    let arguments = btf
         .tracepoint_arguments("btf_trace_sched_process_exit")
         .ok_or(LayoutError::missing("tracepoint sched_process_exit"))?;
-    let exit_has_group_dead = exit_arguments.len() >= 2;
-    let mut missing: Vec<String> = Vec::new();
+    Ok(arguments.len() >= 2)
+}
+
+/// The probes that this kernel offers. What is missing without the others is added in words.
+fn offered(
+    btf: &Btf<'_>,
+    exit_has_group_dead: bool,
+    missing: &mut Vec<String>,
+) -> Result<Vec<&'static Probe>, LayoutError> {
     let mut offered = Vec::new();
     for probe in PROBES {
         match probe.without {
             // The tracepoint comes before the address space is dropped.
             _ if exit_has_group_dead && probe.program == BEFORE_EXIT => {}
-            _ if probe.is_offered(&btf) => offered.push(probe),
+            _ if probe.is_offered(btf) => offered.push(probe),
             None => return Err(LayoutError::missing(probe.place())),
             Some(consequence) => {
                 missing.push(format!(
@@ -101,24 +144,16 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
             }
         }
     }
-    let counters = Counters::find(&btf).ok_or(LayoutError::missing("mm_struct.rss_stat"))?;
-    let task = |name, what| offset(btf.field("task_struct", name), what);
-    let signal = |name, what| offset(btf.field("signal_struct", name), what);
-    let mm = |name, what| offset(btf.field("mm_struct", name), what);
-    let start = btf
-        .field("task_struct", "start_boottime")
-        .or_else(|| btf.field("task_struct", "real_start_time"));
-    let cgroup = CgroupPath::find(&btf).unwrap_or_else(|| {
-        missing.push(
-            "memory cgroups of processes: no memory controller in this kernel's BTF".to_owned(),
-        );
-        CgroupPath::default()
-    });
-    let victim_is_task = btf
-        .tracepoint_arguments("btf_trace_mark_victim")
-        .and_then(|arguments| arguments.first().copied())
-        .is_some_and(|argument| btf.is_pointer(argument));
-    let pptrs = btf.field("bpf_array", "pptrs").map(|field| field.offset);
+    Ok(offered)
+}
+
+/// How exact the counters of this kernel are for a program.
+fn counting(
+    counters: &Counters,
+    pptrs: Option<u32>,
+    possible_cpus: u32,
+    missing: &mut Vec<String>,
+) -> Counting {
     let has_parts = counters.to_percpu != 0;
     let counting = match counters.kind {
         CounterKind::Atomic => Counting::WithoutThreads,
@@ -139,8 +174,22 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
                 .to_owned(),
         ),
     }
-    let numbers = offset(btf.field("pid", "numbers"), "pid.numbers")?;
-    let mut layout = Layout {
+    counting
+}
+
+/// Where the fields are that every program reads.
+fn places(btf: &Btf<'_>, counters: &Counters, cgroup: &CgroupPath) -> Result<Layout, LayoutError> {
+    let task = |name, what| offset(btf.field("task_struct", name), what);
+    let signal = |name, what| offset(btf.field("signal_struct", name), what);
+    let mm = |name, what| offset(btf.field("mm_struct", name), what);
+    let start = btf
+        .field("task_struct", "start_boottime")
+        .or_else(|| btf.field("task_struct", "real_start_time"));
+    let victim_is_task = btf
+        .tracepoint_arguments("btf_trace_mark_victim")
+        .and_then(|arguments| arguments.first().copied())
+        .is_some_and(|argument| btf.is_pointer(argument));
+    Ok(Layout {
         task_tgid: task("tgid", "task_struct.tgid")?,
         task_pid: task("pid", "task_struct.pid")?,
         task_mm: task("mm", "task_struct.mm")?,
@@ -165,7 +214,7 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
                 .ok_or(LayoutError::missing("PIDTYPE_TGID"))?,
         signal_oom_score_adj: signal("oom_score_adj", "signal_struct.oom_score_adj")?,
         pid_level: offset(btf.field("pid", "level"), "pid.level")?,
-        pid_numbers: numbers,
+        pid_numbers: offset(btf.field("pid", "numbers"), "pid.numbers")?,
         upid_size: btf
             .struct_size("upid")
             .ok_or(LayoutError::missing("struct upid"))?,
@@ -187,25 +236,8 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         cgroup_kn: cgroup.cgroup_kn,
         kn_id: cgroup.kn_id,
         binprm_interp: offset(btf.field("linux_binprm", "interp"), "linux_binprm.interp")?,
-        exit_has_group_dead: u32::from(exit_has_group_dead),
         victim_is_task: u32::from(victim_is_task),
-        bpf_array_pptrs: pptrs.unwrap_or(0),
-        cpu_count: if counting == Counting::Exact && has_parts {
-            possible_cpus
-        } else {
-            0
-        },
         ..Layout::new_zeroed()
-    };
-    let has_calls = calls::place(&btf, &mut layout);
-    Ok(Resolved {
-        layout,
-        counting,
-        attach_btf: btf.with_ids_only(&attached_to),
-        allocates_elements: btf.struct_size("bpf_mem_alloc").is_some(),
-        has_calls,
-        offered,
-        missing,
     })
 }
 

@@ -1,7 +1,7 @@
 //! From received marks to rows: whose they are, and when they were.
 
 use super::asked::Asked;
-use super::inbox::{ASKED_MAX, Inbox, Received, UNCHECKED_MAX, Waits};
+use super::inbox::{ASKED_MAX, Inbox, Received, UNCHECKED_MAX, Waiting, Waits};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules, next_span};
 use super::questions::Questions;
 use super::socket::{Listener, MarkSocket};
@@ -14,6 +14,7 @@ use memtrace_model::{
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::mem::take;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -157,7 +158,11 @@ impl MarkCollector {
         let writer = self.command.and_then(|(_, upid)| upid);
         let mut waiting = self.inbox.take();
         waiting.requests.write(tick, out);
-        let marks: Vec<Waits> = self.unknown.drain(..).chain(waiting.marks).collect();
+        let marks: Vec<Waits> = self
+            .unknown
+            .drain(..)
+            .chain(take(&mut waiting.marks))
+            .collect();
         let mut unknown = Vec::new();
         let mut known: HashMap<Tgid, bool> = HashMap::new();
         let inside = OnceCell::new();
@@ -190,21 +195,14 @@ impl MarkCollector {
             };
             self.put(waits.mark, at, upid, writer, tick, table, out);
         }
-        // Those that have waited longest are of processes not recorded, most likely.
-        let mut room = Part::Marks.limit() / UNKNOWN_PART;
-        let fits = unknown.iter().rev().take_while(|waits: &&Waits| {
-            let rest = room.checked_sub(waits.room.bytes());
-            room = rest.unwrap_or(0);
-            rest.is_some()
-        });
-        let over = unknown.len() - fits.count();
+        let over = beyond_room(&unknown);
         for waits in unknown.drain(..over) {
             let at = moment(&waits.mark);
             self.put(waits.mark, at, None, writer, tick, table, out);
         }
         self.unknown = unknown;
         self.judge(table);
-        let asked = self.unknown_asked.drain(..).chain(waiting.asked);
+        let asked = self.unknown_asked.drain(..).chain(take(&mut waiting.asked));
         let mut asked: Vec<Asked> = asked
             .filter_map(|asked| ask(asked, tick, table))
             .filter(|_| !is_last)
@@ -214,35 +212,18 @@ impl MarkCollector {
             asked.refuse();
         }
         self.unknown_asked = asked;
-        let lost = [
-            (
-                waiting.dropped_count,
-                DiagKind::LostEvents,
-                "marks that their senders could not deliver: the socket's queue was full"
-                    .to_owned(),
-            ),
-            (
-                waiting.overflow_count,
-                DiagKind::LostEvents,
-                "marks that arrived faster than they could be written".to_owned(),
-            ),
-            (
-                waiting.refused_count,
-                DiagKind::UndecodedEvents,
-                format!(
-                    "datagrams that are not marks; the first: {}",
-                    waiting.first_refusal.as_deref().unwrap_or("unknown")
-                ),
-            ),
-            (
-                waiting.unread_bytes,
-                DiagKind::LostEvents,
-                "bytes of the command's output, or of log files, that came faster than they \
-                 could be searched for marks"
-                    .to_owned(),
-            ),
-        ];
-        for (count, kind, detail) in lost {
+        self.note_failures(waiting, tick, table, out);
+    }
+
+    /// Notes what came and is no row.
+    fn note_failures(
+        &mut self,
+        waiting: Waiting,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
+        for (count, kind, detail) in waiting.losses() {
             if count > 0 {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 table.add_lost_events(count);
@@ -259,7 +240,7 @@ impl MarkCollector {
                 out.push(tick.diag(severity, kind, "mark", None, detail));
             }
         }
-        let (refused, first) = std::mem::take(&mut self.refused);
+        let (refused, first) = take(&mut self.refused);
         let refused = refused.saturating_add(waiting.impossible_count);
         if refused > 0 {
             let first = first.map_or(String::new(), |first| format!("; the first: {first}"));
@@ -394,6 +375,18 @@ fn ask(asked: Asked, tick: &Tick, table: &mut ProcessTable) -> Option<Asked> {
         }
         None => ((tick.boot - asked.at).0 < KNOWN_WITHIN.0).then_some(asked),
     }
+}
+
+/// How many marks from the first on are more than may wait. Those that have waited longest are of
+/// processes not recorded, most likely.
+fn beyond_room(unknown: &[Waits]) -> usize {
+    let mut room = Part::Marks.limit() / UNKNOWN_PART;
+    let fits = unknown.iter().rev().take_while(|waits| {
+        let rest = room.checked_sub(waits.room.bytes());
+        room = rest.unwrap_or(0);
+        rest.is_some()
+    });
+    unknown.len() - fits.count()
 }
 
 /// When it was, by the sender's clock where that can be true. Lines are on our clock.

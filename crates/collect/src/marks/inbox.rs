@@ -8,7 +8,8 @@ use super::requests::{LeftOut, Requests};
 use crate::stop::lock;
 use crate::{Ceiling, Part, Share};
 use memtrace_model::{
-    BootNs, Bytes, MarkError, MarkKind, MarkMessage, MarkSource, RequestMessage, SelfReport, Tgid,
+    BootNs, Bytes, DiagKind, MarkError, MarkKind, MarkMessage, MarkSource, RequestMessage,
+    SelfReport, Tgid,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -135,6 +136,40 @@ pub(super) struct Waiting {
     pub(super) unchecked: BTreeSet<String>,
     /// What was asked. Behind the marks: a section ends before it is asked about.
     pub(super) asked: Vec<Asked>,
+}
+
+impl Waiting {
+    /// What was lost: how much, as which kind, and what it was.
+    pub(super) fn losses(&self) -> [(u64, DiagKind, String); 4] {
+        [
+            (
+                self.dropped_count,
+                DiagKind::LostEvents,
+                "marks that their senders could not deliver: the socket's queue was full"
+                    .to_owned(),
+            ),
+            (
+                self.overflow_count,
+                DiagKind::LostEvents,
+                "marks that arrived faster than they could be written".to_owned(),
+            ),
+            (
+                self.refused_count,
+                DiagKind::UndecodedEvents,
+                format!(
+                    "datagrams that are not marks; the first: {}",
+                    self.first_refusal.as_deref().unwrap_or("unknown")
+                ),
+            ),
+            (
+                self.unread_bytes,
+                DiagKind::LostEvents,
+                "bytes of the command's output, or of log files, that came faster than they \
+                 could be searched for marks"
+                    .to_owned(),
+            ),
+        ]
+    }
 }
 
 /// Between the threads that receive and the collector that writes.

@@ -17,8 +17,7 @@ fn fill_in_child(test: &str, program: &str, arguments: &[&str], prepare: &str) {
     }
     let dir = tempfile::tempdir().unwrap();
     let this = std::env::current_exe().unwrap();
-    let script =
-        format!("{prepare} && exec \"$0\" --exact tests::full_disk::{test} --nocapture");
+    let script = format!("{prepare} && exec \"$0\" --exact tests::full_disk::{test} --nocapture");
     let output = Command::new(program)
         .args(arguments)
         .args(["sh", "-c", &script])

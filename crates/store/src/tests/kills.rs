@@ -15,11 +15,7 @@ const KILLS: u64 = 5;
 /// This test program as another process, in which only this test runs.
 fn start(test: &str, dir: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            &format!("tests::kills::{test}"),
-            "--nocapture",
-        ])
+        .args(["--exact", &format!("tests::kills::{test}"), "--nocapture"])
         .env(DIR_VARIABLE, dir)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
