@@ -13,11 +13,19 @@ import shutil
 import unittest.mock
 import zlib
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 import pytest
 
 import memtrace
+
+if TYPE_CHECKING:
+    import polars
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from typing_extensions import assert_type
+
+    from memtrace._recording.recording import Recording
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -117,7 +125,7 @@ def test_resampling_keeps_every_process_and_every_peak() -> None:
 def test_the_plot_stacks_roles_or_processes_and_names_phases() -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
-    figure = memtrace.load(TRAINING).plot(top=2, by="process")
+    figure: Any = memtrace.load(TRAINING).plot(top=2, by="process")
     memory, waterfall = figure.axes
     labels = [text.get_text() for text in memory.get_legend().get_texts()]
     assert labels[0] == "29608 python3.11 -S train.py"
@@ -137,10 +145,18 @@ def test_the_plot_stacks_roles_or_processes_and_names_phases() -> None:
         memtrace.load(TRAINING).plot(by="wish")
 
 
+if TYPE_CHECKING:
+
+    def _what_a_type_checker_knows(recording: Recording, axes: Axes) -> None:
+        assert_type(recording.plot(), Figure)
+        assert_type(recording.plot(ax=axes), Axes)
+        assert_type(recording.mem.to_polars(), polars.DataFrame)
+
+
 def test_all_of_a_plot_lies_within_its_figure(tmp_path: Path) -> None:
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("agg")
-    figure = memtrace.load(TRAINING).plot()
+    figure: Any = memtrace.load(TRAINING).plot()
     figure.canvas.draw()
     page = figure.bbox
     for axes in figure.axes:
@@ -167,7 +183,8 @@ def test_the_plot_draws_what_is_used_on_gpus(tmp_path: Path) -> None:
         for which, time, held in used
     ]
     put(path, "gpu_device", pa.Table.from_pylist(rows))
-    (memory, gpus) = memtrace.load(path).plot().axes
+    figure: Any = memtrace.load(path).plot()
+    (memory, gpus) = figure.axes
     (line, total) = gpus.get_lines()
     assert line.get_xdata().tolist() == [2, 5, 6, 10]
     values = line.get_ydata().tolist()
@@ -188,7 +205,7 @@ def test_gpus_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
         for each in which
     ]
     put(path, "gpu_device", pa.Table.from_pylist([{**row, "total_bytes": 9} for row in rows]))
-    figure = memtrace.load(path).plot()
+    figure: Any = memtrace.load(path).plot()
     labels = [text.get_text() for text in figure.axes[1].get_legend().get_texts()]
     assert labels == ["GPU 2 H100", "GPU 9 B", "GPU 10 H100", "z A"]
     matplotlib.pyplot.close(figure)
@@ -248,7 +265,7 @@ def test_names_in_a_plot_are_written_as_the_report_writes_them() -> None:
 def test_a_plot_refuses_what_is_no_path() -> None:
     for wrong in (8, True, ["peak.png"]):
         with pytest.raises(TypeError, match="is not the path of a file; the number of layers is"):
-            memtrace.load(TRAINING).plot(wrong)  # type: ignore[arg-type]
+            memtrace.load(TRAINING).plot(wrong)  # type: ignore[call-overload]
 
 
 def test_a_plot_names_the_longest_of_phases_that_begin_together(tmp_path: Path) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import datetime
 import html
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import run_python
 
 import memtrace
 
@@ -62,6 +65,25 @@ print(mem.column("ts")[0].isoformat())
     )
     assert ran.returncode == 0, ran.stderr
     assert datetime.datetime.fromisoformat(ran.stdout.strip()).tzinfo is not None
+
+
+@pytest.mark.parametrize("state", ["closed", "recording"])
+def test_a_recording_is_shown_where_pyarrow_is_not_installed(state: str, tmp_path: Path) -> None:
+    recording = tmp_path / "training"
+    shutil.copytree(TRAINING, recording)
+    run = recording / "run.json"
+    run.write_text(run.read_text().replace('"state": "closed"', f'"state": "{state}"'))
+    script = """
+import sys
+
+sys.modules["pyarrow"] = None
+import memtrace
+
+print(memtrace.load(sys.argv[1]))
+"""
+    ran = run_python("-c", script, str(recording))
+    told = r"[\d.]+ s" if state == "closed" else state
+    assert re.match(rf"<Recording training: {told}, .*mem, .*process.*>$", ran.stdout), ran.stderr
 
 
 def program(directory: Path, text: str) -> Path:

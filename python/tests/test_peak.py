@@ -6,6 +6,7 @@ import asyncio
 import mmap
 import os
 import pickle
+import re
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from conftest import FakeRecorder, run_python, said
 
 import memtrace
 from memtrace import _host
+from memtrace._peak import _FIGURES
 
 MIB = 1 << 20
 # The kernel keeps RSS per CPU: 3 counters x CPUs x batch pages, batch = max(32, 2 x CPUs).
@@ -183,15 +185,29 @@ def test_the_child_of_a_fork_has_sections_of_its_own() -> None:
 
 def test_without_a_reset_only_a_new_high_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_host, "reset_hiwater", lambda: False)
-    # The mark and, read apart from it, RSS: at the begin and at the end.
-    marks = iter([100, 0, 100, 0, 100, 0, 130, 0])
+    # At the start and at the end of each section.
+    marks = iter([100, 100, 100, 130])
     monkeypatch.setattr(_host, "memory", lambda: _host.HostMemory(next(marks), 90))
     with memtrace.peak() as flat:
         pass
-    assert (flat.bytes, flat.source) == (None, "vm_hwm_rise")
+    assert (flat.bytes, flat.at_most_bytes, flat.source) == (None, 100, "vm_hwm_rise")
+    # Between RSS at its ends and the mark.
+    assert (flat.peak_memory_bytes, flat.peak_memory_error_bytes) == (100, 10)
+    assert repr(flat).startswith("<peak peak: 100 B at most (vm_hwm_rise); 90 B at the start")
     with memtrace.peak() as rising:
         pass
     assert (rising.bytes, rising.source) == (130, "vm_hwm_rise")
+
+
+@linux_only
+def test_a_measure_is_shown_by_its_figures() -> None:
+    section = memtrace.peak("load")
+    assert repr(section) == "<peak load: not ended>"
+    with section:
+        touch(64)
+    shown = re.match(r"<peak load: ([\d.]+) MiB \(vm_hwm, ± [\d.]+ [KM]iB\); .* s>", str(section))
+    assert shown is not None and section.bytes is not None
+    assert abs(float(shown[1]) - section.bytes / MIB) < 0.1
 
 
 def test_without_proc_getrusage_says_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,9 +286,10 @@ def test_a_measure_can_be_sent_to_another_process(recorder: FakeRecorder) -> Non
     touches()
     measure = touches.peak  # type: ignore[attr-defined]
     copy = pickle.loads(pickle.dumps(measure))
-    for name in ("bytes", "error_bytes", "source", "seconds", "begin_bytes", "end_bytes", "gpu"):
+    for name in _FIGURES:
         assert getattr(copy, name) == getattr(measure, name)
     assert copy.child_source == measure.child_source
+    assert repr(copy) == repr(measure)
 
 
 def test_a_static_method_is_decorated_from_below() -> None:
@@ -305,6 +322,8 @@ class FakeCuda:
         self.initialised = True
         self.now = [(0, 0), (0, 0)]
         self.high = [(0, 0), (0, 0)]
+        self.is_capturing = False
+        self.synchronized: list[int] = []
 
     def is_initialized(self) -> bool:
         return self.initialised
@@ -322,6 +341,12 @@ class FakeCuda:
 
     def max_memory_reserved(self, device: int) -> int:
         return self.high[device][1]
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.is_capturing
+
+    def synchronize(self, device: int) -> None:
+        self.synchronized.append(device)
 
     def memory_stats_as_nested_dict(self, device: int) -> dict[str, Any]:
         names = ("allocated_bytes", "reserved_bytes")
@@ -354,6 +379,31 @@ def test_each_device_has_its_peak_and_nested_sections_keep_theirs(cuda: FakeCuda
         cuda.hold(1, 20, 800)
     assert outer.gpu == (memtrace.GpuPeak(0, 500, 600), memtrace.GpuPeak(1, 40, 1000))
     assert inner.gpu == (memtrace.GpuPeak(0, 5, 600), memtrace.GpuPeak(1, 40, 1000))
+
+
+def test_the_one_figure_is_that_of_the_device_that_worked(cuda: FakeCuda) -> None:
+    cuda.hold(0, 900, 1000)
+    with memtrace.peak() as section:
+        cuda.hold(1, 40, 1000)
+        cuda.hold(0, 910, 1000)
+    figure = (section.peak_memory_bytes, section.peak_memory_of, section.peak_memory_error_bytes)
+    assert figure == (40, "cuda:1", 0)
+    # That a model lies on a device is no work there.
+    with memtrace.peak() as section:
+        touch(8)
+    assert (section.peak_memory_bytes, section.peak_memory_of) == (section.bytes, "host")
+    assert section.peak_memory_error_bytes == section.error_bytes
+
+
+def test_the_end_waits_for_devices_in_use_but_for_no_capture(cuda: FakeCuda) -> None:
+    cuda.hold(1, 10, 20)
+    with memtrace.peak():
+        pass
+    assert cuda.synchronized == [1]
+    cuda.is_capturing = True
+    with memtrace.peak():
+        pass
+    assert cuda.synchronized == [1]
 
 
 def test_cuda_that_is_initialised_in_the_section_counts_from_there(cuda: FakeCuda) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
@@ -59,6 +60,31 @@ def reset() -> bool:
     except Exception:
         return False
     return True
+
+
+def synchronize() -> None:
+    """Waits for the devices on which the allocator has memory to end their work."""
+    cuda = _cuda()
+    try:
+        if cuda is None or cuda.is_current_stream_capturing():
+            return
+        for device, (_, reserved) in (peaks() or {}).items():
+            # Another device would get a context.
+            if reserved:
+                cuda.synchronize(device)
+    except Exception:
+        # What failed on a device is the program's to meet.
+        pass
+
+
+def most_risen(peaks: Iterable[GpuPeak], begin: Peaks) -> GpuPeak | None:
+    """The device whose tensors rose most above what they took; None where none rose."""
+
+    def rise(peak: GpuPeak) -> int:
+        return peak.allocated_bytes - begin.get(peak.device, (0, 0))[0]
+
+    highest = max(peaks, key=rise, default=None)
+    return highest if highest is not None and rise(highest) > 0 else None
 
 
 def attributes() -> dict[str, int]:

@@ -6,6 +6,7 @@ import functools
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 try:
@@ -111,6 +112,30 @@ def memory() -> HostMemory:
             rss = _kib(line)
             break
     return HostMemory(hiwater, rss)
+
+
+def anon_bytes() -> int | None:
+    """The anonymous memory of this process, counted page by page: exact, and slow."""
+    for line in _read("/proc/self/smaps_rollup").splitlines():
+        if line.startswith(b"Anonymous:"):
+            return _kib(line)
+    held = resident()
+    return None if held is None else held.anon_bytes
+
+
+def give_back_free() -> None:
+    """Gives free memory of the C library's heap back to the system, where it can."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
+
+
+@functools.cache
+def _malloc_trim() -> Callable[[int], int] | None:
+    import ctypes
+
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim
 
 
 def reset_hiwater() -> bool:

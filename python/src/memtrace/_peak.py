@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from . import _descendants, _gpu, _host, _recorder
 from ._marks import collect, phase
+from ._sizes import shown
 from ._wrap import F, wrapped
 
 P = TypeVar("P", bound="peak")
@@ -67,18 +68,25 @@ class peak:
     - `source` says where it is from: ``vm_hwm`` (the kernel's mark, reset at the begin;
       exact), ``vm_hwm_rise`` or ``ru_maxrss_rise`` (a mark of the process's whole life
       that could not be reset: known only if it rose in the section).
+    - `at_most_bytes` is what the highest RSS did not exceed, also where the mark could not be
+      reset and did not rise, so that `bytes` is None.
     - `error_bytes` is how far `bytes` can be from the truth, since Linux 6.2 keeps RSS in
       parts by CPU: 3 counters x CPUs x max(32, 2 x CPUs) pages. None when unknown.
     - `seconds` is how long the section took, on the monotonic clock.
     - `begin_bytes` and `end_bytes` are RSS at both ends; None when unknown.
     - `gpu` has each visible CUDA device's peak if torch uses CUDA in this process; None
       when it could not be asked.
+    - `peak_memory_bytes` is the one figure for a log: the peak of the device whose tensors rose
+      most in the section, or where none rose, of the host. `peak_memory_of` says which
+      (``cuda:0``, ``host``), and `peak_memory_error_bytes` how far it can be from the truth. On
+      the host it is `at_most_bytes` where `bytes` is None.
     - `child_peak_bytes` is the highest sum of RSS of all descendants in the section, from
       the recorder; None when unknown. `child_source` says which of its ways the recorder
       knows it by, or why it is unknown. The recorder is asked when one of the two is first
       read, and waited for at most `child_timeout` seconds.
 
-    In a recording the section is a phase too. It resets VmHWM, and with it what getrusage
+    At its end a section waits for the work on CUDA devices that torch has memory on. In a
+    recording it is a phase too. It resets VmHWM, and with it what getrusage
     and other tools say about the past of the process, and torch's peak statistics.
     """
 
@@ -87,6 +95,7 @@ class peak:
         "_begin_mark",
         "_child_answer",
         "_child_timeout",
+        "_gpu_begin",
         "_gpu_high",
         "_high",
         "_is_gpu_reset",
@@ -95,11 +104,15 @@ class peak:
         "_name",
         "_phase",
         "_pid",
+        "at_most_bytes",
         "begin_bytes",
         "bytes",
         "end_bytes",
         "error_bytes",
         "gpu",
+        "peak_memory_bytes",
+        "peak_memory_error_bytes",
+        "peak_memory_of",
         "seconds",
         "source",
     )
@@ -113,6 +126,7 @@ class peak:
         self._child_timeout = child_timeout
         self._child_answer: _descendants.Answer | None = _descendants.NOT_ENDED
         self.bytes: int | None = None
+        self.at_most_bytes: int | None = None
         self.begin_bytes: int | None = None
         self.end_bytes: int | None = None
         self.source: str | None = None
@@ -120,10 +134,14 @@ class peak:
         self.seconds: float | None = None
         self._began = 0.0
         self.gpu: tuple[_gpu.GpuPeak, ...] | None = None
+        self.peak_memory_bytes: int | None = None
+        self.peak_memory_of: str | None = None
+        self.peak_memory_error_bytes: int | None = None
         self._pid = 0
         self._high = 0
         self._begin_mark: int | None = None
         self._is_reset = False
+        self._gpu_begin: _gpu.Peaks = {}
         self._gpu_high: _gpu.Peaks = {}
         self._is_gpu_reset = False
 
@@ -143,6 +161,7 @@ class peak:
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self._pid == os.getpid():
+            _gpu.synchronize()
             self.seconds = time.monotonic() - self._began
             collect()
             with _lock:
@@ -150,6 +169,7 @@ class peak:
                     _open.remove(self)
                 self._end_host()
                 self._end_gpu()
+                self._choose()
                 _tell_untold(self._name)
             self._phase.set(**self._attributes())
             self._child_answer = None
@@ -177,6 +197,21 @@ class peak:
 
     def __reduce__(self) -> Any:
         return _again, (), self.__getstate__()
+
+    def __repr__(self) -> str:
+        if self.seconds is None:
+            return f"<peak {self._name}: not ended>"
+        peak = shown(self.bytes)
+        if self.bytes is None and self.at_most_bytes is not None:
+            peak = f"{shown(self.at_most_bytes)} at most"
+        bound = f", ± {shown(self.error_bytes)}" if self.error_bytes else ""
+        parts = [
+            f"{peak} ({self.source}{bound})",
+            f"{shown(self.begin_bytes)} at the start and {shown(self.end_bytes)} at the end",
+            *(f"cuda:{one.device} {shown(one.allocated_bytes)}" for one in self.gpu or ()),
+            f"{self.seconds:.3g} s",
+        ]
+        return f"<peak {self._name}: {'; '.join(parts)}>"
 
     @property
     def child_peak_bytes(self) -> int | None:
@@ -209,19 +244,18 @@ class peak:
         return _descendants.ask(recorder, self._phase.span, self._child_timeout)
 
     def _begin_host(self) -> None:
-        mark, _ = _life_mark()
+        mark, _, self.begin_bytes = _marked()
         self._begin_mark = mark
         if mark is not None:
             for section in _open:
                 section._high = max(section._high, mark)
             _tell(self._name, mark)
         self._is_reset = _host.reset_hiwater()
-        self.begin_bytes = _host.memory().rss_bytes
 
     def _end_host(self) -> None:
-        mark, self.source = _life_mark()
-        self.end_bytes = _host.memory().rss_bytes
+        mark, self.source, self.end_bytes = _marked()
         high = max(self._high, mark or 0)
+        self.at_most_bytes = high or None
         if self.source == "vm_hwm_rise" and self._is_reset:
             self.source = "vm_hwm"
             self.bytes = high
@@ -239,6 +273,7 @@ class peak:
             else:
                 _gpu.fold(section._gpu_high, seen)
         self._is_gpu_reset = _gpu.reset()
+        self._gpu_begin = _gpu.peaks() or {}
 
     def _end_gpu(self) -> None:
         seen = _gpu.peaks()
@@ -249,6 +284,20 @@ class peak:
         self.gpu = tuple(
             _gpu.GpuPeak(device, *figures) for device, figures in sorted(self._gpu_high.items())
         )
+
+    def _choose(self) -> None:
+        """The one figure: of the device on which something was done, else of the host."""
+        device = _gpu.most_risen(self.gpu or (), self._gpu_begin)
+        if device is not None:
+            self.peak_memory_of = f"cuda:{device.device}"
+            self.peak_memory_bytes, self.peak_memory_error_bytes = device.allocated_bytes, 0
+            return
+        self.peak_memory_of = "host"
+        self.peak_memory_bytes, self.peak_memory_error_bytes = self.bytes, self.error_bytes
+        if self.bytes is None and self.at_most_bytes is not None:
+            at_least = max(self.begin_bytes or 0, self.end_bytes or 0)
+            self.peak_memory_bytes = self.at_most_bytes
+            self.peak_memory_error_bytes = max(self.at_most_bytes - at_least, 0)
 
     def _attributes(self) -> dict[str, Any]:
         attrs: dict[str, Any] = {
@@ -263,7 +312,19 @@ class peak:
 
 
 # What a measure keeps when it is pickled.
-_FIGURES = ("bytes", "error_bytes", "source", "seconds", "begin_bytes", "end_bytes", "gpu")
+_FIGURES = (
+    "bytes",
+    "at_most_bytes",
+    "error_bytes",
+    "source",
+    "seconds",
+    "begin_bytes",
+    "end_bytes",
+    "gpu",
+    "peak_memory_bytes",
+    "peak_memory_of",
+    "peak_memory_error_bytes",
+)
 
 
 def _again() -> peak:
@@ -284,13 +345,13 @@ class _Call(peak):
         self._function.peak = self
 
 
-def _life_mark() -> tuple[int | None, str | None]:
-    """The highest RSS since the mark was last reset, or ever, and where that is from."""
-    hiwater = _host.memory().hiwater_bytes
-    if hiwater is not None:
-        return hiwater, "vm_hwm_rise"
+def _marked() -> tuple[int | None, str | None, int | None]:
+    """The highest RSS since the mark was last reset, or ever; where that is from; and RSS now."""
+    held = _host.memory()
+    if held.hiwater_bytes is not None:
+        return held.hiwater_bytes, "vm_hwm_rise", held.rss_bytes
     maximum = _host.maxrss_bytes()
-    return maximum, None if maximum is None else "ru_maxrss_rise"
+    return maximum, None if maximum is None else "ru_maxrss_rise", held.rss_bytes
 
 
 def _tell(name: str, mark: int) -> None:

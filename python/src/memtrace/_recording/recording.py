@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from .._errors import FindingsError
 from . import checksums, files, findings, gpus, page, pictures, processes, steps
@@ -20,6 +21,9 @@ from .processes import Process
 from .table import Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
     from .places import Place
 
 _AMOUNTS = steps.AMOUNTS
@@ -234,8 +238,12 @@ class Recording:
         return [*super().__dir__(), *files.tables_in(self._place)]
 
     def __repr__(self) -> str:
-        seconds = (self.end_ns - self.start_ns) / 1e9
-        return f"<Recording {self._place.name}: {seconds:.1f} s, {', '.join(self.tables)}>"
+        told, tables = str(self.run.get("state")), files.tables_in(self._place)
+        # Only reading needs pyarrow, so a recording is shown without it too.
+        with contextlib.suppress(ImportError):
+            told = f"{(self.end_ns - self.start_ns) / 1e9:.1f} s"
+            tables = self.tables
+        return f"<Recording {self._place.name}: {told}, {', '.join(tables)}>"
 
     @property
     def start_ns(self) -> int:
@@ -319,14 +327,22 @@ class Recording:
         """
         return self["phase"]
 
+    @overload
+    def plot(self, path: None = None, *, by: str | None = None, top: int = 8) -> Figure: ...
+    @overload
+    def plot(self, path: None = None, *, by: str | None = None, top: int = 8, ax: Axes) -> Axes: ...
+    @overload
+    def plot(
+        self, path: str | os.PathLike[str], *, by: str | None = None, top: int = 8
+    ) -> None: ...
     def plot(
         self,
         path: str | os.PathLike[str] | None = None,
         *,
         by: str | None = None,
         top: int = 8,
-        ax: Any = None,
-    ) -> Any:
+        ax: Axes | None = None,
+    ) -> Figure | Axes | None:
         """Draws what is held over time, every page once and by role, with the phases as bands;
         below it the phases as a waterfall, and what is used on each GPU, where there are any. By
         process it is RSS, in which shared pages count in each.
@@ -341,7 +357,8 @@ class Recording:
         if not isinstance(path, (str, os.PathLike, type(None))):
             raise TypeError(f"{path!r} is not the path of a file; the number of layers is top=8")
         if path is not None:
-            return pictures.save(self, path, top, by)
+            pictures.save(self, path, top, by)
+            return None
         if ax is not None:
             return pictures.memory.draw(self, top, ax, by)
         return pictures.figure(self, top, by)

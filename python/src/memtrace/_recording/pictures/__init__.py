@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..._errors import FindingsError
 from . import devices, memory, phases
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from ..recording import Recording
 
 _WIDTH_INCHES = 10.0
 _DOTS_PER_INCH = 150
 
 
-def figure(recording: Recording, top: int, by: str | None) -> Any:
+def figure(recording: Recording, top: int, by: str | None) -> Figure:
     """A figure with all there is to draw: memory over time, below it the phases and the GPUs."""
     import matplotlib.pyplot
 
@@ -26,6 +28,7 @@ def figure(recording: Recording, top: int, by: str | None) -> Any:
         heights.append(phases.height(waterfall))
     if gpus:
         heights.append(2.5)
+    made: Figure
     made, axes = matplotlib.pyplot.subplots(
         len(heights),
         figsize=(_WIDTH_INCHES, sum(heights)),

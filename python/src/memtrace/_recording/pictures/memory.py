@@ -10,6 +10,8 @@ from ..steps import Steps, total
 from .units import plain, unit
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ..recording import Recording
 
 _TICKS = 600
@@ -21,7 +23,7 @@ _SHADED = 400
 _NAMES_ACROSS = 70
 
 
-def draw(recording: Recording, top: int, ax: Any, by: str | None) -> Any:
+def draw(recording: Recording, top: int, ax: Axes, by: str | None) -> Axes:
     """Stacks the `top` largest and the others, and shades phases. By role where the report's
     findings are saved and nobody asked for anything else."""
     start, end = recording.start_ns, recording.end_ns
