@@ -46,13 +46,19 @@ def test_the_mark_has_current_and_peak_and_the_largest_sites(recorder: FakeRecor
 
 
 @pytest.mark.usefixtures("tracing")
-def test_phases_and_peaks_tell_it_at_their_end(recorder: FakeRecorder) -> None:
+def test_marks_phases_and_peaks_tell_it(recorder: FakeRecorder) -> None:
+    kept = bytearray(8 << 20)
+    memtrace.mark("m")
     with memtrace.phase("p"), memtrace.peak("q"):
-        pass
-    ends = [message["attrs"] for message in recorder.messages() if message["kind"] == "end"]
-    assert len(ends) == 2
-    for attrs in ends:
-        assert 0 < attrs["python_heap_bytes"] <= attrs["python_heap_peak_bytes"]
+        kept += bytes(8 << 20)
+    told = [message for message in recorder.messages() if message["kind"] != "peak"]
+    assert [message["name"] for message in told] == ["m", "p", "q", "q", "p"]
+    sizes = [message["attrs"]["python_heap_bytes"] for message in told]
+    assert all(8 << 20 <= size < 9 << 20 for size in sizes[:3])
+    assert all(16 << 20 <= size < 17 << 20 for size in sizes[3:])
+    for message in told:
+        attrs = message["attrs"]
+        assert attrs["python_heap_bytes"] <= attrs["python_heap_peak_bytes"]
 
 
 @pytest.mark.usefixtures("tracing")

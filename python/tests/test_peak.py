@@ -414,13 +414,14 @@ def test_cuda_that_is_initialised_in_the_section_counts_from_there(cuda: FakeCud
     assert section.gpu == (memtrace.GpuPeak(0, 7, 8), memtrace.GpuPeak(1, 0, 0))
 
 
-def test_the_end_of_a_phase_tells_what_torch_holds(cuda: FakeCuda, recorder: FakeRecorder) -> None:
+def test_marks_and_phases_tell_what_torch_holds(cuda: FakeCuda, recorder: FakeRecorder) -> None:
+    memtrace.mark("start")
     with memtrace.phase("load"):
         cuda.hold(0, 500, 600)
         cuda.hold(1, 40, 100)
-    begin, end = recorder.messages()
-    torch = {"torch_cuda_alloc_bytes": 540, "torch_cuda_reserved_bytes": 700}
-    assert (said(begin), said(end)) == ({}, torch)
+    mark, begin, end = map(said, recorder.messages())
+    assert mark == begin == {"torch_cuda_alloc_bytes": 0, "torch_cuda_reserved_bytes": 0}
+    assert end == {"torch_cuda_alloc_bytes": 540, "torch_cuda_reserved_bytes": 700}
     cuda.initialised = False
     with memtrace.phase("load"):
         pass

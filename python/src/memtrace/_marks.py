@@ -41,10 +41,10 @@ class phase:
     decorator it works on functions, coroutines and generators. A phase that ends by an
     exception says so in its attribute `error`. Both marks tell what the process had
     resident then, as `rss_bytes` and `rss_anon_bytes`, and its address space, as
-    `vm_size_bytes`, where the kernel says so; with ``MEMTRACE_GC=1`` in the environment
-    garbage is collected before each reading. The end tells too what tracemalloc counts,
-    where it is on, and what torch holds on GPUs (`torch_cuda_alloc_bytes`,
-    `torch_cuda_reserved_bytes` and the like), where it uses them.
+    `vm_size_bytes`, where the kernel says so; what tracemalloc counts, where it is on
+    (`python_heap_bytes`); and what torch holds on GPUs (`torch_cuda_alloc_bytes` and the
+    like), where it uses them. With ``MEMTRACE_GC=1`` in the environment garbage is
+    collected before each reading.
     """
 
     __slots__ = ("_attrs", "_end_attrs", "_name", "_open")
@@ -98,7 +98,7 @@ class phase:
         recorder.tell(kind, self._name, boot, span, attrs)
 
     def _at_begin(self) -> dict[str, Any]:
-        return _with(self._attrs, _resident())
+        return _with(self._attrs, _held())
 
     def _at_end(self) -> dict[str, Any]:
         return _held()
@@ -120,17 +120,12 @@ def _with(attrs: dict[str, Any], held: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held() -> dict[str, Any]:
-    """What the kernel and the allocators inside say that this process holds, as attributes."""
-    return {**_heap.attributes(), **_gpu.attributes(), **_resident()}
-
-
-def _resident() -> dict[str, Any]:
-    """What this process holds, as attributes: the recorder's newest row may be older."""
+    """What the kernel and the allocators inside say that this process holds, as attributes: the
+    recorder's newest row may be older."""
+    told: dict[str, Any] = {**_heap.attributes(), **_gpu.attributes()}
     held = _host.resident()
-    if held is None:
-        return {}
-    return {
-        _host.RSS_ATTRIBUTE: held.rss_bytes,
-        _host.ANON_ATTRIBUTE: held.anon_bytes,
-        _host.VM_SIZE_ATTRIBUTE: held.vm_size_bytes,
-    }
+    if held is not None:
+        told[_host.RSS_ATTRIBUTE] = held.rss_bytes
+        told[_host.ANON_ATTRIBUTE] = held.anon_bytes
+        told[_host.VM_SIZE_ATTRIBUTE] = held.vm_size_bytes
+    return told
