@@ -54,6 +54,13 @@ def load(path: str | _os.PathLike[str] | None = None) -> Recording | Any:
     return opened(newest() if path is None else path)
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext memtrace``: a cell that begins with ``%%memtrace`` shows its peak memory."""
+    from ._jupyter import add_magic
+
+    add_magic(shell)
+
+
 def duckdb_macros() -> str:
     """Macros for DuckDB that read the tables of a recording as step functions, as SQL.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
 import pytest
 
-from . import _children, _host, _peak, _sizes
+from . import _children, _sizes
+from ._measure import Measure, Section
 
 _MARK = "memtrace"
 _SUMMARY = (
@@ -63,74 +63,7 @@ def _limits(item: pytest.Item) -> _Limits | None:
     return _Limits(**given) if given else None
 
 
-class _Measure(NamedTuple):
-    """What a test took. None is unknown."""
-
-    rise_bytes: int | None
-    """How far memory rose above what was held when it began."""
-    rise_at_most_bytes: int | None
-    own_peak_bytes: int | None
-    stayed_bytes: int | None
-    """Anonymous memory that there was not before, and what children hold that live on."""
-    children_bytes: int | None
-    error_bytes: int | None
-
-
-class _Section:
-    """One test that is measured."""
-
-    def __init__(self, name: str, limits: _Limits, sampler: _children.Sampler) -> None:
-        self._is_exact = limits != _Limits()
-        self._sampler = sampler
-        self._peak = _peak.peak(name)
-
-    def __enter__(self) -> _Section:
-        self._begin_anon = self._anon()
-        self._sampler.begin()
-        self._peak.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        self._peak.__exit__(kind, *rest)
-        self._children = self._sampler.end()
-        self._end_anon = self._anon()
-
-    def _anon(self) -> int | None:
-        if self._is_exact:
-            gc.collect()
-            _host.give_back_free()
-            return _host.anon_bytes()
-        held = _host.resident()
-        return None if held is None else held.anon_bytes
-
-    def measure(self) -> _Measure:
-        peak, children = self._peak, self._children
-        begin = peak.begin_bytes
-        rise = _more(peak.bytes, begin)
-        at_most = _more(peak.at_most_bytes, begin)
-        stayed = _more(self._end_anon, self._begin_anon)
-        if children is None:
-            # Only the recorder may know.
-            held = peak.child_peak_bytes
-        else:
-            held = children.peak_bytes
-            if stayed is not None:
-                stayed += max(children.end_bytes - children.begin_bytes, 0)
-            if held and begin is not None:
-                with_them = children.total_peak_bytes - begin - children.begin_bytes
-                rise, at_most = _highest(rise, with_them), _highest(at_most, with_them)
-        return _Measure(rise, at_most, peak.bytes, stayed, held, peak.error_bytes)
-
-
-def _more(now: int | None, before: int | None) -> int | None:
-    return None if now is None or before is None else max(now - before, 0)
-
-
-def _highest(known: int | None, other: int) -> int | None:
-    return None if known is None else max(known, other)
-
-
-def _verdict(limits: _Limits, measure: _Measure) -> tuple[list[str], list[str]]:
+def _verdict(limits: _Limits, measure: Measure) -> tuple[list[str], list[str]]:
     """What exceeds its limit, and which limit could not be judged."""
     exceeded, unjudged = [], []
     if limits.peak_bytes is not None:
@@ -173,7 +106,7 @@ class _Plugin:
         self._top: int = config.getoption("memtrace_top")
         self._sampler: _children.Sampler | None = None
         self._told: dict[str, dict[str, Any]] = {}
-        self._shown: dict[str, _Measure] = {}
+        self._shown: dict[str, Measure] = {}
         self._unjudged: dict[str, list[str]] = {}
         self._why_no_children: str | None = None
 
@@ -194,8 +127,7 @@ class _Plugin:
             return
         if self._sampler is None:
             self._sampler = _children.Sampler()
-        limits = limits or _Limits()
-        section = _Section(item.nodeid, limits, self._sampler)
+        section = Section(item.nodeid, self._sampler, is_exact=limits is not None)
         with section:
             outcome = yield
         measure = section.measure()
@@ -203,7 +135,7 @@ class _Plugin:
         unjudged: list[str] = []
         # The traceback of a failed test keeps what its frames had.
         if outcome.excinfo is None:
-            exceeded, unjudged = _verdict(limits, measure)
+            exceeded, unjudged = _verdict(limits or _Limits(), measure)
         self._told[item.nodeid] = {
             **measure._asdict(),
             "unjudged": unjudged,
@@ -233,7 +165,7 @@ class _Plugin:
         told = dict(told)
         unjudged = told.pop("unjudged")
         self._why_no_children = told.pop("why_no_children") or self._why_no_children
-        self._shown[report.nodeid] = _Measure(**told)
+        self._shown[report.nodeid] = Measure(**told)
         if unjudged:
             self._unjudged[report.nodeid] = unjudged
 
@@ -259,7 +191,7 @@ class _Plugin:
 _COLUMNS = ("rose by", "peak RSS", "stayed", "children")
 
 
-def _table(measures: dict[str, _Measure], top: int) -> list[str]:
+def _table(measures: dict[str, Measure], top: int) -> list[str]:
     """The lists: who rose most, and after whom most stayed."""
     count = top if top > 0 else len(measures)
     by_rise = sorted(measures.items(), key=lambda one: -_rise(one[1]))
@@ -277,12 +209,12 @@ def _table(measures: dict[str, _Measure], top: int) -> list[str]:
     return lines
 
 
-def _rise(measure: _Measure) -> int:
+def _rise(measure: Measure) -> int:
     rise = measure.rise_bytes
     return (measure.rise_at_most_bytes or 0) if rise is None else rise
 
 
-def _cells(measure: _Measure) -> tuple[str, ...]:
+def _cells(measure: Measure) -> tuple[str, ...]:
     rise = _sizes.shown(measure.rise_bytes)
     if measure.rise_bytes is None and measure.rise_at_most_bytes is not None:
         rise = f"≤ {_sizes.shown(measure.rise_at_most_bytes)}"
