@@ -87,7 +87,7 @@ class Sampler:
     def begin(self) -> None:
         """A section begins."""
         if self._can_ask():
-            self._begin_bytes = self._family.held_bytes() or 0
+            self._begin_bytes = self._held_bytes() or 0
             self._shared[_COUNT] += 1
 
     def end(self) -> Held | None:
@@ -96,7 +96,7 @@ class Sampler:
             return None
         count = self._shared[_COUNT]
         self._shared[_COUNT] += 1
-        end = self._family.held_bytes()
+        end = self._held_bytes()
         peak = total = 0
         if self._shared[_SAMPLED_COUNT] == count:
             peak, total = self._shared[_PEAK], self._shared[_TOTAL]
@@ -106,6 +106,14 @@ class Sampler:
             self.reason = "the memory of a child may not be read"
             return None
         return Held(self._begin_bytes, end or 0, peak, total)
+
+    def _held_bytes(self) -> int | None:
+        try:
+            # Awaits nobody; cheap, and most sections have no child.
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return None
+        return self._family.held_bytes()
 
     def _can_ask(self) -> bool:
         # The fork of a program has other children, which nobody samples.

@@ -16,12 +16,14 @@ except (AttributeError, OSError, ValueError):
 
 
 class HostMemory(NamedTuple):
-    """Two figures, read at one time."""
+    """Figures that are read at one time."""
 
     hiwater_bytes: int | None
     """VmHWM: the highest RSS of the address space since its mark was reset."""
     rss_bytes: int | None
     """VmRSS."""
+    anon_bytes: int | None = None
+    """RssAnon."""
 
 
 RSS_ATTRIBUTE = "rss_bytes"
@@ -103,24 +105,18 @@ def _forget_statm(opened: tuple[int, int]) -> None:
 
 
 def memory() -> HostMemory:
-    """The high-water mark and RSS of this process."""
-    hiwater = rss = None
-    for line in _read("/proc/self/status").splitlines():
-        if line.startswith(b"VmHWM:"):
-            hiwater = _kib(line)
-        elif line.startswith(b"VmRSS:"):
-            rss = _kib(line)
-            break
-    return HostMemory(hiwater, rss)
+    """The high-water mark and RSS of this process, and how much of it is anonymous."""
+    status = _read("/proc/self/status")
+    return HostMemory(*(_figure(status, name) for name in _FIGURES))
+
+
+# In their order in the file, each with what stands before it.
+_FIGURES = (b"\nVmHWM:", b"\nVmRSS:", b"\nRssAnon:")
 
 
 def anon_bytes() -> int | None:
     """The anonymous memory of this process, counted page by page: exact, and slow."""
-    for line in _read("/proc/self/smaps_rollup").splitlines():
-        if line.startswith(b"Anonymous:"):
-            return _kib(line)
-    held = resident()
-    return None if held is None else held.anon_bytes
+    return _figure(_read("/proc/self/smaps_rollup"), b"\nAnonymous:")
 
 
 def give_back_free() -> None:
@@ -181,9 +177,13 @@ def maxrss_bytes() -> int | None:
     return maximum if sys.platform == "darwin" else maximum * 1024
 
 
-def _kib(line: bytes) -> int | None:
+def _figure(text: bytes, name: bytes) -> int | None:
+    """The kibibytes behind a name, as bytes."""
+    at = text.find(name)
+    if at < 0:
+        return None
     try:
-        return int(line.split()[1]) * 1024
+        return int(text[at + len(name) :].split(None, 1)[0]) * 1024
     except (IndexError, ValueError):
         return None
 

@@ -35,7 +35,7 @@ class Section:
         self.peak = _peak.peak(name)
 
     def __enter__(self) -> Section:
-        self._begin_anon = self._anon()
+        self._begin_anon = self._anon() if self._is_exact else None
         self._sampler.begin()
         self.peak.__enter__()
         return self
@@ -43,15 +43,12 @@ class Section:
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self.peak.__exit__(kind, *rest)
         self._children = self._sampler.end()
-        self._end_anon = self._anon()
+        self._end_anon = self._anon() if self._is_exact else None
 
     def _anon(self) -> int | None:
-        if self._is_exact:
-            gc.collect()
-            _host.give_back_free()
-            return _host.anon_bytes()
-        held = _host.resident()
-        return None if held is None else held.anon_bytes
+        gc.collect()
+        _host.give_back_free()
+        return _host.anon_bytes()
 
     def measure(self) -> Measure:
         """The figures, when it has ended."""
@@ -60,6 +57,8 @@ class Section:
         rise = _more(peak.bytes, begin)
         at_most = _more(peak.at_most_bytes, begin)
         stayed = _more(self._end_anon, self._begin_anon)
+        if not self._is_exact:
+            stayed = _more(peak.end_anon_bytes, peak.begin_anon_bytes)
         if children is None:
             # Only the recorder may know.
             held = peak.child_peak_bytes

@@ -73,7 +73,8 @@ class peak:
     - `error_bytes` is how far `bytes` can be from the truth, since Linux 6.2 keeps RSS in
       parts by CPU: 3 counters x CPUs x max(32, 2 x CPUs) pages. None when unknown.
     - `seconds` is how long the section took, on the monotonic clock.
-    - `begin_bytes` and `end_bytes` are RSS at both ends; None when unknown.
+    - `begin_bytes` and `end_bytes` are RSS at both ends, `begin_anon_bytes` and `end_anon_bytes`
+      the anonymous memory in it; None when unknown.
     - `gpu` has each visible CUDA device's peak if torch uses CUDA in this process; None
       when it could not be asked.
     - `peak_memory_bytes` is the one figure for a log: the peak of the device whose tensors rose
@@ -105,8 +106,10 @@ class peak:
         "_phase",
         "_pid",
         "at_most_bytes",
+        "begin_anon_bytes",
         "begin_bytes",
         "bytes",
+        "end_anon_bytes",
         "end_bytes",
         "error_bytes",
         "gpu",
@@ -129,6 +132,8 @@ class peak:
         self.at_most_bytes: int | None = None
         self.begin_bytes: int | None = None
         self.end_bytes: int | None = None
+        self.begin_anon_bytes: int | None = None
+        self.end_anon_bytes: int | None = None
         self.source: str | None = None
         self.error_bytes: int | None = None
         self.seconds: float | None = None
@@ -244,8 +249,10 @@ class peak:
         return _descendants.ask(recorder, self._phase.span, self._child_timeout)
 
     def _begin_host(self) -> None:
-        mark, _, self.begin_bytes = _marked()
-        self._begin_mark = mark
+        held = _host.memory()
+        mark, _ = _life_mark(held)
+        self._begin_mark, self.begin_bytes = mark, held.rss_bytes
+        self.begin_anon_bytes = held.anon_bytes
         if mark is not None:
             for section in _open:
                 section._high = max(section._high, mark)
@@ -253,7 +260,9 @@ class peak:
         self._is_reset = _host.reset_hiwater()
 
     def _end_host(self) -> None:
-        mark, self.source, self.end_bytes = _marked()
+        held = _host.memory()
+        mark, self.source = _life_mark(held)
+        self.end_bytes, self.end_anon_bytes = held.rss_bytes, held.anon_bytes
         high = max(self._high, mark or 0)
         self.at_most_bytes = high or None
         if self.source == "vm_hwm_rise" and self._is_reset:
@@ -320,6 +329,8 @@ _FIGURES = (
     "seconds",
     "begin_bytes",
     "end_bytes",
+    "begin_anon_bytes",
+    "end_anon_bytes",
     "gpu",
     "peak_memory_bytes",
     "peak_memory_of",
@@ -345,13 +356,12 @@ class _Call(peak):
         self._function.peak = self
 
 
-def _marked() -> tuple[int | None, str | None, int | None]:
-    """The highest RSS since the mark was last reset, or ever; where that is from; and RSS now."""
-    held = _host.memory()
+def _life_mark(held: _host.HostMemory) -> tuple[int | None, str | None]:
+    """The highest RSS since the mark was last reset, or ever, and where that is from."""
     if held.hiwater_bytes is not None:
-        return held.hiwater_bytes, "vm_hwm_rise", held.rss_bytes
+        return held.hiwater_bytes, "vm_hwm_rise"
     maximum = _host.maxrss_bytes()
-    return maximum, None if maximum is None else "ru_maxrss_rise", held.rss_bytes
+    return maximum, None if maximum is None else "ru_maxrss_rise"
 
 
 def _tell(name: str, mark: int) -> None:

@@ -20,15 +20,38 @@ def mark_steps(
     from when its item is there until the next is asked for, or the loop is left. Counting
     begins at `start`. `ValueError` when `every` is below 1.
     """
-    if every < 1:
-        raise ValueError(f"every must be 1 or more, not {every}")
-    return _steps(iterable, every, name, start)
+    return _steps(iterable, Steps(every, name, start), start)
 
 
-def _steps(iterable: Iterable[T], every: int, name: str, start: int) -> Iterator[T]:
+class Steps:
+    """The steps of a loop that somebody else runs: its callbacks say when one begins and ends."""
+
+    def __init__(self, every: int = 1, name: str = "step", start: int = 0) -> None:
+        if every < 1:
+            raise ValueError(f"every must be 1 or more, not {every}")
+        self._every, self._name, self._start = every, name, start
+        self._open: phase | None = None
+
+    def begin(self, number: int) -> None:
+        """Step `number` begins. One that never ended does so now."""
+        self.end()
+        if (number - self._start) % self._every == 0:
+            self._open = phase(f"{self._name}_{number}")
+            self._open.__enter__()
+
+    def end(self, error: BaseException | None = None) -> None:
+        """The step ends, if one goes on."""
+        step, self._open = self._open, None
+        if step is not None:
+            step.__exit__(None if error is None else type(error))
+
+
+def _steps(iterable: Iterable[T], steps: Steps, start: int) -> Iterator[T]:
     for number, item in enumerate(iterable, start):
-        if (number - start) % every:
+        steps.begin(number)
+        try:
             yield item
-        else:
-            with phase(f"{name}_{number}"):
-                yield item
+        except BaseException as error:
+            steps.end(error)
+            raise
+        steps.end()

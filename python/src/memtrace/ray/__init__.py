@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import ray
 
 from . import _controller
+from ._train import step_phases
 
-__all__ = ["Recording", "record", "start", "status", "stop"]
+__all__ = ["Recording", "record", "start", "status", "step_phases", "stop"]
 
 STOP_SECONDS = 120.0
 """So long `stop` waits for recordings to be closed and carried to the root."""
