@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from .._errors import FindingsError
-from . import checksums, files, findings, gpus, page, pictures, processes, steps
+from . import checksums, files, findings, gpus, page, pictures, processes, steps, writers
 from .clock import Clock, Moment, length_ns
 from .manifest import Manifest
 from .part import ALWAYS, Stretch
@@ -255,6 +255,10 @@ class Recording:
         """When it ended."""
         return self._clock.end_ns
 
+    def wall_ns(self, boot_ns: int) -> int:
+        """A time on CLOCK_BOOTTIME as one of the wall clock."""
+        return self._clock.to_wall(boot_ns)
+
     def at(self, moment: Moment, by: str = "process") -> Table:
         """Who held what at a moment, the largest first: by process, or by role.
 
@@ -286,7 +290,7 @@ class Recording:
         the sum of the processes' own peaks, which fall at different times.
         """
         time, held, at_least, at_most = self._peak
-        wall = self._clock.to_wall(time)
+        wall = self.wall_ns(time)
         ts = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
         ts += datetime.timedelta(microseconds=wall // 1_000)
         rss = (self._total.at(time) or (0,))[0] or 0
@@ -307,7 +311,7 @@ class Recording:
         for upid, curve in self.curves().items():
             who = self._process(upid)[: len(processes.COLUMNS)]
             for tick, amounts, highest in steps.resampled(curve, ticks):
-                rows.append((self._clock.to_wall(tick), tick, *who, *amounts, highest))
+                rows.append((self.wall_ns(tick), tick, *who, *amounts, highest))
         rows.sort(key=lambda row: row[1:3])
         amounts_of = tuple((name, "int64") for name in (*_AMOUNTS, "rss_max_bytes"))
         kinds = (("ts", "timestamp"), ("boot_ns", "int64"), *processes.COLUMNS, *amounts_of)
@@ -362,6 +366,35 @@ class Recording:
         if ax is not None:
             return pictures.memory.draw(self, top, ax, by)
         return pictures.figure(self, top, by)
+
+    def log_to(
+        self,
+        writer: Any,
+        *,
+        by: str | None = None,
+        every: float | str | datetime.timedelta = "1s",
+        prefix: str = "memtrace",
+    ) -> int:
+        """Logs memory to a SummaryWriter of TensorBoard, the module `mlflow`, or a run of wandb.
+
+        By ``"step"``: what each numbered phase (`step_40`) took, at its own step: `peak_gib` and
+        `held_gib` (at its end) of all processes, every page once, `process_peak_gib` and
+        `gpu_peak_gib`. By ``"time"``: what all processes held and their peak in each period of
+        `every`; the steps are its numbers. By default steps, if there are any. Gives the number
+        of steps. Needs the findings of the report (`FindingsError` where they are not saved).
+        """
+        if by not in (None, "step", "time"):
+            raise ValueError(f"by is 'step' or 'time', not {by!r}")
+        log = writers.sink(writer, prefix)
+        points = [] if by == "time" else writers.by_step(self)
+        if by == "time" or (by is None and not points):
+            period = length_ns(every)
+            if period <= 0:
+                raise ValueError("the time between two points must be more than zero")
+            points = list(writers.over_time(self, period))
+        for point in points:
+            log(point)
+        return len(points)
 
     def report(self) -> page.Page:
         """The page of `memtrace report --format html`, which a notebook shows; `html` has its text.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._errors import FindingsError
 from . import findings
@@ -146,6 +147,20 @@ class Run(Mapping[Key, Recording]):
         table = Table(name, pa.concat_tables(frames, promote_options="default"))
         table.check_columns(columns)
         return table
+
+    def log_to(
+        self,
+        writer: Any,
+        *,
+        by: str | None = None,
+        every: float | str | datetime.timedelta = "1s",
+        prefix: str = "memtrace",
+    ) -> int:
+        """Logs each recording as `Recording.log_to` does, below the name of its host."""
+        return sum(
+            recording.log_to(writer, by=by, every=every, prefix=f"{prefix}/{key.host}")
+            for key, recording in self.items()
+        )
 
     def __getitem__(self, key: Key | tuple[str, str] | str) -> Recording:
         if isinstance(key, str):
