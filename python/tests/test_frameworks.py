@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import FakeRecorder
+from conftest import FakeRecorder, run_python
 
 from memtrace._steps import Steps
 
@@ -130,3 +130,24 @@ def test_steps_of_a_loop_of_ray_train(recorder: FakeRecorder, tmp_path: Path) ->
     finally:
         ray.shutdown()
     assert told(recorder) == steps(0, 1, 2, 3)
+
+
+def test_all_of_the_list_of_verl_is_in_it() -> None:
+    pytest.importorskip("verl.workers.engine_workers", exc_type=ImportError)
+    code = """
+import warnings, memtrace
+from memtrace import _instrument
+
+memtrace.instrument("verl")
+import verl.workers.engine_workers as workers
+
+method = workers.ActorRolloutRefWorker.update_actor
+# verl finds the methods that its workers have for the driver by what it put on them.
+print(getattr(method, _instrument._MARKER), len(vars(method.__wrapped__)), len(vars(method)))
+print(_instrument._reported)
+"""
+    told, missing = run_python("-c", code).stdout.splitlines()[-2:]
+    marker, of_verl, of_wrapper = told.split()
+    assert marker == "verl.workers.engine_workers:ActorRolloutRefWorker.update_actor"
+    assert int(of_wrapper) > int(of_verl) > 0
+    assert missing == "set()"

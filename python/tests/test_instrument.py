@@ -286,12 +286,13 @@ def test_another_finder_that_asks_all_finders_does_not_recurse(
     assert len(recorder.messages()) == 2
 
 
-def test_the_list_of_vllm_is_well_formed() -> None:
-    targets = [target for part in _lists.VLLM for target in part]
+@pytest.mark.parametrize("name", ["verl", "vllm"])
+def test_a_list_is_well_formed(name: str) -> None:
+    targets = [target for part in _lists.LISTS[name] for target in part]
     assert len(set(targets)) == len(targets)
     for target in targets:
         assert _instrument._TARGET.match(target), target
-        assert target.startswith("vllm.")
+        assert target.startswith(f"{name}.")
 
 
 START = (Path(SOURCES).parent / "memtrace.pth").read_text()

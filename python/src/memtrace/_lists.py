@@ -1,4 +1,4 @@
-"""What `instrument` wraps for a name like ``vllm``: the parts that a start-up consists of.
+"""What `instrument` wraps for a name like ``vllm``: the parts of a start-up, or of a step.
 
 Each entry is one part. Where it moved or was renamed, its other names follow, newest
 first: all that exist are wrapped, and the part counts as missing only when none does.
@@ -93,4 +93,25 @@ VLLM: tuple[Part, ...] = (
     ("vllm.v1.core.sched.scheduler:Scheduler.__init__",),
 )
 
-LISTS: Mapping[str, tuple[Part, ...]] = {"vllm": VLLM}
+_VERL = "verl.workers.engine_workers"
+_VERL_BEFORE = ("verl.workers.fsdp_workers", "verl.workers.megatron_workers")
+
+
+def _of_verl(name: str, name_before: str) -> Part:
+    return (f"{_VERL}:{name}", *(f"{module}:{name_before}" for module in _VERL_BEFORE))
+
+
+# What the workers of verl do in each step. Checked against the sources of verl 0.5.0 (workers for
+# FSDP and for Megatron) and 0.9.1 (one worker for all engines).
+VERL: tuple[Part, ...] = (
+    *(
+        _of_verl(f"ActorRolloutRefWorker.{method}", f"ActorRolloutRefWorker.{method}")
+        for method in ("init_model", "compute_log_prob", "compute_ref_log_prob", "update_actor")
+    ),
+    # The newer ones hand weights to servers that generate.
+    _of_verl("ActorRolloutRefWorker.update_weights", "ActorRolloutRefWorker.generate_sequences"),
+    _of_verl("TrainingWorker.infer_batch", "CriticWorker.compute_values"),
+    _of_verl("TrainingWorker.train_mini_batch", "CriticWorker.update_critic"),
+)
+
+LISTS: Mapping[str, tuple[Part, ...]] = {"verl": VERL, "vllm": VLLM}

@@ -20,12 +20,12 @@ def wrapped(
     """
     import inspect
 
+    if isinstance(function, staticmethod):
+        raise TypeError("put @staticmethod above this decorator, not below it")
     if not callable(function) or inspect.isclass(function):
         raise TypeError(
             f"{function!r} is not a function; for a class, take its __init__ or another method"
         )
-    if isinstance(function, staticmethod):
-        raise TypeError("put @staticmethod above this decorator, not below it")
     wrapper: Callable[..., Any]
     if inspect.iscoroutinefunction(function):
         wrapper = _coroutine(function, section)
