@@ -15,6 +15,7 @@ from ._heap import PythonHeap, python_heap
 from ._instrument import instrument
 from ._marks import is_recording, mark, phase
 from ._peak import peak
+from ._record import record
 from ._steps import mark_steps
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = [
     "peak",
     "phase",
     "python_heap",
+    "record",
 ]
 
 

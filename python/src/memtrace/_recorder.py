@@ -165,6 +165,10 @@ class Recorder:
         self._lock = threading.RLock()
         self._dropped = 0
         self._has_last_words = False
+        self.close()
+
+    def close(self) -> None:
+        """Gives the socket back. A later message connects anew."""
         connection, self._connection = self._connection, None
         if connection is not None:
             if _is_open(*connection):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import html
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-_PROGRAM = "MEMTRACE"
+from .. import _program as program
 
 
 class Page(NamedTuple):
@@ -22,15 +21,9 @@ class Page(NamedTuple):
     def of(cls, recording: Path | str) -> Page:
         """Has the page made of the recording in a directory, or at an address. `FileNotFoundError`
         without the program, `RuntimeError` with its words where it fails."""
-        wanted = os.environ.get(_PROGRAM) or "memtrace"
-        program = shutil.which(wanted)
-        if program is None:
-            raise FileNotFoundError(
-                f"there is no program {wanted}: install memtrace, or name it in {_PROGRAM}"
-            )
         # A name that begins with `-` would be an option.
         given = recording if isinstance(recording, str) else os.path.join(".", recording)
-        words = [program, "report", "--format", "html", given]
+        words = [program.path(), "report", "--format", "html", given]
         made = subprocess.run(words, capture_output=True, check=False)
         if made.returncode != 0:
             raise RuntimeError(made.stderr.decode(errors="replace").strip())
