@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import FakeRecorder, run_python
-from test_peak import MIB, READING, linux_only
+from test_peak import MIB, READING, linux_only, more_than_we_had
 
 from memtrace._jupyter import CellMemory, Phase
 from memtrace._measure import Measure
@@ -15,6 +15,7 @@ from memtrace._measure import Measure
 pytest.importorskip("IPython")
 
 SCRIPT = """
+import sys
 from IPython.core.interactiveshell import InteractiveShell
 from memtrace import _recorder
 
@@ -28,12 +29,13 @@ def touch(mebibytes):
         memory[offset] = 1
     return memory
 ''')
-shell.run_cell("touch(700).close()")
+more = int(sys.argv[1])
+shell.run_cell(f"more = {more}; touch(more + 300).close()")
 result = shell.run_cell('''%%memtrace load
 with memtrace.phase("model"):
     kept = touch(100)
     with memtrace.peak("batch"):
-        touch(400).close()
+        touch(more).close()
 print("maximum", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 ''')
 print("success", result.success)
@@ -51,7 +53,8 @@ def shown_bytes(text: str) -> float:
 
 @linux_only
 def test_a_cell_shows_its_peak_what_stays_and_its_phases(tmp_path: Path) -> None:
-    ran = run_python("-c", SCRIPT, IPYTHONDIR=str(tmp_path))
+    more = more_than_we_had()
+    ran = run_python("-c", SCRIPT, str(more), IPYTHONDIR=str(tmp_path))
     assert ran.returncode == 0, ran.stderr
     line = re.search(
         r"peak (\S+ \S+) \(± .*\), (\S+ \S+) above the start; (\S+ \S+) stayed", ran.stdout
@@ -60,9 +63,9 @@ def test_a_cell_shows_its_peak_what_stays_and_its_phases(tmp_path: Path) -> None
     peak, rise, stayed = map(shown_bytes, line.groups())
     maximum = re.search(r"maximum (\d+)", ran.stdout)
     assert maximum is not None
-    # The 700 MiB from before are not in it.
+    # What was there before is not in it.
     assert abs(peak - int(maximum[1])) <= READING + MIB
-    assert abs(rise - 500 * MIB) <= 2 * READING + 4 * MIB
+    assert abs(rise - (more + 100) * MIB) <= 2 * READING + 4 * MIB
     assert 100 * MIB <= stayed <= 104 * MIB
     assert re.search(r"^model .* s +10\d\.\d MiB$", ran.stdout, re.MULTILINE)
     assert re.search(rf"^  batch .* s .* {re.escape(line[1])}$", ran.stdout, re.MULTILINE)
@@ -71,7 +74,7 @@ def test_a_cell_shows_its_peak_what_stays_and_its_phases(tmp_path: Path) -> None
 
 @linux_only
 def test_a_cell_that_fails_is_measured_shown_once_and_stops_the_notebook(tmp_path: Path) -> None:
-    ran = run_python("-c", SCRIPT, IPYTHONDIR=str(tmp_path))
+    ran = run_python("-c", SCRIPT, "8", IPYTHONDIR=str(tmp_path))
     failed = ran.stdout.partition("success True")[2]
     assert failed.count("ZeroDivisionError: ") == 1
     assert "above the start" in failed and "_CellFailed" not in failed
@@ -82,7 +85,7 @@ def test_a_cell_that_fails_is_measured_shown_once_and_stops_the_notebook(tmp_pat
 def test_a_recorder_gets_the_marks_of_a_cell_all_the_same(
     tmp_path: Path, recorder: FakeRecorder
 ) -> None:
-    run_python("-c", SCRIPT, IPYTHONDIR=str(tmp_path), MEMTRACE_SOCKET=recorder.path)
+    run_python("-c", SCRIPT, "8", IPYTHONDIR=str(tmp_path), MEMTRACE_SOCKET=recorder.path)
     told = [(one["kind"], one["name"]) for one in recorder.messages() if one["kind"] != "peak"]
     names = ["load", "model", "batch"]
     assert told[:6] == [("begin", n) for n in names] + [("end", n) for n in reversed(names)]

@@ -7,6 +7,7 @@ import mmap
 import os
 import pickle
 import re
+import resource
 import sys
 import threading
 import time
@@ -39,6 +40,11 @@ def touch(mebibytes: int) -> None:
     with mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
         for offset in range(0, size, mmap.PAGESIZE):
             memory[offset] = 1
+
+
+def more_than_we_had() -> int:
+    """So many mebibytes that a child's ru_maxrss is its own: exec takes that of its parent over."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024 + 100
 
 
 def about(amount: int | None, mebibytes: int) -> bool:

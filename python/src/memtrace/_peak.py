@@ -249,15 +249,22 @@ class peak:
         return _descendants.ask(recorder, self._phase.span, self._child_timeout)
 
     def _begin_host(self) -> None:
-        held = _host.memory()
-        mark, _ = _life_mark(held)
-        self._begin_mark, self.begin_bytes = mark, held.rss_bytes
-        self.begin_anon_bytes = held.anon_bytes
-        if mark is not None:
-            for section in _open:
-                section._high = max(section._high, mark)
-            _tell(self._name, mark)
+        if _open or _recorder.active is not None:
+            # Else nobody asks for it: its file is the slowest of all that a section reads.
+            mark, _ = _life_mark(_host.memory())
+            if mark is not None:
+                for section in _open:
+                    section._high = max(section._high, mark)
+                _tell(self._name, mark)
         self._is_reset = _host.reset_hiwater()
+        resident = _host.resident() if self._is_reset else None
+        if resident is not None:
+            self._begin_mark = None
+            self.begin_bytes, self.begin_anon_bytes = resident.rss_bytes, resident.anon_bytes
+        else:
+            held = _host.memory()
+            self._begin_mark, _ = _life_mark(held)
+            self.begin_bytes, self.begin_anon_bytes = held.rss_bytes, held.anon_bytes
 
     def _end_host(self) -> None:
         held = _host.memory()
