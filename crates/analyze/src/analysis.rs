@@ -301,6 +301,20 @@ impl Analysis {
             .map(|ending| ending != Ending::Exited(0))
     }
 
+    /// Whether a recorded process was killed by the OOM killer, the command did not end well, or a main
+    /// process of another target crashed, was killed or exited with an error.
+    pub fn has_failed(&self) -> bool {
+        let is_killed = self.ooms.iter().any(|kill| kill.victim.is_some());
+        let roots = match self.info.target {
+            Target::Command { .. } | Target::All => &[],
+            _ => &*self.trees,
+        };
+        let mut roots = roots.iter().map(|tree| &self.processes[tree.root]);
+        let is_root_failed =
+            |root: &Process| root.ending.is_notable() && root.gravity() < Ending::ORDINARY;
+        is_killed || self.has_command_failed() == Some(true) || roots.any(is_root_failed)
+    }
+
     /// How long the command that was recorded ran; `None` for other targets, and when unknown.
     pub fn command_duration(&self) -> Option<DurationNs> {
         self.command_ending()?;

@@ -35,8 +35,9 @@ pub(super) const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 /// What two recordings have in common, and what not.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Diff {
-    /// The command of the second did not end well, and that of the first did: whatever it did
-    /// not get to do costs no memory.
+    /// The second failed and the first did not: a recorded process was killed by the OOM killer, the
+    /// command did not end well, or a main process of another target crashed, was killed or exited
+    /// with an error. Whatever it did not get to do costs no memory.
     pub is_newly_failed: bool,
     /// They were not observed in the same way: one saw every peak and the other only what it
     /// polled, or polled at another pace. Then no figure of RSS is in `excesses`.
@@ -236,8 +237,7 @@ impl Diff {
         };
         roles.order_by_key(|role| std::cmp::Reverse(moved(role)));
         Self {
-            is_newly_failed: before.has_command_failed() != Some(true)
-                && after.has_command_failed() == Some(true),
+            is_newly_failed: !before.has_failed() && after.has_failed(),
             has_other_basis: basis(before) != basis(after),
             held_peak: Change {
                 before: most_held(before).map(|held| held.bytes),

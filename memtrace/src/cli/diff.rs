@@ -24,9 +24,10 @@ Examples:
   memtrace diff root/run=4711 root/run=4712
   memtrace diff root --run 4711 --run 4712
 
-Exit status: 0; 3 with --fail-above if something rose by more than that, or if the command of B
-failed and A's did not; 1 after an error, 2 on a usage error; 4 with --strict or --fail-above if
-part of either could not be read or is missing.
+Exit status: 0; 3 with --fail-above if something rose by more than that, or if B failed and A did
+not (an OOM kill, a command that did not exit 0, or a main process that crashed); 1 after an error,
+2 on a usage error; 4 with --strict or --fail-above if part of either could not be read or is
+missing.
 
 The comparison uses, for all processes together, the most that they held (every page once), or the
 peak of the sum of RSS if the two recordings do not know what was held in the same way; for each

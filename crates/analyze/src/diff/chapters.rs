@@ -2,6 +2,7 @@
 
 use super::DiffReport;
 use crate::section::DEFAULT_TOP;
+use crate::sections::answer::what_happened;
 use crate::sections::phases::per_step;
 use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
 
@@ -38,13 +39,21 @@ pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Chapter> {
 
 fn head(told: &DiffReport) -> Chapter {
     let mut section = Chapter::new("memtrace diff");
+    if told.diff.is_newly_failed {
+        section
+            .alert("B failed and A did not: what B did not get to do is missing from its figures.");
+    }
+    let both = [("A", &told.before.analysis), ("B", &told.after.analysis)];
+    section.tell(
+        Tone::Alert,
+        both.iter().filter_map(|(name, analysis)| {
+            let ended = what_happened(analysis);
+            let told = format!("What happened in {name}: {}", ended.text);
+            ended.is_alarming.then_some(told)
+        }),
+    );
     section.say(recording("A", &told.before.analysis));
     section.say(recording("B", &told.after.analysis));
-    if told.diff.is_newly_failed {
-        section.alert(
-            "The command of B failed: what it did not get to do is missing from its figures.",
-        );
-    }
     if told.before.analysis.info.is_polled() || told.after.analysis.info.is_polled() {
         section.quiet(
             "Peaks of a recording made by polling are lower bounds: what lies between two polls \
@@ -58,7 +67,7 @@ fn head(told: &DiffReport) -> Chapter {
         );
     }
     section.tell(Tone::Alert, other_gpus(told));
-    for (name, analysis) in [("A", &told.before.analysis), ("B", &told.after.analysis)] {
+    for (name, analysis) in both {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
             let line = format!("{name} lost data or could not see all of it: see its own report.");

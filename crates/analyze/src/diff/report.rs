@@ -2,6 +2,7 @@
 
 use super::{Diff, DiffReport, Excess, chapters};
 use crate::page::{self, Document};
+use crate::sections::answer::what_happened;
 use crate::{Analysis, Ending, report};
 use memtrace_model::DurationNs;
 use memtrace_report::{Block, Chapter, Style, Table, Written, write_object};
@@ -90,6 +91,10 @@ struct Recording<'a> {
     process_count: usize,
     /// Whether its peaks are lower bounds, for it was polled.
     is_lower_bound: bool,
+    /// What happened in it, as the first line of its own report says.
+    what_happened: String,
+    /// Whether it failed, as `is_newly_failed` means it.
+    has_failed: bool,
     /// Whether its command did not end well; null when unknown.
     has_command_failed: Option<bool>,
     /// The exit code of its command.
@@ -141,6 +146,8 @@ impl<'a> Recording<'a> {
             duration_ns: analysis.clock.duration(),
             process_count: analysis.processes.len(),
             is_lower_bound: analysis.info.is_polled(),
+            what_happened: what_happened(analysis).text,
+            has_failed: analysis.has_failed(),
             has_command_failed: analysis.has_command_failed(),
             exit_code: ending.and_then(Ending::exit_code),
             exit_signal: ending.and_then(Ending::exit_signal),

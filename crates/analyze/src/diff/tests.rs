@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::golden::{
-    Reported, ray_with_vllm, ray_with_vllm_later, vllm_on_gpus, vllm_on_gpus_later,
+    Reported, Script, gib, ray_with_vllm, ray_with_vllm_later, vllm_on_gpus, vllm_on_gpus_later,
 };
+use crate::{DiffReport, Report};
+use memtrace_model::Target;
+use memtrace_report::{FORMATS, Style};
 
 fn diff() -> Diff {
     Diff::of(
@@ -213,4 +216,68 @@ fn a_rise_above_what_is_allowed_is_an_excess_and_a_fall_is_none() {
     assert!(!names(0.6).contains(&told("all", "held_peak")));
     let same = ray_with_vllm().analyzed(None);
     assert_eq!(Diff::of(&same, &same).excesses(0.0), []);
+}
+
+/// A server with a worker that ends as a script says.
+fn served(end: impl FnOnce(&mut Script)) -> Report {
+    let mut run = Script::command(&["serve"], 60.0);
+    run.process(1, None, 0.0, "serve");
+    run.process(2, Some(1), 1.0, "worker");
+    run.mem(1, 1.0, [100.0, 0.0, 0.0]);
+    run.mem(2, 2.0, [600.0, 0.0, 0.0]);
+    end(&mut run);
+    run.reported(None, None)
+}
+
+fn first_lines(before: Report, after: Report) -> (bool, String) {
+    let diff = Diff::of(&before.analysis, &after.analysis);
+    let is_newly_failed = diff.is_newly_failed;
+    let mut told = DiffReport {
+        before,
+        after,
+        diff,
+        limit: None,
+    };
+    let mut text = Vec::new();
+    let written = FORMATS[0].write(&mut told, &Style::default(), &mut text);
+    written.unwrap();
+    (is_newly_failed, String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn an_oom_kill_of_a_worker_fails_a_comparison_though_the_command_exits_0() {
+    let well = || served(|run| run.exit(1, 50.0, 0));
+    let killed = || {
+        served(|run| {
+            run.oom(2, 2, 40.0, "/job", gib(1.0));
+            run.kill(2, 40.0, 9);
+            run.exit(1, 50.0, 0);
+        })
+    };
+    let (is_newly_failed, text) = first_lines(well(), killed());
+    assert!(is_newly_failed);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    assert!(lines[1].contains("B failed and A did not"), "{text}");
+    assert!(lines[2].contains("What happened in B: "), "{text}");
+    assert!(lines[2].contains("was killed because"), "{text}");
+    assert!(!first_lines(killed(), killed()).0);
+    assert!(!first_lines(killed(), well()).0);
+}
+
+#[test]
+fn a_main_process_that_crashed_fails_a_comparison_without_a_command() {
+    let attached = |end: fn(&mut Script)| {
+        served(|run| {
+            run.info.target = Target::Match {
+                regex: "serve".to_owned(),
+            };
+            end(run);
+        })
+    };
+    let is_newly_failed = |end| first_lines(attached(|_| {}), attached(end)).0;
+    assert!(is_newly_failed(|run| run.kill(1, 50.0, 11)));
+    assert!(is_newly_failed(|run| run.exit(1, 50.0, 1)));
+    assert!(!is_newly_failed(|run| run.exit(1, 50.0, 0)));
+    assert!(!is_newly_failed(|run| run.kill(1, 50.0, 15)));
+    assert!(!is_newly_failed(|run| run.exit(2, 50.0, 1)));
 }

@@ -80,18 +80,11 @@ pub(super) fn tell(section: &mut Chapter, analysis: &Analysis) {
 
 /// The answer, a sentence for each thing that there is to say.
 pub(crate) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
-    let violence = violence(analysis);
-    let happened = match &violence {
-        Some((text, _)) => AnswerLine::of(Topic::WhatHappened, text.clone(), true),
-        None => {
-            let (text, is_alarming) = ending(analysis);
-            AnswerLine::of(Topic::WhatHappened, text, is_alarming)
-        }
-    };
+    let (happened, violent) = happened(analysis);
     let leak = steps::in_short(analysis).map(|text| (text, true));
     let growth = leak.or_else(|| Some((growth::in_short(analysis)?, false)));
     let limit = limit(analysis).filter(|_| oom_kills::is_none(analysis));
-    let next = look_next(analysis, violence.and_then(|(_, next)| next));
+    let next = look_next(analysis, violent);
     let others = [
         most_held(analysis).map(|text| AnswerLine::of(Topic::MostHeld, text, false)),
         growth.map(|(text, is_leak)| AnswerLine::of(Topic::Growth, text, is_leak)),
@@ -101,6 +94,24 @@ pub(crate) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
         Some(next),
     ];
     once(happened).chain(others.into_iter().flatten()).collect()
+}
+
+/// How it ended.
+pub(crate) fn what_happened(analysis: &Analysis) -> AnswerLine {
+    happened(analysis).0
+}
+
+/// The same with the instant that shows what led to it, where somebody was killed or crashed.
+fn happened(analysis: &Analysis) -> (AnswerLine, Option<Instant>) {
+    let (text, is_alarming, violent) = match violence(analysis) {
+        Some((text, violent)) => (text, true, violent),
+        None => {
+            let (text, is_alarming) = ending(analysis);
+            (text, is_alarming, None)
+        }
+    };
+    let line = AnswerLine::of(Topic::WhatHappened, text, is_alarming);
+    (line, violent)
 }
 
 /// Who was killed, or crashed, and the instant that shows what led to it.
