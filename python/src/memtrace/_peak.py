@@ -176,7 +176,8 @@ class peak:
                 self._end_gpu()
                 self._choose()
                 _tell_untold(self._name)
-            self._phase.set(**self._attributes())
+            if self._phase.recorder is not None:
+                self._phase.set(**self._attributes())
             self._child_answer = None
         self._phase.__exit__(kind, *rest)
 
@@ -282,6 +283,9 @@ class peak:
         self.error_bytes = None if self.bytes is None else _host.rss_error_bytes()
 
     def _begin_gpu(self) -> None:
+        if not _gpu.is_in_use():
+            self._is_gpu_reset, self._gpu_begin = True, {}
+            return
         seen = _gpu.peaks()
         for section in _open:
             if seen is None:
