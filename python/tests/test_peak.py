@@ -198,7 +198,8 @@ def test_without_a_reset_only_a_new_high_is_known(monkeypatch: pytest.MonkeyPatc
         pass
     assert (flat.bytes, flat.at_most_bytes, flat.source) == (None, 100, "vm_hwm_rise")
     # Between RSS at its ends and the mark.
-    assert (flat.peak_memory_bytes, flat.peak_memory_error_bytes) == (100, 10)
+    error = 10 + (_host.rss_error_bytes() or 0)
+    assert (flat.peak_memory_bytes, flat.peak_memory_error_bytes) == (100, error)
     assert repr(flat).startswith("<peak peak: 100 B at most (vm_hwm_rise); 90 B at the start")
     with memtrace.peak() as rising:
         pass

@@ -317,7 +317,8 @@ class peak:
         if self.bytes is None and self.at_most_bytes is not None:
             at_least = max(self.begin_bytes or 0, self.end_bytes or 0)
             self.peak_memory_bytes = self.at_most_bytes
-            self.peak_memory_error_bytes = max(self.at_most_bytes - at_least, 0)
+            uncertain = max(self.at_most_bytes - at_least, 0)
+            self.peak_memory_error_bytes = uncertain + (_host.rss_error_bytes() or 0)
 
     def _attributes(self) -> dict[str, Any]:
         attrs: dict[str, Any] = {
