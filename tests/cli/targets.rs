@@ -218,6 +218,8 @@ mod sysinfo {
 
 mod needs_bpf {
     use super::*;
+    use memtrace_model::SurvivorRow;
+    use memtrace_model::tables::Fate;
     use memtrace_tests::need;
 
     #[test]
@@ -242,6 +244,29 @@ mod needs_bpf {
     fn a_pattern_finds_processes_that_run_and_that_come() -> Result<()> {
         need::require("bpf");
         super::a_pattern_finds_processes_that_run_and_that_come("bpf")
+    }
+
+    /// A server whose engine has its name, and which is killed.
+    #[test]
+    fn what_a_killed_server_leaves_has_outlived_it_though_it_matches_by_itself() -> Result<()> {
+        need::require("bpf");
+        let tag = format!("mtserver{}", std::process::id());
+        let words = ["--backend", "bpf", "--match", &tag, "--kill-survivors"];
+        let recorder = Recorder::start(&words)?;
+        let script = "sh -c 'sleep 60; :' \"$0\" > /dev/null & echo $!; read x; kill -9 $$";
+        let mut server = Running::spawn(shell(script).arg(&tag))?;
+        let engine = server.line()?.as_u64().context("an id")?;
+        std::thread::sleep(POLLS);
+        server.go()?;
+        assert!(server.finish().is_err(), "it was killed");
+        std::thread::sleep(POLLS);
+        let recorded = recorder.stop()?;
+        let rows: Vec<SurvivorRow> = recorded.recording.rows()?;
+        let row = rows.iter().find(|row| u64::from(row.tgid.0) == engine);
+        let row = row.with_context(|| format!("{engine} is not told: {rows:?}"))?;
+        assert!(row.has_root_ended, "{row:?}");
+        assert_eq!(row.fate, Some(Fate::Terminated));
+        Ok(())
     }
 
     #[test]

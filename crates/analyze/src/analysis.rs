@@ -13,6 +13,8 @@ use super::host_clock::HostSeen;
 use super::keys::{self, PeakAt};
 use super::layout::Layout;
 use super::leftovers::Leftovers;
+use super::limits::LimitUse;
+use super::log_kills::LogKill;
 use super::losses::Loss;
 use super::mappings::Mappings;
 use super::oom::OomFinding;
@@ -120,6 +122,10 @@ pub struct Analysis {
     /// Kills by the OOM killer.
     #[serde(rename = "oom_kills")]
     pub ooms: Vec<OomFinding>,
+    /// Limits that no cgroup sets: of what processes may map, and of each tmpfs.
+    pub limits: Vec<LimitUse>,
+    /// Kills that a log tells of, those that ends of processes bear out first.
+    pub log_kills: Vec<LogKill>,
     /// What was left of the tree when the recording ended.
     #[serde(flatten)]
     pub leftovers: Leftovers,

@@ -12,7 +12,7 @@ use super::process::Process;
 use super::process_table::ProcessTable;
 use super::who::Who;
 use memtrace_model::tables::{LayoutPart, LayoutRow};
-use memtrace_model::{Bytes, DurationNs, Instant, Order, RowSource};
+use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Order, RowSource};
 use readings::{PartKey, Reading, Readings};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -30,8 +30,8 @@ pub struct Layout {
     pub process: usize,
     /// How many readings there are.
     pub reading_count: usize,
-    /// What it gained is counted from here: the start of a steady growth, else of its life; `None`
-    /// for that.
+    /// What it gained is counted from here: the start of a steady growth, else of the recording. `None`
+    /// for a process that began later, of which all counts.
     pub from: Option<Instant>,
     /// The reading that is told: the last one that saw half of what the highest saw, or more.
     pub at: Instant,
@@ -148,14 +148,26 @@ pub(super) fn read<S: RowSource>(
     })?;
     let told = readings.into_iter().filter_map(|(place, readings)| {
         let process = &table.processes[place];
-        told(place, process, readings, clock)
+        let growing = process.growth;
+        let growing = growing.filter(|growth| growth.verdict == Verdict::Growing);
+        // What it held before the recording it did not gain in it. The command is held until then.
+        let is_command = table.command == Some(process.upid);
+        let was_there = process.start.boot_ns < clock.start() && !is_command;
+        let from = growing.map(|growth| growth.from.boot_ns);
+        let from = from.or(was_there.then_some(clock.start()));
+        told(place, process, readings, (clock, from))
     });
     let mut told: Vec<Layout> = told.collect();
     told.order_by_key(|layout| std::cmp::Reverse(layout.gained_bytes));
     Ok(told)
 }
 
-fn told(place: usize, process: &Process, readings: Readings, clock: &RunClock) -> Option<Layout> {
+fn told(
+    place: usize,
+    process: &Process,
+    readings: Readings,
+    (clock, from): (&RunClock, Option<BootNs>),
+) -> Option<Layout> {
     /// The last reading is told that saw at least half of what the highest did.
     const MOST: i64 = 2;
     /// Less than this part, given by fork, does not matter.
@@ -169,11 +181,7 @@ fn told(place: usize, process: &Process, readings: Readings, clock: &RunClock) -
     let mut late = readings.iter().rev().filter(is_high);
     let now = late.clone().find(is_searched).or(late.next())?;
     let is_last = readings.last().is_some_and(|last| last.at == now.at);
-    let growing = process
-        .growth
-        .filter(|growth| growth.verdict == Verdict::Growing);
-    let before = growing.and_then(|growth| {
-        let until = growth.from.boot_ns;
+    let before = from.and_then(|until| {
         let earlier = readings.iter().rev().find(|one| one.at <= until);
         earlier.or(readings.first()).filter(|one| one.at < now.at)
     });

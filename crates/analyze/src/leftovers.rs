@@ -1,11 +1,13 @@
 //! What was left of the tree at the end of the recording: `survivor` and `orphaned_shm`.
 
+use super::composition::{Composition, together};
 use super::process::Process;
 use super::process_table::ProcessTable;
 use super::who::{OwnerKeys, Who};
 use memtrace_model::keys;
 use memtrace_model::tables::{OrphanedShmRow, ShmObjectRow, SurvivorRow};
-use memtrace_model::{Bytes, Fate, MappingKind, Order, RowSource, ShmFamily, Tgid, Upid};
+use memtrace_model::{BootNs, Bytes, Fate, MappingKind, Order, RowSource, ShmFamily, Tgid, Upid};
+use memtrace_report::words::{bytes, bytes_or_unknown};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -16,6 +18,9 @@ use std::sync::Arc;
 pub struct Leftovers {
     /// How many processes outlived the root of their tree; `survivors` may list fewer.
     pub survivor_count: usize,
+    /// What they held together, every page once, swap included; null when that is unknown.
+    #[serde(rename = "survivors_held_bytes")]
+    pub held: Option<Bytes>,
     /// Those processes, the one that held most first.
     #[serde(rename = "survivors")]
     pub outlived: Vec<Survivor>,
@@ -35,6 +40,9 @@ pub struct Survivor {
     /// Which process; without a name where it has no row in `process`.
     #[serde(flatten)]
     pub who: Who,
+    /// What it held then, its part of shared pages alone, and swap; `None` when unknown.
+    #[serde(skip)]
+    pub part: Option<Bytes>,
 }
 
 /// Shared memory that nobody had mapped or open any more.
@@ -94,6 +102,46 @@ keys! {
     }
 }
 
+/// When the first survivors were looked at.
+pub(super) fn looked_at<S: RowSource>(source: &S) -> Result<Option<BootNs>, S::Error> {
+    let mut first: Option<BootNs> = None;
+    source.scan(&["boot_ns", "has_root_ended"], |row: SurvivorRow| {
+        if row.has_root_ended {
+            first = Some(first.map_or(row.boot_ns, |first| first.min(row.boot_ns)));
+        }
+    })?;
+    Ok(first)
+}
+
+impl Leftovers {
+    /// Notes what was held when the first survivors were looked at.
+    pub(super) fn note(&mut self, state: &Composition, table: &ProcessTable) {
+        let parts: HashMap<usize, Bytes> = state
+            .shares
+            .iter()
+            .map(|share| (share.process, share.bytes()))
+            .collect();
+        for one in &mut self.outlived {
+            let place = table.find(one.row.upid);
+            let part = place.and_then(|place| parts.get(&place).copied());
+            one.part = part.map(|part| part + one.row.swap_bytes.unwrap_or_default());
+        }
+        self.held = self.outlived.iter().map(|one| one.part).sum();
+    }
+}
+
+/// What some survivors held, every page once, in words.
+pub(super) fn held_in_words<'a>(survivors: impl Iterator<Item = &'a Survivor> + Clone) -> String {
+    let held: Option<Bytes> = survivors.clone().map(|one| one.part).sum();
+    match held {
+        Some(held) => bytes(held),
+        None => {
+            let sum = together(survivors.map(|one| one.row.held_bytes()));
+            format!("{} (sum of RSS and swap)", bytes_or_unknown(sum))
+        }
+    }
+}
+
 /// Reads both tables.
 pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Leftovers, S::Error> {
     let mut left = Leftovers::default();
@@ -106,7 +154,8 @@ pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Lef
                 name: process.map(|place| Arc::clone(&table.processes[place].name)),
                 is_main: false,
             };
-            left.outlived.push(Survivor { row, who });
+            let part = None;
+            left.outlived.push(Survivor { row, who, part });
         }
     })?;
     left.outlived

@@ -84,6 +84,11 @@ impl Sizes {
         }
         self.0[process] = self.0[process].max(size);
     }
+
+    /// That of a process; `None` when unknown.
+    pub(super) fn of(&self, process: usize) -> Option<Bytes> {
+        self.0.get(process).copied().flatten()
+    }
 }
 
 #[derive(Default)]
@@ -158,7 +163,7 @@ pub(super) fn read<S: RowSource>(
             let moved = (account.sums.mapped_bytes + account.sums.unmapped_bytes).0;
             let sums = ProcessMappings {
                 who: Who::from(&table.processes[process]),
-                reserved_bytes: sizes.0.get(process).copied().flatten(),
+                reserved_bytes: sizes.of(process),
                 peak_rss_bytes: table.processes[process].peak.rss_bytes,
                 churn_bytes_per_second: (seconds >= 1.0).then(|| moved as f64 / seconds),
                 ..account.sums

@@ -151,6 +151,9 @@ pub struct LimitHolder {
     pub who: Bundle,
     /// What they held that the kernel could not simply drop, with their part of shared memory.
     pub bytes: Bytes,
+    /// That part.
+    #[serde(skip)]
+    pub shared_bytes: Bytes,
 }
 
 /// A kind of memory that grew.
@@ -233,7 +236,17 @@ pub(super) fn explain<S: RowSource>(
         let examined = examined_at(&row, victim.map(|victim| &table.processes[victim]));
         let holders = states.iter().find(|state| state.at.boot_ns == examined);
         let around = holders.zip(around.next());
-        let post_mortem = around.map(|(holders, (around, objects))| {
+        let post_mortem = around.map(|(holders, (mut around, objects))| {
+            if kinds::is_of_node(&row) {
+                for (window, start) in windows.before(row.boot_ns).iter().enumerate() {
+                    let mut earlier = earlier.iter();
+                    let state = earlier.find(|state| state.at.boot_ns == *start);
+                    let anon = state.and_then(|state| Some(state.held?.anon.at_least));
+                    if let Some(anon) = anon {
+                        around.note_recorded(window, anon);
+                    }
+                }
+            }
             let read = Read {
                 around,
                 objects,
@@ -283,7 +296,10 @@ impl Read<'_> {
             _ => true,
         };
         let at_kill = self.around.at_kill(row.boot_ns);
-        let known = at_kill.map_or_else(Default::default, |(known, _)| known);
+        let mut known = at_kill.map_or_else(Default::default, |(known, _)| known);
+        if let (true, Some(held)) = (kinds::is_of_node(row), self.holders.held) {
+            known.note_recorded(held.anon.at_most);
+        }
         let in_use = row.memcg_usage_bytes.or(known.in_use);
         let whole = in_use.or(self.holders.totals[Kind::Rss].bytes());
         let recorder = self.recorder(row);
@@ -337,6 +353,7 @@ impl Read<'_> {
         let holders = growers.iter().map(|grower| LimitHolder {
             who: grower.who.clone(),
             bytes: grower.bytes,
+            shared_bytes: grower.shared_bytes,
         });
         let mut holders: Vec<LimitHolder> = holders.collect();
         holders.order_by_key(|one| {

@@ -96,6 +96,10 @@ pub struct Process {
     /// Who sent the signal that ended it.
     #[serde(flatten)]
     pub sender: Sender,
+    /// Its limit of address space (RLIMIT_AS); `None` without one, and when unknown.
+    pub rlimit_as_bytes: Option<Bytes>,
+    /// Its limit of private writable memory (RLIMIT_DATA).
+    pub rlimit_data_bytes: Option<Bytes>,
     /// Its own peak.
     pub peak: Peak,
     /// ru_maxrss: with waited-for children and borrowed memory.
@@ -118,6 +122,15 @@ impl Process {
     /// The same for a column.
     pub(super) fn ended_in_short(&self) -> String {
         self.sender.in_short(self.ending)
+    }
+
+    /// The same for a narrow column: `SIGKILL from 4711`.
+    pub fn ended_from(&self) -> String {
+        match (&self.sender, self.sender.pid()) {
+            (Sender::Unknown, _) => self.ending.shown(),
+            (_, Some(pid)) => format!("{} from {pid}", self.ending.shown()),
+            (_, None) => self.ended_in_short(),
+        }
     }
 
     /// What to read first of how processes ended.

@@ -38,18 +38,13 @@ keys! {
     SenderKeys of sender: Sender {
         /// Who sent the signal that ended it: `kernel`, `itself`, `other`; null without a signal, and
         /// where that was not observed.
-        exit_signal_sender: Option<&'static str> = match sender {
-            Sender::Unknown => None,
-            Sender::Kernel => Some("kernel"),
-            Sender::Itself => Some("itself"),
-            Sender::Other { .. } => Some("other"),
-        },
+        exit_signal_sender: Option<&'static str> = sender.as_str(),
         /// Process id of another process that sent it.
-        exit_signal_sender_pid: Option<Tgid> = sender.other().map(|(pid, ..)| pid),
+        exit_signal_sender_pid: Option<Tgid> = sender.pid(),
         /// Its identity in the recording; null where it is not recorded.
         exit_signal_sender_upid: Option<Upid> = sender.upid(),
         /// What it is called.
-        exit_signal_sender_name: Option<Arc<str>> = sender.other().map(|(.., name)| Arc::clone(name)),
+        exit_signal_sender_name: Option<Arc<str>> = sender.name().map(Arc::from),
         /// Whether that is an ancestor which ended then too: what it kills as it shuts down is no
         /// failure.
         is_teardown: bool = sender.is_teardown(),
@@ -74,9 +69,28 @@ impl Sender {
         }
     }
 
-    fn other(&self) -> Option<(Tgid, &Arc<str>)> {
+    /// The word for who that is; `None` without a signal, and where that was not observed.
+    pub(super) fn as_str(&self) -> Option<&'static str> {
         match self {
-            Self::Other { pid, name, .. } => Some((*pid, name)),
+            Self::Unknown => None,
+            Self::Kernel => Some("kernel"),
+            Self::Itself => Some("itself"),
+            Self::Other { .. } => Some("other"),
+        }
+    }
+
+    /// The process id of another process that sent it.
+    pub(super) fn pid(&self) -> Option<Tgid> {
+        match self {
+            Self::Other { pid, .. } => Some(*pid),
+            _ => None,
+        }
+    }
+
+    /// What that is called.
+    pub(super) fn name(&self) -> Option<&str> {
+        match self {
+            Self::Other { name, .. } => Some(name),
             _ => None,
         }
     }

@@ -212,6 +212,7 @@ const READ_AGAIN: &[(&str, usize)] = &[
     ("pss", 2),
     ("self_cost", 3),
     ("shm_object", 3),
+    ("survivor", 2),
     ("title", 2),
 ];
 

@@ -20,6 +20,8 @@ mod kept;
 #[cfg(target_os = "linux")]
 pub mod leftovers;
 #[cfg(target_os = "linux")]
+pub mod limits;
+#[cfg(target_os = "linux")]
 pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]

@@ -70,6 +70,9 @@ pub struct ProcessTable {
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it told.
     recently_ended: VecDeque<ProcessRow>,
+    /// Those that a signal ended, or that exited with an error, while a process lived that they had
+    /// forked, by the signal.
+    failed: HashMap<Upid, Option<i32>>,
 }
 
 /// How many ended processes are kept for late news. More end in one tick only in a fork
@@ -280,6 +283,22 @@ impl ProcessTable {
         root.is_some_and(|root| !self.live.contains_key(&root))
     }
 
+    /// Whether a process, or a living one from which it descends, was forked by one whose end
+    /// `is_meant`: those that a signal ended, by that, and those that exited with an error.
+    pub fn is_left_by(&self, process: &ProcessRow, is_meant: impl Fn(Option<i32>) -> bool) -> bool {
+        let mut at = process;
+        while let Some(parent) = at.parent_upid {
+            if let Some(signal) = self.failed.get(&parent) {
+                return is_meant(*signal);
+            }
+            match self.process(parent) {
+                Some(living) => at = living.row(),
+                None => return false,
+            }
+        }
+        false
+    }
+
     /// Whether some process has outlived the root of its tree.
     pub fn has_outlived(&self) -> bool {
         self.processes().any(|process| self.has_root_ended(process))
@@ -297,6 +316,15 @@ impl ProcessTable {
         process.row.exit_boot_ns = Some(end.at);
         if let Some(status) = end.wait_status {
             note_status(&mut process.row, status);
+        }
+        let row = &process.row;
+        let has_failed = row.exit_signal.is_some() || row.exit_code.is_some_and(|code| code != 0);
+        if has_failed
+            && self
+                .processes()
+                .any(|child| child.row.parent_upid == Some(upid))
+        {
+            self.failed.insert(upid, row.exit_signal);
         }
         self.ended.push(process.row);
     }

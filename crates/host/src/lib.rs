@@ -41,6 +41,8 @@ pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use gpu::{GpuCall, NvmlSurvey};
 pub use heap::release_free_memory;
 #[cfg(target_os = "linux")]
+pub use mounts::tmpfs_mounts;
+#[cfg(target_os = "linux")]
 pub use namespace::enter_cgroup_namespace_of_the_machine;
 pub use person::{Person, as_person, give_up_capabilities, give_up_rights_in_child};
 pub use plan::{Backend, Obstacle, Plan, PlanError};

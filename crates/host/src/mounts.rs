@@ -16,6 +16,18 @@ pub(super) fn parse_mountinfo(text: &[u8]) -> Vec<MountInfo> {
     mounts.collect()
 }
 
+/// Each tmpfs of a mount table by its device, `major:minor`, and where it is mounted first.
+pub fn tmpfs_mounts(text: &[u8]) -> Vec<(String, PathBuf)> {
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for mount in parse_mountinfo(text) {
+        let is_new = !found.iter().any(|(device, _)| *device == mount.majmin);
+        if mount.fs_type == "tmpfs" && mount.root == "/" && is_new {
+            found.push((mount.majmin, mount.mount_point));
+        }
+    }
+    found
+}
+
 /// Turns `\040` and its like back into the byte (mangle_path() in fs/seq_file.c).
 fn unescape(field: &str) -> String {
     let mut bytes = Vec::with_capacity(field.len());
@@ -65,6 +77,13 @@ mod tests {
         assert_eq!(option("hidepid"), Some(Some("invisible")));
         assert_eq!(option("memory"), Some(None));
         assert_eq!(option("mem"), None);
+    }
+
+    #[test]
+    fn each_tmpfs_is_found_once() {
+        let text = b"25 30 0:23 / /dev/shm rw - tmpfs tmpfs rw,size=65536k\n26 30 0:23 /a /mnt rw - tmpfs tmpfs rw\n27 30 0:24 / /proc rw - proc proc rw\n";
+        let found = tmpfs_mounts(text);
+        assert_eq!(found, [("0:23".to_owned(), PathBuf::from("/dev/shm"))]);
     }
 
     #[test]

@@ -45,8 +45,8 @@ pub use mark::{
     MarkMessage, SelfReport,
 };
 pub use mark_rules::{
-    BUILTIN_MARK_RULES, END_IS_UNKNOWN, MarkRule, MarkRuleError, MarkRuleKind, builtin_mark_rules,
-    mark_rules,
+    BUILTIN_MARK_RULES, END_IS_UNKNOWN, KillRule, MarkRule, MarkRuleError, MarkRuleKind,
+    builtin_mark_rules, mark_rules,
 };
 pub use order::Order;
 pub use place::{PlaceName, PlaceNameError, RunPlace};
@@ -70,6 +70,6 @@ pub use tables::{
     MemRow, MemSource, NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd, PhaseForm,
     PhaseRow, ProcessRow, PssRow, PssSource, Record, RequestOutcome, RequestRow, RoleMemRow,
     SelfCostRow, Severity, ShmFamily, ShmObjectRow, SurvivorRow, TABLES, TitleRow, TitleSource,
-    VmEventRow, VmOp, VmSummaryRow, trim_title,
+    TmpfsRow, VmEventRow, VmOp, VmSummaryRow, trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -41,8 +41,44 @@ pub struct MarkRule {
     pub is_once: bool,
     /// Versions of the program whose lines the rule and its neighbours were checked with.
     pub versions: Option<Versions>,
+    /// Of a kill, what is known of it without the line.
+    pub kill: Option<KillRule>,
     /// Lines that the rule is for.
     pub examples: Vec<String>,
+}
+
+/// What is known of a kill without its line.
+#[derive(Clone, Debug)]
+pub struct KillRule {
+    /// Who kills.
+    pub killer: String,
+    /// Why; `{name}` stands for what that group of the match has.
+    pub reason: String,
+    /// By which comm the kernel knows who sends the signal, `kernel` for its OOM killer; empty where
+    /// it is an ancestor of the killed.
+    pub senders: Vec<String>,
+    /// The exit code of the killed, where it ends by itself.
+    pub exit_code: Option<i32>,
+}
+
+impl KillRule {
+    /// Why, with what groups of the match have.
+    pub fn reason(&self, group: impl Fn(&str) -> Option<String>) -> String {
+        let mut told = String::new();
+        let mut rest = self.reason.as_str();
+        while let Some((text, (name, after))) = placeholder(rest) {
+            told.push_str(text);
+            told.push_str(&group(name).unwrap_or_else(|| "?".to_owned()));
+            rest = after;
+        }
+        told + rest
+    }
+}
+
+/// What stands before the first `{name}` of a text, the name, and what comes after it.
+fn placeholder(text: &str) -> Option<(&str, (&str, &str))> {
+    let (before, rest) = text.split_once('{')?;
+    Some((before, rest.split_once('}')?))
 }
 
 impl MarkRule {
@@ -116,6 +152,8 @@ pub enum MarkRuleKind {
     End,
     /// Ends a phase that began as many seconds ago as the line says.
     Took,
+    /// Says that a process was killed, or will be at once.
+    Kill,
 }
 
 /// Text that is no list of rules.
@@ -156,6 +194,11 @@ struct WrittenRule {
     #[serde(default)]
     once: bool,
     versions: Option<Spanned<String>>,
+    killer: Option<Spanned<String>>,
+    reason: Option<String>,
+    #[serde(default)]
+    senders: Vec<String>,
+    exit_code: Option<i32>,
     #[serde(default)]
     examples: Vec<String>,
 }
@@ -229,6 +272,21 @@ impl WrittenRule {
             let reason = format!("kind \"took\" needs a match with a group (?<{SECONDS}>…)");
             return Err((whole, reason));
         }
+        let kill = match (self.kind, self.killer, self.reason) {
+            (MarkRuleKind::Kill, Some(killer), Some(reason)) => Some(KillRule {
+                killer: killer.into_inner(),
+                reason,
+                senders: self.senders,
+                exit_code: self.exit_code,
+            }),
+            (MarkRuleKind::Kill, ..) => {
+                return Err((whole, "kind \"kill\" needs killer and reason".to_owned()));
+            }
+            (_, Some(killer), _) => {
+                return Err((killer.span(), "only kind \"kill\" has a killer".to_owned()));
+            }
+            _ => None,
+        };
         let versions = self.versions.map(|versions| {
             let (at, text) = (versions.span(), versions.into_inner());
             let read = Versions::parse(&text);
@@ -236,6 +294,7 @@ impl WrittenRule {
         });
         Ok(MarkRule {
             versions: versions.transpose()?,
+            kill,
             over: self.over,
             is_once: self.once,
             name,
@@ -304,6 +363,26 @@ mod tests {
     }
 
     #[test]
+    fn a_reason_names_only_groups_of_its_match() {
+        let rules = builtin_mark_rules().unwrap();
+        let kills = rules
+            .iter()
+            .filter_map(|rule| Some((rule, rule.kill.as_ref()?)));
+        assert!(kills.clone().count() > 10);
+        for (rule, kill) in kills {
+            let pattern = rule.pattern.as_ref();
+            for line in &rule.examples {
+                let groups = pattern.and_then(|pattern| pattern.captures(line.as_bytes()));
+                let reason = kill.reason(|name| {
+                    let group = groups.as_ref()?.name(name)?;
+                    Some(String::from_utf8_lossy(group.as_bytes()).into_owned())
+                });
+                assert!(!reason.contains(['{', '?']), "{}: {reason}", rule.name);
+            }
+        }
+    }
+
+    #[test]
     fn a_persons_rules_come_first_and_can_stand_alone() {
         let own = "[[rule]]\nname = \"a\"\ncontains = \"b\"\n";
         let rules = mark_rules("rules.toml", own).unwrap();
@@ -329,6 +408,12 @@ mod tests {
             (rule(""), 2, "neither contains nor match"),
             (rule("contains = \"\""), 4, "contains is empty"),
             (rule("kind = \"took\"\ncontains = \"b\""), 2, "(?<seconds>"),
+            (
+                rule("kind = \"kill\"\ncontains = \"b\""),
+                2,
+                "killer and reason",
+            ),
+            (rule("killer = \"k\"\ncontains = \"b\""), 4, "only kind"),
             (
                 "[[rule]]\nname = \"\"\ncontains = \"b\"".to_owned(),
                 2,

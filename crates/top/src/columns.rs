@@ -97,7 +97,7 @@ fn ended(line: &ProcessLine<'_>) -> String {
 
 fn ending(line: &ProcessLine<'_>) -> String {
     match line.is_over {
-        true => line.process.ending.shown(),
+        true => line.process.ended_from(),
         false => String::new(),
     }
 }
@@ -160,7 +160,7 @@ const ENDED: Column<OfProcesses> = Column {
 };
 const HOW: Column<OfProcesses> = Column {
     title: "HOW",
-    width: 9,
+    width: 13,
     rank: 3,
     cell: ending,
     key: Some(|line| Key::Text(ending(line))),

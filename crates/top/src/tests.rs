@@ -304,7 +304,7 @@ fn who_has_ended_stays_with_the_exact_peak_until_it_is_hidden() {
 
 #[test]
 fn branches_fold_by_key_and_by_mouse_and_a_title_orders() {
-    let mut person = Person::at(Run::of(up_and_down()).until(70.0), 100, 24);
+    let mut person = Person::at(Run::of(up_and_down()).until(70.0), 104, 24);
     assert!(person.has("child.py"));
     person.key(KeyCode::Home);
     person.key(KeyCode::Enter);

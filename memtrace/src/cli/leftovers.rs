@@ -8,8 +8,8 @@ use memtrace_report::words::bytes as amount;
 /// Named in a line; the report has all.
 const MAX_NAMED: usize = 5;
 
-/// The lines; none where nothing is left.
-pub(super) fn words(left: &Leftovers) -> Vec<String> {
+/// The lines; none where nothing is left. `can_end`: `--kill-survivors` could have ended them.
+pub(super) fn words(left: &Leftovers, can_end: bool) -> Vec<String> {
     let (lives_on, ended): (Vec<&Outlived>, Vec<&Outlived>) = left
         .outlived
         .iter()
@@ -33,7 +33,8 @@ pub(super) fn words(left: &Leftovers) -> Vec<String> {
             let gpu = gpu("and", one);
             format!("{}{held}{gpu}{}", name(one), why(one.row.fate))
         });
-        let advice = match lives_on.iter().all(|one| one.row.fate == Some(Fate::Left)) {
+        let are_left = lives_on.iter().all(|one| one.row.fate == Some(Fate::Left));
+        let advice = match are_left && can_end {
             true => "; --kill-survivors ends such",
             false => "",
         };
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_what_is_left_has_a_line_and_nothing_has_none() {
-        assert_eq!(words(&Leftovers::default()), [""; 0]);
+        assert_eq!(words(&Leftovers::default(), true), [""; 0]);
         let left = Leftovers {
             outlived: vec![
                 outlived(7, "VLLM::EngineCor", Fate::Left),
@@ -155,7 +156,7 @@ mod tests {
             ],
         };
         assert_eq!(
-            words(&left),
+            words(&left, true),
             [
                 "2 processes outlived the root of the tree, up to 2.5 GiB in all: 7 \
                  VLLM::EngineCor 1.2 GiB, 8 VLLM::Worker_TP 1.2 GiB; --kill-survivors ends such",
@@ -173,7 +174,7 @@ mod tests {
             objects: Vec::new(),
         };
         assert_eq!(
-            words(&left),
+            words(&left, true),
             [
                 "ended 2 processes that had outlived the root of the tree: 7 x, 7 x (by SIGKILL)",
                 "1 process outlived the root of the tree, up to 1.2 GiB in all: 7 x 1.2 GiB \
@@ -194,7 +195,7 @@ mod tests {
             objects: Vec::new(),
         };
         assert_eq!(
-            words(&left),
+            words(&left, true),
             [
                 "ended 1 process that had outlived the root of the tree: 7 x with 70.0 GiB on a \
                  GPU (by SIGKILL)",
@@ -211,9 +212,9 @@ mod tests {
             objects: Vec::new(),
         };
         assert!(
-            words(&left)[0].ends_with("7 x, 3 more"),
+            words(&left, true)[0].ends_with("7 x, 3 more"),
             "{:?}",
-            words(&left)
+            words(&left, true)
         );
     }
 }

@@ -338,7 +338,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let uid = files_of.map_or(facts.euid, |(uid, _)| Some(uid));
     let local_root = placed.as_ref().map(|placed| placed.local_root.clone());
     let mut keeper = None;
-    let announce = |info: &RunInfo, dir: &Path| {
+    let announce = |info: &RunInfo, dir: &Path, found: usize| {
         keeper = keep.zip(uid).map(|(bounds, uid)| {
             let dir = local_root.unwrap_or_else(|| keep::beside(dir));
             let range = keep::Range {
@@ -356,6 +356,9 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 info.backend_reason,
                 dir.display()
             ));
+            if found == 0 && !is_gpu_only {
+                say("no process matches yet: waiting for one; Ctrl-C ends");
+            }
             if !info.gpus.is_empty() {
                 say(&format!("with the memory of {}", gpus(&info.gpus)));
             }
@@ -384,7 +387,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(sender);
     match outcome {
         Ok(outcome) => {
-            let status = finish(&outcome, carried.is_some(), is_quiet, is_gpu_only);
+            let status = finish(&outcome, carried.is_some(), is_quiet, &options);
             if !requests.is_empty() && outcome.storage_failure.is_none() {
                 requests::import(&requests, &outcome.dir, person, is_quiet);
             }
@@ -423,7 +426,7 @@ fn gpus(gpus: &[GpuInfo]) -> String {
 }
 
 /// The end, told in a line; the exit code is the command's.
-fn finish(outcome: &Outcome, is_carried: bool, is_quiet: bool, is_gpu_only: bool) -> ExitCode {
+fn finish(outcome: &Outcome, is_carried: bool, is_quiet: bool, options: &Options) -> ExitCode {
     for log in &outcome.absent_logs {
         say(&format!(
             "{} never appeared: it gave no marks",
@@ -431,10 +434,11 @@ fn finish(outcome: &Outcome, is_carried: bool, is_quiet: bool, is_gpu_only: bool
         ));
     }
     if !is_quiet || outcome.storage_failure.is_some() {
-        leftovers::words(&outcome.leftovers)
+        let can_end = !matches!(options.target, Target::All);
+        leftovers::words(&outcome.leftovers, can_end)
             .iter()
             .for_each(|line| say(line));
-        say(&closing_words(outcome, is_carried, is_gpu_only));
+        say(&closing_words(outcome, is_carried, options.is_gpu_only));
     }
     match outcome.command_exit_code {
         Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),

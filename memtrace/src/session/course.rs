@@ -23,7 +23,7 @@ pub fn record(
     mut held: Option<Held>,
     marks: Marks,
     owner: Option<(u32, u32)>,
-    announce: impl FnOnce(&RunInfo, &std::path::Path),
+    announce: impl FnOnce(&RunInfo, &std::path::Path, usize),
     mut progress: impl FnMut(&Progress),
 ) -> Result<Outcome, RecordError> {
     let plan =
@@ -57,7 +57,8 @@ pub fn record(
             let is_exact = start::has_exact_identities(&session.info.backend, facts);
             Watch::start(is_exact, targets.clone())
         };
-        announce(&session.info, session.output.dir());
+        let found = session.table().processes().count();
+        announce(&session.info, session.output.dir(), found);
         if let Some(held) = &mut held
             && let Err(error) = held.release()
         {

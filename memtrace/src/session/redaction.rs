@@ -132,7 +132,7 @@ mod tests {
         ("diag", "detail"),
     ];
     /// Names: of programs, files, groups, devices, roles and runs.
-    const NAMES: [(&str, &str); 31] = [
+    const NAMES: [(&str, &str); 33] = [
         ("process", "comm"),
         ("process", "exit_signal_sender_comm"),
         ("process", "exe"),
@@ -153,6 +153,8 @@ mod tests {
         ("shm_object", "mappers"),
         ("cached_file", "device"),
         ("cached_file", "path"),
+        ("tmpfs", "device"),
+        ("tmpfs", "mount_point"),
         ("orphaned_shm", "device"),
         ("orphaned_shm", "name"),
         ("survivor", "parent_comm"),

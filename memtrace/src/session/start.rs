@@ -7,6 +7,8 @@ use memtrace_collect::bpf::{BpfBackend, BpfOptions, FEW_CPUS, HeldCommand};
 #[cfg(target_os = "linux")]
 use memtrace_collect::cgroup::CgroupCollector;
 use memtrace_collect::clocks::ClockCollector;
+#[cfg(target_os = "linux")]
+use memtrace_collect::limits::LimitCollector;
 use memtrace_collect::node::NodeCollector;
 #[cfg(target_os = "linux")]
 use memtrace_collect::oom::{KmsgReader, OomCollector};
@@ -373,6 +375,9 @@ impl Request<'_> {
             let has_same_ids = has_same_ids(backend, self.facts);
             let proc = has_same_ids.then_some(Path::new("/proc"));
             collectors.push(Box::new(CgroupCollector::new(hierarchy.clone(), proc)));
+        }
+        if has_same_ids(backend, self.facts) {
+            collectors.push(Box::new(LimitCollector::new(Path::new("/proc"))));
         }
         if let Some(pods) = PodCollector::find() {
             collectors.push(Box::new(pods));

@@ -49,9 +49,6 @@ impl Watch {
         kills: bool,
         signals: &mut Signals,
     ) -> Leftovers {
-        if matches!(target, Target::All) {
-            return Leftovers::default();
-        }
         // The latest of what observes GPUs too.
         session.observe();
         let now = tick(false);
@@ -60,7 +57,11 @@ impl Watch {
         if kills {
             left.end(self, session, signals).await;
         }
-        let objects = self.shared.left(&now);
+        // Of a whole machine it is not known whose they are.
+        let objects = match target {
+            Target::All => Vec::new(),
+            _ => self.shared.left(&now),
+        };
         let rows = left.found.values().map(|survivor| survivor.row.clone());
         session.put(rows.map(Record::Survivor));
         session.put(objects.iter().cloned().map(Record::OrphanedShmObject));

@@ -37,6 +37,9 @@ pub struct Grower {
     /// What they held at the kill that the kernel could not simply drop: anonymous memory of
     /// all, each page once, and their part of shared memory.
     pub bytes: Bytes,
+    /// Their part of shared memory.
+    #[serde(skip)]
+    pub shared_bytes: Bytes,
     /// By how much their anonymous memory, and the largest shared part of any one, grew in each
     /// window, the shortest first; `None` where it is not known what they held before. What several
     /// lines share counts in each.
@@ -302,6 +305,7 @@ fn together(processes: &[Process], group: &[One], windows: usize) -> Grower {
         shape: first.map_or_else(|| Arc::from(""), |first| Arc::clone(&first.shape)),
         who: Bundle::of(processes, members),
         bytes: Bytes(now.alone + now.copied + shared),
+        shared_bytes: Bytes(shared),
         grown_bytes: since(|parts| parts.alone + parts.copied + parts.shared),
         grown_shared_bytes: since(|parts| parts.shared),
         copied_bytes: copied_bytes.collect(),

@@ -2,7 +2,7 @@
 
 use super::growers::Grower;
 use super::kinds::{HeldKind, KindLine};
-use super::windows::SUDDEN;
+use super::windows::{SUDDEN, is_cut};
 use crate::who::Bundle;
 use memtrace_model::{Bytes, DurationNs};
 use schemars::JsonSchema;
@@ -63,7 +63,17 @@ pub(super) fn choose(
     whole: Bytes,
 ) -> Option<GrowthBefore> {
     let last = windows.len().checked_sub(1)?;
-    let most = |window: usize| most(growers, kinds, (windows, window), whole);
+    let foremost = |window: usize| foremost(growers, kinds, (windows, window), whole);
+    // Who had stopped long before did not meet the limit, however much it grew since the start.
+    let is_over = foremost(last).is_some_and(|(is_on, ..)| !is_on);
+    let last = match last.checked_sub(1) {
+        Some(shorter) if is_over && is_cut(windows[last]) && windows[shorter] > SUDDEN => shorter,
+        _ => last,
+    };
+    let most = |window: usize| {
+        let (_, grown, most) = foremost(window)?;
+        (grown.0 > 0).then_some((most, grown))
+    };
     let is_enough = |window: usize| {
         most(window).is_some_and(|(_, grown)| grown >= enough(windows[window], whole))
     };
@@ -101,13 +111,13 @@ fn enough(length: DurationNs, whole: Bytes) -> Bytes {
 
 /// Who grew most in a window: a process, or a kind of memory that no process accounts for. Those
 /// are read once a second, which is too seldom for the shortest window. Who grew by enough and went
-/// on goes before who had stopped: that one did not meet the limit.
-fn most(
+/// on goes before who had stopped: that one did not meet the limit. Whether it went on comes first.
+fn foremost(
     growers: &[Grower],
     kinds: &[Vec<KindLine>],
     (windows, window): (&[DurationNs], usize),
     whole: Bytes,
-) -> Option<(Winner, Bytes)> {
+) -> Option<(bool, Bytes, Winner)> {
     let lately = window.checked_sub(1);
     let goes_on = |grown: Bytes, lately: (usize, Bytes)| {
         let (lately, grown_lately) = lately;
@@ -146,8 +156,7 @@ fn most(
         Some(*by_kind) > most_of_any && (*is_kind_on || !is_process_on)
     });
     let kind = kind.max_by_key(|(is_on, grown, _)| (*is_on, *grown));
-    let (_, grown, most) = kind.or(process)?;
-    (grown.0 > 0).then_some((most, grown))
+    kind.or(process)
 }
 
 /// Bytes in a ns.

@@ -20,8 +20,10 @@ const PROMPT_PART: i64 = 100;
 labels! {
     /// Account of memory as the kernel counts them.
     pub enum HeldKind {
-        /// Anonymous memory.
+        /// Anonymous memory; without that of processes that are not recorded, where it is known.
         Anonymous = "anonymous" | "anonymous memory",
+        /// Anonymous memory of processes that are not recorded.
+        Unrecorded = "unrecorded" | "processes not recorded",
         /// Shared memory: tmpfs, memfd, System V.
         Shared = "shared" | "shared memory",
         /// Page cache, shared memory aside.
@@ -70,9 +72,8 @@ pub(super) struct Account {
     kernel_without: [bool; 2],
     limit_hits: Option<i64>,
     waited: [Option<DurationNs>; 2],
-    /// Processes in the group that are not recorded, and their anonymous memory.
+    /// Processes in the group that are not recorded.
     other_process_count: Option<i64>,
-    other_anon: Option<Bytes>,
 }
 
 /// How hard memory was to get before a kill.
@@ -188,6 +189,7 @@ impl Account {
             in_use: kill.memcg_usage_bytes,
             held: by_kind(|kind| match kind {
                 HeldKind::Anonymous => kill.memcg_anon_bytes,
+                HeldKind::Unrecorded => None,
                 HeldKind::Shared => kill.memcg_shmem_bytes,
                 HeldKind::PageCache => less(kill.memcg_file_bytes, kill.memcg_shmem_bytes),
                 HeldKind::Slab => kill.memcg_slab_bytes,
@@ -209,6 +211,7 @@ impl Account {
             in_use: row.current_bytes,
             held: by_kind(|kind| match kind {
                 HeldKind::Anonymous => row.anon_bytes,
+                HeldKind::Unrecorded => row.other_anon_bytes,
                 HeldKind::Shared => row.shmem_bytes,
                 HeldKind::PageCache => less(row.file_bytes, row.shmem_bytes),
                 HeldKind::Slab => row.slab_bytes,
@@ -223,7 +226,6 @@ impl Account {
             limit_hits: row.max_event_count,
             waited: [row.psi_some_ns, row.psi_full_ns],
             other_process_count: row.other_process_count,
-            other_anon: row.other_anon_bytes,
         }
     }
 
@@ -233,6 +235,7 @@ impl Account {
             in_use: less(row.mem_total_bytes, row.mem_free_bytes),
             held: by_kind(|kind| match kind {
                 HeldKind::Anonymous => row.anon_bytes,
+                HeldKind::Unrecorded => None,
                 HeldKind::Shared => row.shmem_bytes,
                 HeldKind::PageCache => row.page_cache_bytes(),
                 HeldKind::Slab => sum(row.slab_reclaimable_bytes, row.slab_unreclaimable_bytes),
@@ -267,7 +270,6 @@ impl Account {
             limit_hits: self.limit_hits.or(other.limit_hits),
             waited: [some.or(other.waited[0]), full.or(other.waited[1])],
             other_process_count: self.other_process_count.or(other.other_process_count),
-            other_anon: self.other_anon.or(other.other_anon),
         }
     }
 
@@ -276,9 +278,25 @@ impl Account {
     pub(super) fn anon_of_recorded(&self) -> Option<Bytes> {
         let others = match self.other_process_count {
             None | Some(0) => Bytes(0),
-            Some(_) => self.other_anon?,
+            Some(_) => self.get(HeldKind::Unrecorded)?,
         };
         Some(self.get(HeldKind::Anonymous)? - others)
+    }
+
+    /// What of the anonymous memory recorded processes do not have, where they have so much.
+    pub(super) fn note_recorded(&mut self, anon: Bytes) {
+        let others = less(self.get(HeldKind::Anonymous), Some(anon));
+        self.held[HeldKind::Unrecorded as usize] = others.map(|others| others.max(Bytes(0)));
+    }
+
+    /// A kind without what is in another one.
+    fn apart(&self, kind: HeldKind) -> Option<Bytes> {
+        let all = self.get(kind)?;
+        let others = self.get(HeldKind::Unrecorded).unwrap_or_default();
+        Some(match kind {
+            HeldKind::Anonymous => (all - others).max(Bytes(0)),
+            _ => all,
+        })
     }
 
     /// The same kinds, of which nothing is held.
@@ -335,6 +353,17 @@ impl KillReadings {
         }
     }
 
+    /// Notes what of the node's anonymous memory recorded processes had at the start of a window.
+    pub(super) fn note_recorded(&mut self, window: usize, anon: Bytes) {
+        if let Some(until) = self
+            .before
+            .get_mut(window)
+            .and_then(|before| before.until.as_mut())
+        {
+            until.note_recorded(anon);
+        }
+    }
+
     /// The amounts at the start of a window, as far as they were read by then.
     pub(super) fn before(&self, window: usize) -> Option<Account> {
         self.before.get(window)?.until
@@ -351,15 +380,21 @@ impl KillReadings {
         let before = window.and_then(|window| self.before.get(window));
         let (before, is_partial) = before.copied().unwrap_or_default().base(is_new);
         let is_kernel_alike = at_kill.kernel_without == before.kernel_without;
+        let others = [at_kill, &before].map(|account| account.get(HeldKind::Unrecorded).is_some());
+        let are_others_alike = others[0] == others[1];
         let whole = at_kill.in_use.or(at_kill.get(HeldKind::Anonymous));
         let whole = whole.unwrap_or_default();
         let small = Bytes(whole.0 / SMALL_PART);
         let kinds = HeldKind::ALL.iter();
         kinds
             .filter_map(|&kind| {
-                let bytes = at_kill.get(kind)?;
-                let is_alike = kind != HeldKind::Kernel || is_kernel_alike;
-                let before = before.get(kind).filter(|_| is_alike);
+                let bytes = at_kill.apart(kind)?;
+                let is_alike = match kind {
+                    HeldKind::Kernel => is_kernel_alike,
+                    HeldKind::Anonymous => are_others_alike,
+                    _ => true,
+                };
+                let before = before.apart(kind).filter(|_| is_alike);
                 let grown_bytes = before.map(|before| bytes - before);
                 // What is left of a fall tells nothing of what came before it.
                 let grown_bytes = grown_bytes.filter(|grown| !is_partial || grown.0 > 0);

@@ -5,9 +5,10 @@ use super::MAX_KILLS_EXAMINED;
 use super::kinds::KindLine;
 use super::windows::Windows;
 use crate::leftovers::OrphanedShmObject;
+use crate::process::Process;
 use crate::process_table::ProcessTable;
 use crate::surroundings::is_within;
-use crate::who::Bundle;
+use crate::who::{Bundle, Who};
 use memtrace_model::tables::{OomRow, OrphanedShmRow, ShmObjectRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, RowSource, Upid};
 use schemars::JsonSchema;
@@ -53,6 +54,12 @@ pub struct GrownObject {
     pub held_by: Vec<Bundle>,
     /// Whether those map it; else they have it open.
     pub is_mapped: bool,
+    /// Who was seen to have it open first, where it had ended by then.
+    pub opened_by: Option<Who>,
+    /// How many objects of the group grew in that window, this one among them.
+    pub object_count: usize,
+    /// By how much they grew together.
+    pub objects_grown_bytes: Bytes,
 }
 
 /// The objects around one kill, by device and inode: at the kill, and at the starts of its
@@ -218,6 +225,7 @@ impl Objects {
             let place = table.find(*upid);
             place.is_some_and(|place| table.processes[place].start.boot_ns <= kill.boot_ns)
         };
+        let mut known = (0, Bytes(0));
         let all = self.at.values().filter_map(|around| {
             let mut row = around.at_kill.clone()?;
             let later = around.later_opener.filter(lived);
@@ -231,6 +239,9 @@ impl Objects {
                 Charged::Unknown => (Bytes(grown.0 / GOOD_PART), slack(grown)),
             };
             let is_known = charged(&row) == Charged::Known(true);
+            if is_known && (Bytes(1)..=most).contains(&own) {
+                known = (known.0 + 1, known.1 + own);
+            }
             (least..=most).contains(&own).then_some((
                 is_known && own.0 >= grown.0 / GOOD_PART,
                 own,
@@ -244,6 +255,13 @@ impl Objects {
         let mappers: Vec<usize> = mappers.filter_map(|upid| table.find(Upid(upid))).collect();
         let opener = row.first_opener_upid.and_then(|upid| table.find(upid));
         let is_mapped = !mappers.is_empty();
+        let opener = opener.filter(|_| !is_mapped);
+        let (opened_by, opener) = match opener {
+            Some(place) if had_ended(&table.processes[place], kill) => {
+                (Some(Who::from(&table.processes[place])), None)
+            }
+            opener => (None, opener),
+        };
         let holders = match is_mapped {
             true => mappers,
             false => opener.into_iter().collect(),
@@ -260,6 +278,15 @@ impl Objects {
                 .map(|place| Bundle::of(&table.processes, vec![place]))
                 .collect(),
             is_mapped,
+            opened_by,
+            object_count: known.0.max(1),
+            objects_grown_bytes: known.1.max(grown_bytes),
         })
     }
+}
+
+/// Whether a process had ended when another was killed; the victim itself can be told to end first.
+fn had_ended(process: &Process, kill: &OomRow) -> bool {
+    let end = process.exit_boot_ns();
+    Some(process.upid) != kill.victim_upid && end.is_some_and(|end| end < kill.boot_ns)
 }

@@ -190,7 +190,8 @@ fn the_shortest_window_with_growth_that_matters_is_told() {
 #[test]
 fn a_window_is_cut_at_the_start_of_the_recording() {
     let mut run = run(40.0);
-    run.mem(2, 20.0, [1_300.0, 10.0, 0.0]);
+    run.mem(2, 20.0, [700.0, 10.0, 0.0]);
+    run.mem(2, 31.0, [1_300.0, 10.0, 0.0]);
     run.oom(3, 1, 32.0, POD, LIMIT);
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");

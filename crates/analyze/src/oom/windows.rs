@@ -18,6 +18,11 @@ const LENGTHS: [DurationNs; 4] = [
 /// Processes that ran before the recording are found within this.
 const ATTACH_NS: i64 = 2_000_000_000;
 
+/// Whether a window begins with the recording.
+pub(super) fn is_cut(length: DurationNs) -> bool {
+    !LENGTHS.contains(&length)
+}
+
 /// The windows of each kill that is examined.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Windows {

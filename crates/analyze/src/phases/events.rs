@@ -1,6 +1,7 @@
 //! Where phases come from: the rows of `mark`, and titles that stand for a call.
 
 use super::pair::{Event, What};
+use crate::log_kills::KillLine;
 use crate::name::Interner;
 use crate::process_table::ProcessTable;
 use memtrace_model::tables::{MarkKind, MarkRow, TitleRow};
@@ -45,6 +46,8 @@ pub(crate) struct Marks {
     pub(super) missing: BTreeSet<Arc<str>>,
     /// Every mark with its name, in the order of time.
     pub(super) names: Vec<(BootNs, Arc<str>)>,
+    /// Lines that say that a process was killed.
+    pub(crate) kills: Vec<KillLine>,
 }
 
 impl Marks {
@@ -81,6 +84,7 @@ impl Marks {
             Some(MarkKind::Instant) => What::Moment,
             Some(MarkKind::Begin) => What::Begin,
             Some(MarkKind::End) => What::End,
+            Some(MarkKind::Kill) => return self.kills.extend(KillLine::of(&row)),
             Some(MarkKind::Peak) | None => return,
         };
         let process = row.upid.map(|upid| table.position(upid, row.boot_ns));

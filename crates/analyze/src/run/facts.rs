@@ -6,6 +6,8 @@ use crate::conditions::Requests;
 use crate::cost::{self, RecorderCost};
 use crate::gpu::GpuTimeline;
 use crate::groups::Groups;
+use crate::leftovers;
+use crate::log_kills::KillLine;
 use crate::moment::{self, Moment};
 use crate::oom::{self, Windows};
 use crate::phases::{ConditionSpan, Marks, Timeline};
@@ -19,6 +21,8 @@ use memtrace_model::{BootNs, Kind, RowSource, RunInfo};
 pub(super) struct Facts {
     pub(super) cost: Option<RecorderCost>,
     pub(super) kills: Vec<OomRow>,
+    /// Kills that a log tells of.
+    pub(super) log_kills: Vec<KillLine>,
     pub(super) table: ProcessTable,
     /// Its span is as far as it is known without memory.
     pub(super) clock: RunClock,
@@ -34,6 +38,8 @@ pub(super) struct Facts {
     /// Instants of which it is asked who held what.
     pub(super) instants: Vec<BootNs>,
     pub(super) windows: Windows,
+    /// When the first survivors were looked at.
+    pub(super) left_at: Option<BootNs>,
     /// Instants around which curves keep their detail.
     pub(super) foci: Vec<BootNs>,
 }
@@ -54,7 +60,8 @@ impl Facts {
         let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
         let clock = clock.in_zone(options.zone.clone());
         let at = resolve(options.at, &clock)?;
-        let marks = Marks::read(source, &mut table)?;
+        let mut marks = Marks::read(source, &mut table)?;
+        let log_kills = std::mem::take(&mut marks.kills);
         let titles = Titles::read(source, &table)?;
         for process in &mut table.processes {
             process.copy_until = sharing::copy_until(process, &titles.execs);
@@ -69,8 +76,10 @@ impl Facts {
         };
         phases.watch(requests.before_failures());
         let gpus = GpuTimeline::read(source, &table, clock.end(), phases.named())?;
+        let left_at = leftovers::looked_at(source)?;
         let instants = oom::instants(&kills, &table)
             .chain(at)
+            .chain(left_at)
             .chain(options.instants.iter().copied())
             .chain(phases.instants(clock.end()))
             .chain(gpus.instants());
@@ -83,6 +92,7 @@ impl Facts {
         Ok(Self {
             cost,
             kills,
+            log_kills,
             table,
             clock,
             at,
@@ -94,6 +104,7 @@ impl Facts {
             gpus,
             instants,
             windows,
+            left_at,
             foci,
         })
     }

@@ -15,7 +15,9 @@ use crate::phases::Noted;
 use crate::process_table::ProcessTable;
 use crate::process_tree::ProcessTree;
 use crate::roles::{self, RoleFinding};
-use crate::{OomFinding, conditions, leftovers, life, losses, memory_tables, oom};
+use crate::{
+    OomFinding, conditions, leftovers, life, limits, log_kills, losses, memory_tables, oom,
+};
 use memtrace_model::tables::Finding;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RowSource, RunInfo};
 use memtrace_timeline::{High, Lanes};
@@ -37,7 +39,11 @@ where
     let end = facts.end();
     let mut losses = losses::read(source, info, facts.cost.as_ref(), &swept.clock)?;
     losses.splice(0..0, facts.table.overflow());
-    let leftovers = leftovers::read(source, &facts.table)?;
+    let mut leftovers = leftovers::read(source, &facts.table)?;
+    let mut states = holdings.states.iter();
+    if let Some(state) = states.find(|state| Some(state.at.boot_ns) == facts.left_at) {
+        leftovers.note(state, &facts.table);
+    }
     let earlier = std::mem::take(&mut holdings.earlier);
     let earlier: Vec<&Composition> = earlier.iter().chain(&holdings.states).collect();
     let ooms = oom::explain(
@@ -64,14 +70,20 @@ where
         save_memory(&facts, &mut swept, &mut holdings, save);
     }
     let Facts {
-        table,
+        mut table,
         groups,
         phases,
+        log_kills,
         ..
     } = facts;
     let Swept {
-        mut seen, clock, ..
+        mut seen,
+        clock,
+        sizes,
+        ..
     } = swept;
+    let limits = limits::read(source, &sizes, &table, &clock)?;
+    let log_kills = log_kills::joined(log_kills, &mut table, &clock);
     let Holdings { peak, states, .. } = &holdings;
     let noted = Noted {
         save: save.map(|save| save as &mut dyn FnMut(Finding)),
@@ -132,6 +144,8 @@ where
         gpus: holdings.gpus,
         command_begin,
         ooms,
+        limits,
+        log_kills,
         layouts: holdings.layouts,
         leftovers,
         process_tree: ProcessTree::of(&table.processes),

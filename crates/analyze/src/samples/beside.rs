@@ -25,7 +25,7 @@ impl Beside {
             told.allocators.take(&row, table);
             let label = match row.kind {
                 Some(MarkKind::Instant) if row.name == PYTHON_HEAP => return,
-                Some(MarkKind::Instant) => texts.intern(&row.name),
+                Some(MarkKind::Instant | MarkKind::Kill) => texts.intern(&row.name),
                 Some(MarkKind::Begin) => texts.intern(&format!("{} begin", row.name)),
                 Some(MarkKind::End) => texts.intern(&format!("{} end", row.name)),
                 Some(MarkKind::Peak) | None => return,

@@ -3,14 +3,15 @@
 
 use super::endings::Group;
 use super::oom_kills;
+use crate::leftovers::held_in_words;
 use crate::section::{MORE_IN_JSON, Section, View};
 use crate::{Analysis, Ending, Survivor, together};
 use memtrace_model::{Bytes, Fate, RowSource, Upid};
-use memtrace_report::words::{bytes_or_unknown, count, processes};
+use memtrace_report::words::{count, processes};
 use memtrace_report::{Chapter, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Kinds of endings that get a line.
 const MAX_TOLD: usize = 5;
@@ -31,12 +32,15 @@ struct AbnormalEnding {
     outlived_count: usize,
     /// What those held at the end of the recording: sum of RSS and swap; null when unknown.
     outlived_bytes: Option<Bytes>,
+    /// The same, every page once, in words.
+    #[serde(skip)]
+    outlived_held: String,
 }
 
 impl Section for AbnormalEndings {
     const NAME: &'static str = "abnormal";
     const DOC: &'static str = "who was killed or crashed, or left processes running";
-    const KEYS: &'static [&'static str] = &["abnormal_endings"];
+    const KEYS: &'static [&'static str] = &["abnormal_endings", "log_kills"];
 
     fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
         Ok(Self::of(analysis))
@@ -46,17 +50,25 @@ impl Section for AbnormalEndings {
         // Among the first lines of the whole report stands the first of them.
         let is_told = view.is_below_the_answer()
             && oom_kills::is_none(analysis)
-            && self.headline(analysis).is_some();
-        let others =
-            &self.abnormal_endings[usize::from(is_told).min(self.abnormal_endings.len())..];
+            && self.in_short(analysis).is_some();
+        let kills = analysis.log_kills.iter();
+        let kills = kills.filter_map(|kill| kill.in_words(&analysis.processes, &analysis.clock));
+        let endings = self.abnormal_endings.iter();
+        let all = kills.chain(endings.map(|one| one.in_words(analysis)));
+        let others: Vec<String> = all.skip(usize::from(is_told)).collect();
         let most = view.most(MAX_TOLD);
         let mut section = Chapter::alarming(match is_told {
             true => "Others ended abnormally",
             false => "Ended abnormally",
         });
-        let shown = others.iter().take(most).map(|one| one.in_words(analysis));
-        section.tell(Tone::Strong, shown);
+        section.tell(Tone::Strong, others.iter().take(most).cloned());
         section.rest(others.len(), most, count, MORE_IN_JSON);
+        let claims = analysis.log_kills.iter();
+        let claims = claims.filter(|kill| kill.members.is_empty()).take(most);
+        section.tell(
+            Tone::Plain,
+            claims.map(|kill| kill.claim_in_words(&analysis.clock)),
+        );
         Some(section)
             .into_iter()
             .filter(|section| !section.blocks.is_empty())
@@ -82,16 +94,23 @@ impl AbnormalEndings {
             let fate = survivor.and_then(|one| one.row.fate);
             matches!(fate, Some(Fate::Killed | Fate::Terminated))
         };
+        let logged = analysis.log_kills.iter().flat_map(|kill| &kill.members);
+        let is_logged: HashSet<usize> = logged.copied().collect();
         let groups = Group::all(analysis).into_iter().filter_map(|group| {
             let members = || group.who.members.iter();
             let left = || members().filter_map(|root| by_root.get(root)).flatten();
             let outlived_count = left().count();
-            let outlived_bytes = together(left().map(|one| one.row.held_bytes()));
+            let left = left().copied();
+            let outlived_bytes = together(left.clone().map(|one| one.row.held_bytes()));
+            let outlived_held = held_in_words(left);
             let has_left_some = outlived_count > 0 && !group.is_oom_kill();
-            let is_violent = group.is_violent() && !members().all(is_by_recorder);
+            let is_violent = group.is_violent()
+                && !members().all(is_by_recorder)
+                && !members().all(|member| is_logged.contains(member));
             (is_violent || has_left_some).then_some(AbnormalEnding {
                 outlived_count,
                 outlived_bytes,
+                outlived_held,
                 group,
             })
         });
@@ -109,16 +128,26 @@ impl AbnormalEndings {
         (!has_failed || !gravest.group.is_by_ancestor()).then_some(gravest)
     }
 
-    /// The gravest of them in a sentence, with how many others there are, and which process it is.
+    /// The gravest of them in a sentence, with how many others there are, and which process it is: a
+    /// kill whose killer logged it, or else the gravest end.
     pub(super) fn in_short(&self, analysis: &Analysis) -> Option<(String, Option<usize>)> {
-        let first = self.headline(analysis)?;
-        let others = self.abnormal_endings.iter().skip(1);
-        let more = match others.map(|one| one.group.who.process_count).sum() {
+        let endings = &self.abnormal_endings;
+        let logged = analysis.log_kills.first().filter(|kill| !kill.is_own_end);
+        let logged = logged.and_then(|kill| {
+            let told = kill.in_words(&analysis.processes, &analysis.clock)?;
+            Some((told, kill.members.first().copied(), endings.as_slice()))
+        });
+        let (told, who, others) = logged.or_else(|| {
+            let first = self.headline(analysis)?;
+            let who = first.group.who.members.first().copied();
+            let others = endings.get(1..).unwrap_or_default();
+            Some((first.in_words(analysis), who, others))
+        })?;
+        let more = match others.iter().map(|one| one.group.who.process_count).sum() {
             0 => String::new(),
             others => format!(" {} more ended abnormally.", processes(others)),
         };
-        let gravest = first.group.who.members.first();
-        Some((first.in_words(analysis) + &more, gravest.copied()))
+        Some((told + &more, who))
     }
 }
 
@@ -135,7 +164,7 @@ impl AbnormalEnding {
             outlived => format!(
                 "; left {} running that held {}",
                 processes(outlived),
-                bytes_or_unknown(self.outlived_bytes)
+                self.outlived_held
             ),
         };
         format!("{who}: {}{when}{left}.", group.how())

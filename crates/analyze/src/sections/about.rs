@@ -19,7 +19,7 @@ pub(super) struct About {}
 impl Section for About {
     const NAME: &'static str = "about";
     const DOC: &'static str = "what was recorded, and the answer in short";
-    const KEYS: &'static [&'static str] = &["recording", "answer"];
+    const KEYS: &'static [&'static str] = &["recording", "answer", "limits"];
     const MODES: &'static [Mode] = Mode::ALL;
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {

@@ -4,12 +4,13 @@
 
 use super::abnormal_endings::AbnormalEndings;
 use super::{growth, layout, missing, oom_kills, peak, steps};
+use crate::leftovers::held_in_words;
 use crate::moment::offset;
 use crate::sections::parts::{HeldBy, Parts};
-use crate::{Analysis, CgroupUse, Composition, Ending, HolderGroup, UNNAMED, Who, together};
+use crate::{Analysis, CgroupUse, Composition, Ending, HolderGroup, LimitKind, UNNAMED, Who};
 use memtrace_model::labels;
 use memtrace_model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target, quoted};
-use memtrace_report::words::{bytes, bytes_or_unknown, count, processes};
+use memtrace_report::words::{bytes, count, processes};
 use memtrace_report::{Block, Chapter, Tone, is_hidden, words};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -182,8 +183,7 @@ fn ending(analysis: &Analysis) -> (String, bool) {
     };
     let outlived = &analysis.leftovers.outlived;
     if !outlived.is_empty() {
-        let held = together(outlived.iter().map(|one| one.row.held_bytes()));
-        let held = bytes_or_unknown(held);
+        let held = held_in_words(outlived.iter());
         let who = processes(outlived.len());
         told.push_str(&format!("; {who} outlived it and held {held}"));
     }
@@ -303,26 +303,55 @@ fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<Strin
     ))
 }
 
-/// How near the limit was at the peak, and when it is reached if that goes on.
+/// A tmpfs is told beside another limit from this part of it on.
+const FILLED: f64 = 0.5;
+
+/// How near the limits were: that of the cgroup or else the machine's memory, when it is reached if that
+/// goes on, those of a process, and that of a tmpfs; the nearest first.
 fn limit(analysis: &Analysis) -> Option<String> {
+    let of_kind = |kind| {
+        let mut limits = analysis.limits.iter();
+        limits.find(|limit| limit.kind == kind)
+    };
+    let others = [
+        of_kind(LimitKind::AddressSpace),
+        of_kind(LimitKind::Data),
+        of_kind(LimitKind::Tmpfs).filter(|limit| limit.share() >= FILLED),
+    ];
+    let others = others.into_iter().flatten();
+    let others = others.map(|limit| (limit.share(), limit.in_words(&analysis.clock)));
+    let mut told: Vec<(f64, String)> = others.collect();
+    told.extend(limit_of_group(analysis, !told.is_empty()));
+    told.order_by(|(a, _), (b, _)| b.total_cmp(a));
+    let told: Vec<String> = told.into_iter().map(|(_, words)| words).collect();
+    (!told.is_empty()).then(|| told.join("; ") + ".")
+}
+
+/// How near the limit of the cgroup was at the peak, or what was available of the machine, and how
+/// much of it was in use.
+fn limit_of_group(analysis: &Analysis, has_others: bool) -> Option<(f64, String)> {
     let peak = analysis.peak.as_ref()?;
     let limited = peak
         .cgroups
         .first()
         .filter(|cgroup| cgroup.limited_by.is_some());
+    let share = |used: Option<Bytes>, limit: Bytes| {
+        used.map_or(0.0, |used| used.0 as f64 / limit.0.max(1) as f64)
+    };
     if let Some((cgroup, limit)) = limited.and_then(|one| Some((one, one.effective_limit_bytes?))) {
-        return Some(limit_of(analysis, cgroup, limit) + ".");
+        let used = share(cgroup.row.current_bytes, limit);
+        return Some((used, limit_of(analysis, cgroup, limit)));
     }
     let row = &peak.node.as_ref()?.row;
     let (available, total) = (row.mem_available_bytes?, row.mem_total_bytes?);
+    let used = share(Some(total - available), total);
     let (available, total) = (bytes(available), bytes(total));
-    let none = match peak.cgroups.is_empty() {
+    let none = match peak.cgroups.is_empty() || has_others {
         true => "",
         false => "none; ",
     };
-    Some(format!(
-        "{none}{available} of the machine's {total} were available at the peak."
-    ))
+    let told = format!("{none}{available} of the machine's {total} were available at the peak");
+    Some((used, told))
 }
 
 /// What was in use in the group that sets the limit, which can be one above that of the processes.

@@ -65,7 +65,8 @@ impl Section for Layouts {
         );
         section.explain(
             "Inside of processes: NOW is resident memory by who laid it out. GAINED is growth \
-             since the process started, or since steady growth began. FREE is the part of a heap, \
+             since a steady growth began, or else since the recording began; of a process that \
+             started later, since its start. FREE is the part of a heap, \
              as far as it was searched, that the allocator has free; PAGES is the same in whole \
              pages, which it could give back.",
         );

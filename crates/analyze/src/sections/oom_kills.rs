@@ -5,10 +5,11 @@ use super::layout;
 use crate::moment::offset;
 use crate::section::{MORE_IN_JSON, Section, View};
 use crate::{
-    Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, OomFinding, PostMortem, Pressure, Who,
+    Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, LimitHolder, OomFinding, PostMortem,
+    Pressure, Who,
 };
 use memtrace_model::tables::OomRow;
-use memtrace_model::{Bytes, DurationNs, Label};
+use memtrace_model::{Bytes, DurationNs, Label, quoted};
 use memtrace_report::words::{bytes, bytes_or_unknown};
 use memtrace_report::{Cell, Chapter, TableOf, Tone, visible, words};
 use schemars::JsonSchema;
@@ -16,6 +17,8 @@ use serde::Serialize;
 
 /// Holders named in one line.
 const MAX_HOLDERS: usize = 3;
+/// What else was in use is told from one part in so many on.
+const NOTABLE_PART: i64 = 100;
 /// Growers that get a line each.
 const MAX_GROWERS: usize = 5;
 /// So many kills are told with what led to them; the others in short.
@@ -68,10 +71,11 @@ impl Section for OomKills {
                 }
                 kinds_table(&mut section, found);
                 section.tell(Tone::Plain, approach_line(found));
+                let path = analysis.path.as_deref().map(quoted);
+                let path = path.map_or_else(String::new, |path| format!(" {path}"));
                 let offset = offset(kill.examined());
                 let told = format!(
-                    "All processes at that instant: `memtrace report --at \
-                     {offset}`."
+                    "All processes at that instant: `memtrace report{path} --at {offset}`."
                 );
                 section.quiet(told);
             }
@@ -177,13 +181,17 @@ fn growth(found: &PostMortem) -> Vec<String> {
     };
     let window = window_words(length);
     if let Some(grown) = found.grown_kind {
+        let than = match grown.kind {
+            HeldKind::Unrecorded => "more than any recorded one",
+            _ => "more than any process",
+        };
         let mut parts = vec![format!(
-            "{} grew by {} in the {window} before, more than any process",
+            "{} grew by {} in the {window} before, {than}",
             grown.kind.shown(),
             bytes(grown.grown_bytes)
         )];
         let object = found.grown_object.as_ref();
-        parts.extend(object.map(object_words));
+        parts.extend(object.map(|object| object_words(object, grown.grown_bytes)));
         return parts;
     }
     let Some((grower, grown)) = found.culprit() else {
@@ -236,8 +244,8 @@ fn leak_words(found: &PostMortem, leak: &Leak) -> String {
     }
 }
 
-/// The object that took the memory, and who has it.
-fn object_words(object: &GrownObject) -> String {
+/// The object that took most of the memory, and who has it; or several objects, and the largest.
+fn object_words(object: &GrownObject, all_grown: Bytes) -> String {
     let object_name = object.name.as_deref().map(visible);
     let object_name = object_name.as_deref().unwrap_or("an object without a name");
     let (grown, all) = (bytes(object.grown_bytes), bytes(object.bytes));
@@ -247,7 +255,10 @@ fn object_words(object: &GrownObject) -> String {
         "held open"
     };
     let who = match object.held_by.as_slice() {
-        [] => "no recorded process has it open".to_owned(),
+        [] => match &object.opened_by {
+            Some(opener) => format!("first opened by {}, which had ended", opener.in_words()),
+            None => "no recorded process has it open".to_owned(),
+        },
         [only] => format!("{deed} by {}", only.in_words()),
         [first, rest @ ..] => format!(
             "{deed} by {} and {} more",
@@ -259,7 +270,12 @@ fn object_words(object: &GrownObject) -> String {
         age if age < 1.0 => String::new(),
         _ => format!(" when read {} before", words::duration(object.age_ns)),
     };
-    format!("most of it in {object_name} (+{grown} to {all}{age}), {who}")
+    let told = format!("{object_name} (+{grown} to {all}{age}), {who}");
+    if object.grown_bytes.0 * 2 > all_grown.0 || object.object_count < 2 {
+        return format!("most of it in {told}");
+    }
+    let (count, sum) = (object.object_count, bytes(object.objects_grown_bytes));
+    format!("in {count} objects (+{sum}), the largest {told}")
 }
 
 /// Anonymous and shared memory: what its end could give back.
@@ -476,5 +492,57 @@ fn holders_line(found: &PostMortem) -> Option<String> {
         "Held {place}, anonymous and shared memory: {}.",
         told.join(" · ")
     );
-    (!told.is_empty()).then_some(holds)
+    let rest = rest_line(found);
+    (!told.is_empty()).then_some(holds + &rest)
+}
+
+/// What else was in use, so that all of it is told.
+fn rest_line(found: &PostMortem) -> String {
+    let Some(in_use) = found.in_use_bytes else {
+        return String::new();
+    };
+    let is_of_holders = |kind| {
+        matches!(
+            kind,
+            HeldKind::Anonymous | HeldKind::Shared | HeldKind::Swap
+        )
+    };
+    let others = found
+        .kinds
+        .iter()
+        .filter(|line| !is_of_holders(line.kind) && line.bytes.0 > 0);
+    let named: Bytes = others.clone().map(|line| line.bytes).sum();
+    let sum = |part: fn(&LimitHolder) -> Bytes| found.holders.iter().map(part).sum::<Bytes>();
+    let (held, shared) = (
+        sum(|holder| holder.bytes),
+        sum(|holder| holder.shared_bytes),
+    );
+    let is_notable = |bytes: Bytes| bytes.0 * NOTABLE_PART >= in_use.0;
+    let mut told: Vec<String> = others
+        .map(|line| format!("{} {}", line.kind.shown(), bytes(line.bytes)))
+        .collect();
+    let shared_in_all = found
+        .kinds
+        .iter()
+        .find(|line| line.kind == HeldKind::Shared);
+    let shared_left = shared_in_all.map_or(Bytes(0), |line| line.bytes - shared);
+    let shared_left = shared_left.max(Bytes(0));
+    if is_notable(shared_left) {
+        told.push(format!(
+            "shared memory that none of them maps {}",
+            bytes(shared_left)
+        ));
+    }
+    let left = in_use - named - held - shared_left;
+    if is_notable(left) {
+        told.push(format!("not accounted for {}", bytes(left)));
+    }
+    match told.is_empty() {
+        true => String::new(),
+        false => format!(
+            " Of the {} in use, beside them: {}.",
+            bytes(in_use),
+            told.join(" · ")
+        ),
+    }
 }

@@ -93,6 +93,15 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
         .data("exit_signal", |(one, ..)| {
             Cell::known(one.ending.exit_signal())
         })
+        .data("exit_signal_sender", |(one, ..)| {
+            Cell::known(one.sender.as_str())
+        })
+        .data("exit_signal_sender_pid", |(one, ..)| {
+            Cell::known(one.sender.pid())
+        })
+        .data("exit_signal_sender_name", |(one, ..)| {
+            Cell::known(one.sender.name())
+        })
         .data("oom_killed", |(one, ..)| {
             Cell::known(one.ending.by_oom_killer())
         })

@@ -1,10 +1,11 @@
 //! Processes that outlived the root of their tree.
 
+use crate::leftovers::held_in_words;
 use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
-use crate::{Analysis, Survivor, together};
+use crate::{Analysis, Survivor};
 use memtrace_model::tables::{Fate, SurvivorRow};
-use memtrace_model::{Bytes, Label};
-use memtrace_report::words::{bytes, bytes_at_least, bytes_or_unknown};
+use memtrace_model::{Bytes, Label, Target};
+use memtrace_report::words::{bytes, bytes_at_least};
 use memtrace_report::{Cell, Chapter, Table, TableOf, visible, words};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,7 +16,7 @@ pub(super) struct Survivors {}
 impl Section for Survivors {
     const NAME: &'static str = "survivors";
     const DOC: &'static str = "processes that outlived the root of their tree";
-    const KEYS: &'static [&'static str] = &["survivor_count", "survivors"];
+    const KEYS: &'static [&'static str] = &["survivor_count", "survivors_held_bytes", "survivors"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
@@ -23,19 +24,19 @@ impl Section for Survivors {
         if all.is_empty() {
             return Vec::new();
         }
-        let held = together(all.iter().map(|one| one.row.held_bytes()));
+        let held = held_in_words(all.iter());
         let on_gpus = match analysis.gpus.is_some() {
             true => on_gpus(all),
             false => String::new(),
         };
         let mut section = Chapter::alarming(format!(
-            "Survivors: {} outlived the root of the tree, {} in all (sum of RSS and swap){on_gpus}",
-            words::processes(all.len()),
-            bytes_or_unknown(held)
+            "Survivors: {} outlived the root of the tree and held {held}{on_gpus}",
+            words::processes(all.len())
         ));
         section.table(table(analysis, view.top));
         section.rest(all.len(), view.top, words::count, MORE_IN_JSON);
-        if all.iter().any(|one| one.row.fate == Some(Fate::Left)) {
+        let can_end = analysis.info.target != Target::All;
+        if can_end && all.iter().any(|one| one.row.fate == Some(Fate::Left)) {
             section.quiet(
                 "`memtrace record --kill-survivors` ends such processes when the recording ends.",
             );

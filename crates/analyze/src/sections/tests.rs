@@ -9,11 +9,11 @@ mod leaks;
 use super::*;
 use crate::golden::{
     RUNS, Reported, Script, assert_shown, boot, gib, left_behind, ray_with_vllm,
-    ray_with_vllm_later, upid,
+    ray_with_vllm_later, upid, wall,
 };
 use crate::{DiffReport, Ending, Loss, Options};
-use memtrace_model::tables::{DiagKind, LayoutPart, LayoutRow, Severity};
-use memtrace_model::{Label, Record, RunState, Tgid};
+use memtrace_model::tables::{DiagKind, LayoutPart, LayoutRow, MarkKind, Severity, TmpfsRow};
+use memtrace_model::{Bytes, Label, Record, RunState, Tgid};
 use memtrace_report::{Block, Cell, FORMATS, Format, Style, Table, Written, columns, is_hidden};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};

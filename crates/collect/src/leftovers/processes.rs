@@ -26,7 +26,11 @@ pub struct LeftRunning {
     hold: Option<OwnedFd>,
 }
 
-/// Every process of the recording that is alive, but this one and those that `is_known`.
+/// Signals by which processes are asked to end: SIGHUP, SIGINT, SIGPIPE, SIGTERM.
+const ASKING: [i32; 4] = [1, 2, 13, 15];
+
+/// Every process of the recording that is alive, but this one and those that `is_known`; of a whole
+/// machine those whose parent was killed or crashed.
 /// `proc` is where procfs is mounted, `None` where its process ids are not those of the
 /// recording.
 pub fn survivors(
@@ -42,9 +46,16 @@ pub fn survivors(
         .processes()
         .filter(|process| Some(process.row().upid) != own && !is_known(process.row().upid))
         .filter_map(|process| {
-            let has_outlived =
-                table.has_root_ended(process) && !asked.has_another_root(table, process.row());
-            LeftRunning::of(proc, process.row(), has_outlived, tick)
+            let row = process.row();
+            let has_outlived = match targets {
+                Targets::All => {
+                    let is_killed = |signal: i32| !ASKING.contains(&signal);
+                    table.is_left_by(row, |signal| signal.is_some_and(is_killed))
+                }
+                _ => table.has_root_ended(process) && !asked.has_another_root(table, row),
+            };
+            let is_wanted = has_outlived || !matches!(targets, Targets::All);
+            is_wanted.then(|| LeftRunning::of(proc, row, has_outlived, tick))?
         })
         .collect();
     found.order_by_key(|survivor| survivor.row.upid);
@@ -70,9 +81,13 @@ impl<'a> Asked<'a> {
 
     /// Whether the process, or a living one from which it descends, was asked for by itself,
     /// below the root that has ended. Where that can't be known it counts as if: nobody is
-    /// ended by a guess.
+    /// ended by a guess. What a failed server leaves has names like its own, and is no server.
     fn has_another_root(&self, table: &ProcessTable, process: &ProcessRow) -> bool {
-        if matches!(self.targets, Targets::Roots(roots) if roots.len() <= 1) {
+        let is_left = match self.targets {
+            Targets::Roots(roots) => roots.len() <= 1,
+            _ => table.is_left_by(process, |_| true),
+        };
+        if is_left {
             return false;
         }
         let mut at = process;
@@ -403,6 +418,44 @@ mod tests {
         assert!(has_outlived(&table, "^z$"));
         table.end(asked, end());
         assert!(has_outlived(&table, "^x$"), "that one has ended as well");
+        reap(child);
+    }
+
+    #[test]
+    fn what_a_failed_process_leaves_has_outlived_it_whatever_it_is_called() {
+        let child = sleeper();
+        let ended = |wait_status| {
+            let mut table = ProcessTable::default();
+            let birth = |tgid: u32, parent| Birth {
+                tgid: Tgid(tgid),
+                start: BootNs(i64::from(tgid)),
+                seen_by: FirstSeenBy::Fork,
+                parent,
+                comm: "serve".to_owned(),
+            };
+            let server = table.enter(birth(4_000_000, None), BootNs(1));
+            let engine = table.enter(birth(4_000_001, Some(server)), BootNs(2));
+            table.enter(birth(4_000_002, Some(engine)), BootNs(3));
+            let at = BootNs(4);
+            table.end(server, End { at, wait_status });
+            table
+        };
+        let told = |targets: &Targets, wait_status| {
+            let found = asked_for(targets, None, &ended(wait_status));
+            let left = found.iter().filter(|one| one.row.has_root_ended);
+            (found.len(), left.count())
+        };
+        let (killed, crashed, failed) = (Some(9), Some(11 | 0x80), Some(1 << 8));
+        let named = Targets::Match(regex::Regex::new("serve").unwrap());
+        for wait_status in [killed, crashed, failed, Some(15)] {
+            assert_eq!(told(&named, wait_status), (2, 2), "{wait_status:?}");
+        }
+        // A launcher that is done, and one of which nobody knows how it ended.
+        assert_eq!(told(&named, Some(0)), (2, 0));
+        assert_eq!(told(&named, None), (2, 0));
+        let all = |wait_status| told(&Targets::All, wait_status);
+        assert_eq!([all(killed), all(crashed)], [(2, 2); 2]);
+        assert_eq!([all(failed), all(Some(15)), all(Some(0))], [(0, 0); 3]);
         reap(child);
     }
 

@@ -5,7 +5,7 @@ use crate::table::table;
 use crate::{BootNs, Tgid, Upid, WallNs};
 
 table! {
-    /// A moment that was named, or the start or end of a named phase: by the traced program, by a person, or by a line of its output.
+    /// A moment that was named, the start or end of a named phase, or a kill: by the traced program, by a person, or by a line of its output.
     pub struct MarkRow in "mark" {
         /// Wall-clock time (UTC).
         ts: WallNs,
@@ -39,6 +39,8 @@ labels! {
         End = "end",
         /// The process is about to reset its high-water mark, which stood at `hiwater_bytes` of the attributes.
         Peak = "peak",
+        /// A log line says that a process was killed, or will be at once; the attributes say by whom, why, and whom.
+        Kill = "kill",
     }
 }
 

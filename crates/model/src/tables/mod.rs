@@ -23,6 +23,7 @@ mod self_cost;
 mod shm_object;
 mod survivor;
 mod title;
+mod tmpfs;
 mod vm_event;
 mod vm_summary;
 
@@ -49,6 +50,7 @@ pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
 pub use survivor::{Fate, SurvivorRow};
 pub use title::{TitleRow, TitleSource, trim_title};
+pub use tmpfs::TmpfsRow;
 pub use vm_event::{VmEventRow, VmOp};
 pub use vm_summary::VmSummaryRow;
 
@@ -139,6 +141,7 @@ tables! {
         Oom(OomRow) in Box,
         CgroupMem(CgroupMemRow) in Box,
         NodeMem(NodeMemRow) in Box,
+        Tmpfs(TmpfsRow),
         GpuDevice(GpuDeviceRow) in Box,
         GpuProcess(GpuProcessRow) in Box,
         Clock(ClockRow),

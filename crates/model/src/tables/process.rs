@@ -60,6 +60,10 @@ table! {
         exit_signal_sender_tgid: Option<Tgid>,
         /// Name of that sender as the kernel keeps it, when it sent the signal. Null as `exit_signal_sender_tgid`.
         exit_signal_sender_comm: Option<String>,
+        /// Its soft limit of address space (RLIMIT_AS), which an allocation beyond it meets as ENOMEM: MemoryError in Python. Read once a second; null without a limit, and when unknown.
+        rlimit_as_bytes: Option<Bytes>,
+        /// Its soft limit of private writable memory (RLIMIT_DATA), in the same way.
+        rlimit_data_bytes: Option<Bytes>,
         /// True when the kernel's OOM killer chose it; null when OOM events could not be observed.
         oom_killed: Option<bool>,
         /// Highest RSS (anonymous + file + shared memory) of the process's own address spaces. An address space borrowed through vfork never counts. Of a copy that fork made and exec replaced only what it grew by since the fork counts; one that never called exec counts whole, see `inherited_rss_bytes`.

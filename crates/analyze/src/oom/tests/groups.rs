@@ -118,3 +118,64 @@ fn the_group_at_a_kill_is_as_the_log_tells_it_and_not_as_it_was_read_after() {
     assert_eq!(group.row.current_bytes, Some(LIMIT));
     assert_eq!(group.age_ns, DurationNs(10_000_000));
 }
+
+/// A server that took 350 MiB at its start and was flat from then on, and a kill 21.5 s later. Others
+/// in its group took so many MiB in the last 10 s.
+fn flat_since_its_start(others: i64) -> Report {
+    let mut run = Script::command(&["serve"], 30.0);
+    run.process(1, None, 0.0, "serve");
+    run.edit(1, |process| process.cgroup = Some(POD.into()));
+    run.mem(1, 0.5, [10.0, 0.0, 0.0]);
+    run.mem(1, 1.5, [350.0, 0.0, 0.0]);
+    for at in [0.2, 5.0, 11.0, 21.2] {
+        run.cgroup(at, POD, [0.5, 0.4, 0.0], Some(LIMIT));
+    }
+    edit_readings(&mut run, |row| {
+        let has_grown = row.boot_ns >= boot(15.0);
+        let anon = if has_grown { 40 + others } else { 40 };
+        row.other_process_count = Some(2);
+        row.other_anon_bytes = Some(Bytes(anon << 20));
+        row.anon_bytes = Some(Bytes((350 + anon) << 20));
+        row.file_bytes = Some(Bytes(0));
+    });
+    run.oom(1, 1, 21.5, POD, Bytes(700 << 20));
+    edit_kill(&mut run, |row| {
+        row.memcg_anon_bytes = Some(Bytes((390 + others) << 20));
+        row.memcg_shmem_bytes = Some(Bytes(0));
+        row.memcg_file_bytes = Some(Bytes(0));
+    });
+    run.reported(None, None)
+}
+
+#[test]
+fn who_is_not_recorded_can_be_the_culprit() {
+    let report = flat_since_its_start(180);
+    let found = only(&report.analysis).post_mortem.as_ref();
+    let found = found.expect("a post-mortem");
+    let grown = found
+        .grown_kind
+        .map(|grown| (grown.kind, grown.grown_bytes.0 >> 20));
+    assert_eq!(grown, Some((HeldKind::Unrecorded, 180)));
+    let told = written("text", &report, &Style::default());
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let culprit = "processes not recorded grew by 180 MiB in the 10s before, more than any \
+                   recorded one";
+    assert!(told.contains(culprit), "{told}");
+    // What was in use is told to the end: 350 MiB of the server, and what else there was.
+    let rest = "Held under that limit, anonymous and shared memory: 1 serve (main) 350 MiB. Of the \
+                700 MiB in use, beside them: processes not recorded 220 MiB";
+    assert!(
+        told.replace(" (main)", "")
+            .contains(&rest.replace(" (main)", "")),
+        "{told}"
+    );
+}
+
+#[test]
+fn what_grew_since_the_start_and_had_stopped_did_not_grow_before_the_kill() {
+    let report = flat_since_its_start(0);
+    assert_eq!(culprit(&report.analysis), None);
+    let told = written("text", &report, &Style::default());
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("no process grew in the 10s before"), "{told}");
+}

@@ -62,7 +62,7 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
 fn attached(store_listed_before: Option<f64>) -> (Option<String>, i64) {
     let mut run = run(40.0);
     run.cgroup(0.2, POD, [22.0, 1.5, 20.0], Some(LIMIT));
-    run.cgroup(13.0, POD, [24.0, 1.5, 22.0], Some(LIMIT));
+    run.cgroup(13.0, POD, [23.0, 1.5, 21.0], Some(LIMIT));
     run.oom(3, 2, 30.0, POD, Bytes(24 << 30));
     edit_kill(&mut run, |row| {
         row.memcg_shmem_bytes = Some(Bytes(22 << 30));
@@ -75,7 +75,8 @@ fn attached(store_listed_before: Option<f64>) -> (Option<String>, i64) {
     };
     run.put(object(1, 1.0, 20, store_listed_before));
     run.put(object(2, 3.0, 0, Some(2.0)));
-    run.put(object(2, 12.0, 2, Some(3.0)));
+    run.put(object(2, 12.0, 1, Some(3.0)));
+    run.put(object(2, 29.0, 2, Some(12.0)));
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     let object = found.grown_object.as_ref().expect("an object");
@@ -188,4 +189,44 @@ fn what_many_map_counts_once_in_what_they_held_and_in_what_they_grew_by() {
         let shares = "· 6 more 2.7 GiB.";
         assert!(told.contains(shares), "{told}");
     }
+}
+
+#[test]
+fn files_of_processes_that_died_are_told_together_and_none_of_them_is_blamed() {
+    let mut run = run(120.0);
+    run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
+    for number in 0..6 {
+        let tgid = 10 + number;
+        let at = 91.0 + f64::from(number);
+        run.process(tgid, Some(1), at, "writer");
+        run.edit(tgid, |process| process.cgroup = Some(POD.into()));
+        run.exit(tgid, at + 0.8, 0);
+        run.put(ShmObjectRow {
+            first_opener_upid: Some(upid(Tgid(tgid))),
+            ..file(i64::from(number), at + 0.5, 230 << 20)
+        });
+    }
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    edit_kill(&mut run, |row| {
+        row.memcg_shmem_bytes = Some(Bytes(1_508 << 20));
+        row.memcg_anon_bytes = Some(Bytes(2_500 << 20));
+        row.memcg_file_bytes = Some(Bytes(1_510 << 20));
+    });
+    let report = run.reported(None, None);
+    let found = only(&report.analysis).post_mortem.as_ref();
+    let object = found.and_then(|found| found.grown_object.as_ref());
+    let object = object.expect("an object");
+    assert!(object.held_by.is_empty(), "{object:?}");
+    assert_eq!(
+        (object.object_count, object.objects_grown_bytes.0 >> 20),
+        (6, 1_380)
+    );
+    let told = written("text", &report, &Style::default());
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        told.contains("in 6 objects (+1.3 GiB), the largest /dev/shm/file"),
+        "{told}"
+    );
+    assert!(told.contains("which had ended"), "{told}");
+    assert!(!told.contains("most of it in /dev/shm"), "{told}");
 }

@@ -189,7 +189,7 @@ fn a_process_that_the_recorder_ended_is_no_abnormal_ending() {
         .collect();
     let first = first.join(" ");
     assert!(
-        first.contains("left 3 processes running that held 6.5 GiB"),
+        first.contains("left 3 processes running that held 6.1 GiB"),
         "{first}"
     );
     assert!(!first.contains("ended abnormally"), "{first}");
@@ -229,4 +229,145 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
         alone.contains("Some processes could not be inspected"),
         "{alone}"
     );
+}
+
+/// A line of a log that says that a process was killed.
+fn says_killed(run: &mut Script, at: f64, pid: Option<u32>, senders: &[&str]) {
+    let attributes = serde_json::json!({
+        "killer": "Ray's memory monitor",
+        "reason": "the node ran low on memory",
+        "senders": senders,
+        "killed_pid": pid,
+        "line": "Selected to kill: …",
+    });
+    let attributes = attributes.to_string();
+    run.said_mark(Some(1), at, MarkKind::Kill, "ray.oom_kill", &attributes);
+}
+
+#[test]
+fn a_killer_that_logs_why_is_what_happened_also_where_it_shuts_down_then() {
+    for (pid, at) in [(Some(3), 39.9), (Some(3), 44.0), (None, 44.0)] {
+        let report = ends(|run| {
+            run.kill_from(2, 3, 40.0, 9);
+            run.exit(2, 45.0, 0);
+            run.exit(1, 50.0, 1);
+            says_killed(run, at, pid, &["engine"]);
+            says_killed(run, at + 1.0, None, &["engine"]);
+        });
+        let told = "Ray's memory monitor ended 3 worker (SIGKILL) at 12:02:24 UTC (+40.0s): ";
+        assert!(happened(&report).starts_with(told), "{pid:?}: {report}");
+        assert!(report.contains(": the node ran low on memory."), "{report}");
+        assert!(!report.contains("claims"), "{report}");
+        assert!(!report.contains("as it shut down"), "{report}");
+    }
+}
+
+#[test]
+fn a_line_whose_kill_no_end_bears_out_is_a_claim_and_no_cause() {
+    type End = fn(&mut Script);
+    let ends_otherwise: [End; 6] = [
+        |_| {},
+        |run| run.exit(3, 40.0, 0),
+        |run| run.kill_from(99, 3, 40.0, 9),
+        |run| run.fault(3, 40.0, 11),
+        |run| run.oom(3, 3, 40.0, "/job", gib(1.0)),
+        |run| run.kill_from(2, 3, 58.0, 9),
+    ];
+    for (place, end) in ends_otherwise.into_iter().enumerate() {
+        for pid in [Some(3), None] {
+            if place == 5 && pid.is_some() {
+                continue;
+            }
+            let report = ends(|run| {
+                end(run);
+                says_killed(run, 41.0, pid, &["engine"]);
+            });
+            assert!(!happened(&report).contains("Ray's memory"), "{report}");
+            assert!(
+                report.contains("claims that Ray's memory monitor"),
+                "{report}"
+            );
+        }
+    }
+}
+
+#[test]
+fn who_ends_by_itself_when_told_to_was_ended_only_at_once() {
+    let report = |end: f64, pid: Option<u32>| {
+        ends(|run| {
+            run.exit(3, end, 0);
+            let attributes = serde_json::json!({
+                "killer": "gunicorn", "reason": "it hung", "killed_pid": pid, "exit_code": 0,
+            });
+            let attributes = attributes.to_string();
+            run.said_mark(
+                Some(1),
+                40.0,
+                MarkKind::Kill,
+                "gunicorn.timeout",
+                &attributes,
+            );
+        })
+    };
+    let told = "gunicorn ended 3 worker (exit 0)";
+    assert!(happened(&report(40.5, Some(3))).starts_with(told));
+    assert!(!happened(&report(50.0, Some(3))).contains("gunicorn"));
+    // Of its own accord, at a limit that it keeps: no failure.
+    let own = report(40.5, None);
+    assert!(
+        !happened(&own).contains("gunicorn") && own.contains(told),
+        "{own}"
+    );
+}
+
+#[test]
+fn a_line_that_names_a_process_is_borne_out_by_its_end_where_no_sender_is_known() {
+    let told = "Ray's memory monitor ended 3 worker";
+    let named = ends(|run| {
+        run.kill(3, 40.0, 9);
+        says_killed(run, 41.0, Some(3), &["raylet"]);
+    });
+    assert!(happened(&named).starts_with(told), "{named}");
+    let nameless = ends(|run| {
+        run.kill(3, 40.0, 9);
+        says_killed(run, 41.0, None, &["raylet"]);
+    });
+    assert!(!happened(&nameless).contains(told), "{nameless}");
+}
+
+#[test]
+fn limits_of_a_process_and_a_full_tmpfs_are_told_the_nearest_first() {
+    let told = |limited: bool, used: i64| {
+        let mut run = Script::command(&["train"], 60.0);
+        run.process(1, None, 0.0, "train");
+        run.mem(1, 1.0, [100.0, 0.0, 0.0]);
+        run.node(1.0, gib(400.0));
+        run.reserves(1, 2.0, 1.86);
+        if limited {
+            run.edit(1, |process| process.rlimit_as_bytes = Some(gib(2.0)));
+        }
+        run.put(TmpfsRow {
+            ts: wall(3.0),
+            boot_ns: boot(3.0),
+            device: "0:23".to_owned(),
+            mount_point: "/dev/shm".to_owned(),
+            seen_by_upid: upid(Tgid(1)),
+            size_bytes: Bytes(64 << 20),
+            used_bytes: Bytes(used << 20),
+        });
+        let analysis = run.analyzed(None);
+        let lines = answer::lines(&analysis).into_iter();
+        let mut lines = lines.filter(|line| line.about == answer::Topic::Limit);
+        lines.next().map(|line| line.text).unwrap_or_default()
+    };
+    let full = "64.0 MiB of the 64.0 MiB of /dev/shm were in use at 12:01:47 UTC (+3.0s) (100%)";
+    let space = "1 train had mapped 1.9 GiB of the 2.0 GiB of address space that RLIMIT_AS allows \
+                 it (93%)";
+    assert_eq!(
+        told(true, 64).split("; ").take(2).collect::<Vec<_>>(),
+        [full, space]
+    );
+    assert!(told(true, 10).starts_with(space), "{}", told(true, 10));
+    assert!(told(false, 64).starts_with(full), "{}", told(false, 64));
+    assert!(!told(false, 10).contains("/dev/shm"), "{}", told(false, 10));
 }

@@ -14,7 +14,8 @@ use crate::procfs::lineage;
 use aho_corasick::{AhoCorasick, MatchKind};
 use memchr::memmem::Finder;
 use memtrace_model::{
-    BootNs, DurationNs, END_IS_UNKNOWN, MarkKind, MarkMessage, MarkRule, MarkRuleKind, Tgid,
+    BootNs, DurationNs, END_IS_UNKNOWN, KillRule, MarkKind, MarkMessage, MarkRule, MarkRuleKind,
+    Tgid,
 };
 use regex::bytes::{Regex, RegexSet};
 use serde_json::{Map, Value};
@@ -247,6 +248,11 @@ impl Matcher {
             if let Some(count) = repeated {
                 attrs.entry("repeated").or_insert(Value::from(count));
             }
+            if let Some(kill) = &rule.kill {
+                note_kill(kill, &mut attrs);
+                each(mark(MarkKind::Kill, &rule.name, arrival, None, who, attrs));
+                continue;
+            }
             let is_sure = !who.is_unsure && repeated.is_none();
             if is_sure {
                 for name in rule.ends.iter().chain(&rule.ends_in_tree) {
@@ -305,7 +311,7 @@ impl Matcher {
     ) {
         let name = rule.name.as_str();
         match rule.kind {
-            MarkRuleKind::Instant => {
+            MarkRuleKind::Instant | MarkRuleKind::Kill => {
                 each(mark(MarkKind::Instant, name, arrival, None, who, attrs));
             }
             MarkRuleKind::Begin if rule.is_once && self.has_open(name, who) => {}
@@ -466,6 +472,20 @@ fn carry(text: &[u8], front: &mut Vec<u8>) {
     front.extend_from_slice(&begun[..begun.len().min(room)]);
 }
 
+/// Adds to a line that tells of a kill what its rule knows.
+fn note_kill(kill: &KillRule, attrs: &mut Map<String, Value>) {
+    let reason = kill.reason(|name| match attrs.get(name)? {
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    });
+    attrs.insert("killer".to_owned(), Value::from(kill.killer.as_str()));
+    attrs.insert("reason".to_owned(), Value::from(reason));
+    attrs.insert("senders".to_owned(), Value::from(kill.senders.clone()));
+    if let Some(code) = kill.exit_code {
+        attrs.insert("exit_code".to_owned(), Value::from(code));
+    }
+}
+
 /// For how many more lines this one stands.
 fn repeated(text: &[u8]) -> Option<u32> {
     let at = memchr::memmem::rfind(text, REPEATED.as_bytes())?;
@@ -566,6 +586,34 @@ fn strip(text: &[u8], first: usize, plain: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use memtrace_model::{builtin_mark_rules, mark_rules};
+
+    #[test]
+    fn a_line_that_tells_of_a_kill_is_one_event_with_its_killer_and_reason_whoever_wrote_it() {
+        let line = "(raylet) Selected to kill: (Task: job ID=01000000, task name=f, pid=4711, \
+                    actual memory used=1.60GB, worker ID=d)";
+        for before in [
+            "",
+            "node7>> (Actor pid=1) ",
+            "50%|█████     | 1/2 [00:01<00:01,  1.31it/s]",
+        ] {
+            let mut marks = Vec::new();
+            let text = format!("{before}{line}\n");
+            let mut matcher = matcher(builtin_mark_rules().unwrap());
+            matcher.look_at(text.as_bytes(), BootNs(7), |mark| marks.push(mark));
+            let [mark] = marks.as_slice() else {
+                panic!("{} marks", marks.len());
+            };
+            assert_eq!((mark.kind, mark.message.span), (MarkKind::Kill, None));
+            let attrs = &mark.message.attrs;
+            assert_eq!(attrs["killed_pid"], 4711);
+            assert_eq!(attrs["killer"], "Ray's memory monitor");
+            assert_eq!(
+                attrs["reason"],
+                "the node ran low on memory, and it held 1.60GB"
+            );
+            assert_eq!(attrs["senders"], serde_json::json!(["raylet"]));
+        }
+    }
 
     /// Name, kind, time, span and process of each mark.
     type Told = (String, MarkKind, i64, Option<i64>, Option<u32>);
