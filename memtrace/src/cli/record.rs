@@ -356,7 +356,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                 info.backend_reason,
                 dir.display()
             ));
-            if found == 0 && !is_gpu_only {
+            let can_come = matches!(
+                options.target,
+                Target::Match { .. } | Target::Cgroup { .. } | Target::Framework { .. }
+            );
+            if found == 0 && can_come && !is_gpu_only {
                 say("no process matches yet: waiting for one; Ctrl-C ends");
             }
             if !info.gpus.is_empty() {
