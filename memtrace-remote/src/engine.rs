@@ -9,9 +9,9 @@ mod from_log;
 mod local;
 mod profile;
 mod profiler_config;
+mod refusals;
 mod sleeping;
 mod traces;
-mod trouble;
 mod workers;
 
 use clap::Subcommand;
@@ -45,7 +45,7 @@ enum Task {
 /// Does what was asked for.
 ///
 /// # Errors
-/// When the servers can't be found, or a recording that is named can't be told.
+/// When the servers can't be found, or a recording that is named can't be reported.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.task {
         Task::Profile(args) => profile::run(args),

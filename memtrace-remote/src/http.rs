@@ -1,5 +1,5 @@
 //! HTTP as everything here needs it: a connection of its own for each request, so
-//! that no server can have closed it unseen, and every way in which it fails told apart.
+//! that no server can have closed it unseen, and every way in which it fails distinguished.
 
 mod answer;
 mod client;

@@ -3,7 +3,7 @@
 //! memtrace has them.
 
 use crate::limits::PATIENCE_SECONDS;
-use crate::objects::{Objects, Trouble, Way};
+use crate::objects::{AccessError, Objects, Way};
 use crate::runtime;
 use crate::seconds::parse_seconds;
 use anyhow::Context;
@@ -48,14 +48,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(objects) => runtime.block_on(async {
                 tokio::select! {
                     answered = within(args.timeout, objects, ask) => answered,
-                    () = gone() => Err(Trouble::blocked("no one waits for it".to_owned())),
+                    () = gone() => Err(AccessError::blocked("no one waits for it".to_owned())),
                 }
             }),
-            Err(error) => Err(Trouble::blocked(format!("{error:#}"))),
+            Err(error) => Err(AccessError::blocked(format!("{error:#}"))),
         };
-        let (answer, bytes) = answered.unwrap_or_else(|trouble| {
-            let is_absent = trouble.way == Way::Absent;
-            let why = trouble.words;
+        let (answer, bytes) = answered.unwrap_or_else(|failure| {
+            let is_absent = failure.way == Way::Absent;
+            let why = failure.words;
             (Answer::Refused { is_absent, why }, Vec::new())
         });
         let mut line = serde_json::to_vec(&answer)?;
@@ -73,7 +73,7 @@ async fn within(
     patience: Duration,
     objects: &Objects,
     ask: Ask,
-) -> Result<(Answer, Vec<Bytes>), Trouble> {
+) -> Result<(Answer, Vec<Bytes>), AccessError> {
     let about = match &ask {
         Ask::Files { below: about } | Ask::Folders { of: about } => about.clone(),
         Ask::Bytes { file, .. } => file.clone(),
@@ -95,7 +95,7 @@ async fn gone() {
     }
 }
 
-async fn answer(objects: &Objects, ask: Ask) -> Result<(Answer, Vec<Bytes>), Trouble> {
+async fn answer(objects: &Objects, ask: Ask) -> Result<(Answer, Vec<Bytes>), AccessError> {
     match ask {
         Ask::Files { below } => Ok((Answer::Files(files(objects, &below).await?), Vec::new())),
         Ask::Folders { of } => Ok((Answer::Folders(folders(objects, &of).await?), Vec::new())),
@@ -107,7 +107,7 @@ async fn answer(objects: &Objects, ask: Ask) -> Result<(Answer, Vec<Bytes>), Tro
     }
 }
 
-async fn files(objects: &Objects, below: &str) -> Result<Vec<FileThere>, Trouble> {
+async fn files(objects: &Objects, below: &str) -> Result<Vec<FileThere>, AccessError> {
     let prefix = objects.path(below);
     let listed = objects.files(below).await?;
     let files = listed.files.into_iter().filter_map(|meta| {
@@ -122,23 +122,27 @@ async fn files(objects: &Objects, below: &str) -> Result<Vec<FileThere>, Trouble
     Ok(files.collect())
 }
 
-async fn folders(objects: &Objects, of: &str) -> Result<Vec<String>, Trouble> {
+async fn folders(objects: &Objects, of: &str) -> Result<Vec<String>, AccessError> {
     let listed = objects.folder(of).await?;
     let names = listed.folders.iter().filter_map(|path| path.filename());
     Ok(names.map(str::to_owned).collect())
 }
 
 /// What is near to each other comes in one request, and some requests are under way at once.
-async fn read(objects: &Objects, file: &str, ranges: &[Range<u64>]) -> Result<Vec<Bytes>, Trouble> {
+async fn read(
+    objects: &Objects,
+    file: &str,
+    ranges: &[Range<u64>],
+) -> Result<Vec<Bytes>, AccessError> {
     if asked_bytes(ranges) > QUESTION_BYTES {
         let words = format!(
             "{}: more was asked for than is answered",
             objects.shown(file)
         );
-        return Err(Trouble::blocked(words));
+        return Err(AccessError::blocked(words));
     }
     let path = objects.path(file);
     let fetch = |range| objects.store.get_range(&path, range);
     let read = coalesce_ranges(ranges, fetch, NEAR_BYTES).await;
-    read.map_err(|error| objects.trouble(file, &error))
+    read.map_err(|error| objects.failure(file, &error))
 }

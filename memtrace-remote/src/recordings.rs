@@ -1,4 +1,4 @@
-//! The recordings that run meanwhile, which are told of what is done to an engine: phases, and
+//! The recordings that run meanwhile, which are reported of what is done to an engine: phases, and
 //! requests of a load.
 
 use anyhow::Context;
@@ -12,9 +12,9 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-/// Which recordings are told.
+/// Which recordings are reported.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     /// The recording; may be repeated [default: the running one, if any]
     #[arg(short, long = "recording", value_name = "DIR")]
     recordings: Vec<PathBuf>,
@@ -24,7 +24,7 @@ pub(crate) struct Told {
     no_recording: bool,
 }
 
-impl Told {
+impl Reported {
     /// They.
     ///
     /// # Errors

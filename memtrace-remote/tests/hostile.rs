@@ -18,7 +18,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// What no helper holds more of, whatever it is told.
+/// What no helper holds more of, whatever it is reported.
 const MEMORY_MAX_KIB: i64 = 128 << 10;
 /// What takes longer is ended.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -656,7 +656,7 @@ fn tried(&(call, wrong, at, ends): &Case) -> (String, Vec<String>) {
     if ended.peak_kib > MEMORY_MAX_KIB {
         wrongs.push("it held too much".to_owned());
     }
-    let told = match call {
+    let reported = match call {
         Call::Read => &ended.answered,
         _ => &ended.said,
     };
@@ -664,8 +664,10 @@ fn tried(&(call, wrong, at, ends): &Case) -> (String, Vec<String>) {
         Well if failed => wrongs.push("it failed".to_owned()),
         Well => {}
         Saying(_) if !failed => wrongs.push("it did not fail".to_owned()),
-        Saying(words) if !told.contains(words) => wrongs.push(format!("no word of {words:?}")),
-        Saying(_) if !told.contains("127.0.0.1") => wrongs.push("no word of the server".to_owned()),
+        Saying(words) if !reported.contains(words) => wrongs.push(format!("no word of {words:?}")),
+        Saying(_) if !reported.contains("127.0.0.1") => {
+            wrongs.push("no word of the server".to_owned())
+        }
         Saying(_) => {}
     }
     if server.was_followed() {
@@ -677,7 +679,7 @@ fn tried(&(call, wrong, at, ends): &Case) -> (String, Vec<String>) {
     for path in others {
         wrongs.push(format!("{path} was written"));
     }
-    let shown: String = told.chars().take(400).collect();
+    let shown: String = reported.chars().take(400).collect();
     let line = format!(
         "{call:?} {wrong:?} {at}: code {code:?} in {:.1} s, {} MiB, {} requests: {shown}",
         ended.wall.as_secs_f64(),
@@ -739,10 +741,10 @@ fn sigterm_ends_it_within_a_second_whatever_it_waits_for() {
         if ended.wall > Duration::from_millis(1_500) {
             wrongs.push("it took too long".to_owned());
         }
-        let is_told = ended.status.is_some_and(|status| {
+        let is_reported = ended.status.is_some_and(|status| {
             status.code() == Some(130) || status.signal() == Some(libc::SIGTERM)
         });
-        if !is_told {
+        if !is_reported {
             wrongs.push(format!("it ended with {:?}", ended.status));
         }
         let seconds = ended.wall.as_secs_f64();

@@ -268,7 +268,7 @@ fn what_is_removed_at_the_root_meanwhile_is_carried_again_before_the_copy_here_g
 }
 
 #[test]
-fn a_recorder_that_is_gone_is_told_and_what_it_left_is_carried() {
+fn a_recorder_that_is_gone_is_reported_and_what_it_left_is_carried() {
     let mut made = Made::live();
     made.part("mem/part-00001.parquet", 1_000);
     let s3 = S3::start();
@@ -330,7 +330,7 @@ fn memory_does_not_go_by_the_size_of_a_part() {
 }
 
 #[test]
-fn what_a_bucket_refuses_is_told_with_the_way_out() {
+fn what_a_bucket_refuses_is_reported_with_the_way_out() {
     let made = Made::closed(&PARTS[2..]);
     let s3 = S3::start();
     let with = |name: &str, value: &str| {
@@ -364,7 +364,7 @@ fn what_a_bucket_refuses_is_told_with_the_way_out() {
 }
 
 #[test]
-fn two_recordings_with_one_key_are_told_and_neither_is_lost() {
+fn two_recordings_with_one_key_are_reported_and_neither_is_lost() {
     let made = Made::closed(&PARTS[..2]);
     let s3 = S3::start();
     let mut other = info(RunState::Closed);

@@ -176,14 +176,14 @@ fn a_run_that_is_named_is_opened_without_a_look_at_the_others() {
             .iter()
             .all(|(_, of, _)| of.starts_with("root/run=42/"))
     );
-    // Where there is no such run, the names of all are told.
+    // Where there is no such run, the names of all are reported.
     let whole = open("none");
     assert_eq!(whole.run_names().unwrap().len(), 100);
     assert!(asked().len() > 20);
 }
 
 #[test]
-fn what_can_t_be_read_at_an_address_is_told_and_damage_is_found() {
+fn what_can_t_be_read_at_an_address_is_reported_and_damage_is_found() {
     let parent = tempfile::tempdir().unwrap();
     let dir = recorded(parent.path(), 1_000);
     let s3 = S3::start();

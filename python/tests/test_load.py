@@ -693,7 +693,7 @@ def seal(stream: bytes) -> bytes:
     return made + stream[at:]
 
 
-def test_a_flipped_bit_in_the_spool_is_told_and_what_it_is_in_left_out(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_the_spool_is_reported_and_what_it_is_in_left_out(tmp_path: Path) -> None:
     rows: list[Row] = [(n, 1, n, "rss_stat") for n in range(6)]
     path = write(tmp_path, [(9, 1, 9, "first")], [(1, None)], state="recording")
     segment = put_segment(path, "mem", mem_table(rows), 2, rows=2)

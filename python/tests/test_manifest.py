@@ -64,7 +64,7 @@ def test_a_part_that_is_doubled_or_has_another_name_is_told_and_left_out(copy: P
     assert problems(copy) == []
 
 
-def test_a_part_of_another_recording_is_told_and_left_out(copy: Path) -> None:
+def test_a_part_of_another_recording_is_reported_and_left_out(copy: Path) -> None:
     run = json.loads((copy / "run.json").read_text())
     of_other = f"{int(run['id'], 16) ^ 1:032x}"
     text = (copy / "run.json").read_text().replace(run["id"], of_other)

@@ -47,8 +47,8 @@ fn one_role(effort: Effort) -> Result<Vec<Measured>> {
     let address = format!("s3://bucket/{PLACE}");
     reader.arg("read").arg(&address).envs(s3.environment());
     let reader = Arc::new(RemoteReader::start(reader, &address)?);
-    let told = curve(&Recordings::default().open_remote(reader, "")?)?;
-    if told.is_empty() || told != expected {
+    let text = curve(&Recordings::default().open_remote(reader, "")?)?;
+    if text.is_empty() || text != expected {
         bail!("the curve of the role is another one at the address");
     }
     let fetched = s3.state.sent_bytes.load(Ordering::Relaxed);
@@ -56,7 +56,7 @@ fn one_role(effort: Effort) -> Result<Vec<Measured>> {
     let size = all as f64 / MIB;
     let what = format!("one role's curve of a recording of {size:.0} MiB in a bucket, fetched");
     let kib = fetched as f64 / 1024.0;
-    let note = format!("{kib:.0} KiB for {} instants", told.len());
+    let note = format!("{kib:.0} KiB for {} instants", text.len());
     Ok(vec![
         Measured::at_most("address-1g", &what, "%", SHARE_MAX, percent).with_note(note),
     ])

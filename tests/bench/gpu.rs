@@ -111,7 +111,7 @@ fn cost(effort: Effort) -> Result<Vec<Measured>> {
             0.5,
             stats::estimate(&shares),
         ),
-        Measured::told(
+        Measured::reported(
             "gpu-lock",
             "share of time in calls of NVML, as slow as on a laptop's RTX 4090",
             "%",
@@ -157,7 +157,7 @@ fn step(effort: Effort) -> Result<Vec<Measured>> {
     let share = with_process as f64 * 100.0 / count as f64;
     Ok(vec![
         Measured::score("gpu-step", device),
-        Measured::told(
+        Measured::reported(
             "gpu-step-process",
             "of those steps, in gpu_process too; lists as slow as on that laptop",
             "%",

@@ -4,7 +4,7 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort};
 use anyhow::Result;
-use memtrace_tests::scenario::{self, INSIDES, Inside, Told};
+use memtrace_tests::scenario::{self, INSIDES, Inside, Reported};
 
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {
@@ -24,39 +24,39 @@ const AT_ONCE: usize = 4;
 
 fn causes(effort: Effort) -> Result<Vec<Measured>> {
     let runs = effort.pick(1, 10);
-    let mut told: Vec<Told> = Vec::new();
+    let mut text: Vec<Reported> = Vec::new();
     let possible: Vec<Inside> = INSIDES.to_vec();
     for inside in &possible {
         inside.is_possible()?;
     }
     for _ in 0..runs {
         for some in possible.chunks(AT_ONCE) {
-            told.extend(scenario::told_inside(WORDS, some)?);
+            text.extend(scenario::reported_inside(WORDS, some)?);
         }
     }
     let mut rows: Vec<Measured> = possible
         .iter()
         .map(|inside| {
-            let own = told.iter().filter(|told| told.inside.name == inside.name);
-            let own: Vec<&Told> = own.collect();
-            let right = own.iter().filter(|told| told.is_right()).count();
-            let wrong = own.iter().find(|told| !told.is_right());
+            let own = text.iter().filter(|text| text.inside.name == inside.name);
+            let own: Vec<&Reported> = own.collect();
+            let right = own.iter().filter(|text| text.is_right()).count();
+            let wrong = own.iter().find(|text| !text.is_right());
             let said = wrong
                 .or(own.first())
-                .and_then(|told| told.sentence.as_deref());
+                .and_then(|text| text.sentence.as_deref());
             let said = said.unwrap_or_default();
             let what = format!("runs of {}: called {}", inside.name, inside.cause);
             Measured::share("inside", &what, right, own.len(), 1.0).with_note(said.to_owned())
         })
         .collect();
-    let right = told.iter().filter(|told| told.is_right()).count();
-    let leaks = told.iter().filter(|told| told.is_wrong_leak()).count();
-    let sums = told.iter().filter(|told| told.off_by <= 0.01).count();
+    let right = text.iter().filter(|text| text.is_right()).count();
+    let leaks = text.iter().filter(|text| text.is_wrong_leak()).count();
+    let sums = text.iter().filter(|text| text.off_by <= 0.01).count();
     rows.push(Measured::share(
         "inside",
         "all runs: the cause is right",
         right,
-        told.len(),
+        text.len(),
         0.95,
     ));
     rows.push(Measured::at_most(
@@ -67,7 +67,7 @@ fn causes(effort: Effort) -> Result<Vec<Measured>> {
         leaks as f64,
     ));
     let what = "runs in which the parts add up to anonymous memory within 1 %";
-    rows.push(Measured::share("inside", what, sums, told.len(), 1.0));
+    rows.push(Measured::share("inside", what, sums, text.len(), 1.0));
     Ok(rows)
 }
 

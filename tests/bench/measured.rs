@@ -15,7 +15,7 @@ pub(crate) enum Verdict {
     /// The spread of the measurement reaches over the limit: neither can be said.
     Unresolved,
     /// Nothing is required; the number is what there is to know.
-    Told,
+    Reported,
     /// The measurement itself failed.
     Failed,
 }
@@ -86,10 +86,10 @@ impl Measured {
     }
 
     /// A number with a spread of which nothing is required.
-    pub(crate) fn told(name: &str, what: &str, unit: &str, estimate: Estimate) -> Self {
+    pub(crate) fn reported(name: &str, what: &str, unit: &str, estimate: Estimate) -> Self {
         Self {
             requirement: what.to_owned(),
-            verdict: Verdict::Told,
+            verdict: Verdict::Reported,
             ..Self::estimate_at_most(name, what, unit, f64::INFINITY, estimate)
         }
     }
@@ -179,7 +179,7 @@ pub(crate) fn print(rows: &[Measured]) {
             Verdict::Met => "met",
             Verdict::Missed => "MISSED",
             Verdict::Unresolved => "unresolved",
-            Verdict::Told => "told",
+            Verdict::Reported => "reported",
             Verdict::Failed => "FAILED",
         };
         let note = row.note.as_deref().unwrap_or_default();

@@ -62,7 +62,7 @@ fn recorded(script: &Command, place: &std::path::Path) -> Result<Command> {
     Ok(recorder)
 }
 
-fn told(command: &mut Command) -> Result<Value> {
+fn reported(command: &mut Command) -> Result<Value> {
     let output = command.output()?;
     if !output.status.success() {
         bail!("{}", String::from_utf8_lossy(&output.stderr));
@@ -88,8 +88,8 @@ fn medians(runs: usize, count: u64, gap_ms: u64, is_recorded: bool) -> Result<Me
         let mut script = script(&["mark", &count, &gap])?;
         let dir = tempfile::tempdir()?;
         let line = match is_recorded {
-            true => told(&mut recorded(&script, &dir.path().join("recording"))?)?,
-            false => told(&mut script)?,
+            true => reported(&mut recorded(&script, &dir.path().join("recording"))?)?,
+            false => reported(&mut script)?,
         };
         if line["is_recording"] != is_recorded {
             bail!("the marks went elsewhere: {line}");
@@ -166,7 +166,7 @@ fn peak(runs: usize) -> Result<Vec<Measured>> {
     let estimate = stats::estimate(&over_kib);
     Ok(vec![
         Measured::score("python-peak", equal),
-        Measured::told("python-peak", what, "KiB", estimate),
+        Measured::reported("python-peak", what, "KiB", estimate),
     ])
 }
 

@@ -194,7 +194,7 @@ fn hostile(effort: Effort) -> Result<Vec<Measured>> {
 }
 
 /// Runs memtrace with words, to which the recording is added, on a large recording. Gives its
-/// rows, and of the runs the wall time in seconds and the peak RSS in MiB. `words` is told a
+/// rows, and of the runs the wall time in seconds and the peak RSS in MiB. `words` is reported a
 /// directory to write to.
 fn read(effort: Effort, words: impl Fn(&Path) -> Vec<OsString>) -> Result<(i64, [Estimate; 2])> {
     let rows = rows(effort);

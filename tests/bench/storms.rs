@@ -84,8 +84,8 @@ fn faults(effort: Effort) -> Result<Vec<Measured>> {
     let own = "fault storm, traced to an empty program";
     Ok(vec![
         Measured::estimate_at_most("storm-fault", traced, "x", 1.05, ratio(2, 0)),
-        Measured::told("storm-fault-floor", floor, "x", ratio(1, 0)),
-        Measured::told("storm-fault-own", own, "x", ratio(2, 1)),
+        Measured::reported("storm-fault-floor", floor, "x", ratio(1, 0)),
+        Measured::reported("storm-fault-own", own, "x", ratio(2, 1)),
     ])
 }
 
@@ -120,7 +120,7 @@ fn untraced(effort: Effort, way: &str, kind: &str, limit: Option<f64>) -> Result
     };
     Ok(vec![match limit {
         Some(limit) => Measured::estimate_at_most(&name, &what, "x", limit, estimate),
-        None => Measured::told(&name, &what, "x", estimate),
+        None => Measured::reported(&name, &what, "x", estimate),
     }])
 }
 

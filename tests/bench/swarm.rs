@@ -100,7 +100,7 @@ fn alive(effort: Effort) -> Result<Vec<Measured>> {
     let share = (cpu(last) - cpu(first)) as f64 * 100.0 / passed as f64;
     let interval_ms = last.interval_ns.0 / 1_000_000;
     let diags: Vec<DiagRow> = recorded.recording.rows()?;
-    let told = diags
+    let shown = diags
         .iter()
         .rev()
         .find(|row| row.kind == Some(DiagKind::BackOff))
@@ -119,7 +119,7 @@ fn alive(effort: Effort) -> Result<Vec<Measured>> {
             kernel_bytes as f64 / MIB
         )),
         row(&what("CPU in the second half"), "%", 5.0, share)
-            .with_note(format!("period {interval_ms} ms; {told}")),
+            .with_note(format!("period {interval_ms} ms; {shown}")),
     ])
 }
 

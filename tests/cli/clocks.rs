@@ -22,8 +22,8 @@ mod needs_root {
                 .output()?;
             assert!(recorded.status.success(), "{recorded:?}");
             let path = recording.display().to_string();
-            let told = memtrace(["report", &path, "-f", "json"])?;
-            let report: Value = serde_json::from_slice(&told.stdout)?;
+            let text = memtrace(["report", &path, "-f", "json"])?;
+            let report: Value = serde_json::from_slice(&text.stdout)?;
             assert_eq!(report["problems"], Value::Null, "{offset}");
             assert!(report["held_peak"]["bytes"].as_i64() > Some(0), "{offset}");
             let run: Value = serde_json::from_slice(&std::fs::read(recording.join("run.json"))?)?;

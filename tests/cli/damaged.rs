@@ -274,7 +274,7 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
         let (recording, another) = (placed("host=a")?, placed("host=b")?);
         let whole = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
         for (view, answer) in views.iter().zip(&whole) {
-            // Of a recorder that was killed the last batch can be half written, which is told.
+            // Of a recorder that was killed the last batch can be half written, which is reported.
             let is_whole = answer.status == Some(0) || !is_closed;
             assert!(is_whole, "{view}: {}", answer.said);
             assert!(!answer.said.contains(".parquet"), "{view}: {}", answer.said);
@@ -303,14 +303,14 @@ fn no_view_of_a_recording_that_is_not_whole_is_silent() -> Result<()> {
             };
             count += 1;
             let answers = beside(&views, |view| ask(view, &recording, &["--strict"]))?;
-            for ((view, before), told) in views.iter().zip(&whole).zip(answers) {
-                let is_said = told.said != before.said
-                    && matches!(told.status, Some(1 | 4))
-                    && !told.said.is_empty();
-                let is_same = told.written == before.written;
+            for ((view, before), text) in views.iter().zip(&whole).zip(answers) {
+                let is_said = text.said != before.said
+                    && matches!(text.status, Some(1 | 4))
+                    && !text.said.is_empty();
+                let is_same = text.written == before.written;
                 if !(is_said || is_same) {
                     silent += 1;
-                    let (shown, status, said) = (name.display(), told.status, told.said);
+                    let (shown, status, said) = (name.display(), text.status, text.said);
                     println!("{view}, {shown} {fault:?}, closed {is_closed}: {status:?} {said}");
                 }
             }

@@ -35,7 +35,7 @@ fn the_exit_status_tells_what_rose_or_newly_failed() -> Result<()> {
 }
 
 #[test]
-fn a_wrong_use_and_an_error_are_told_apart() -> Result<()> {
+fn a_wrong_use_and_an_error_are_distinguished() -> Result<()> {
     let one = run(4 << 20, 0)?;
     assert_eq!(status(&one, &one, &["--fail-above", "much"])?, Some(2));
     let path = one.path();
@@ -56,19 +56,19 @@ fn a_wrong_use_and_an_error_are_told_apart() -> Result<()> {
 #[test]
 fn top_limits_the_roles_of_every_format() -> Result<()> {
     let one = run(4 << 20, 0)?;
-    let told = |words: &[&str]| -> Result<String> {
+    let shown = |words: &[&str]| -> Result<String> {
         let path = one.path();
         let both = ["diff".as_ref(), path.as_os_str(), path.as_os_str()];
         let output = memtrace(both.into_iter().chain(words.iter().map(AsRef::as_ref)))?;
         Ok(String::from_utf8(output.stdout)?)
     };
     let roles = |words: &[&str]| -> Result<usize> {
-        let report: serde_json::Value = serde_json::from_str(&told(words)?)?;
+        let report: serde_json::Value = serde_json::from_str(&shown(words)?)?;
         Ok(report["roles"].as_array().context("no roles")?.len())
     };
     assert_eq!(roles(&["-f", "json"])?, 2, "the shell and the workload");
     assert_eq!(roles(&["-f", "json", "--top", "1"])?, 1);
-    let lines = |words: &[&str]| -> Result<usize> { Ok(told(words)?.lines().count()) };
+    let lines = |words: &[&str]| -> Result<usize> { Ok(shown(words)?.lines().count()) };
     assert!(lines(&["-f", "csv", "--top", "1"])? < lines(&["-f", "csv"])?);
     Ok(())
 }
@@ -111,17 +111,17 @@ fn two_runs_of_many_hosts_are_compared_and_no_run_with_a_recording() -> Result<(
     assert_eq!(diff(&[small, large], &[])?.status.code(), Some(0));
 
     let by_name = diff(&[""], &["--run", "small", "--run", "large", "-f", "json"])?;
-    let told: serde_json::Value =
+    let shown: serde_json::Value =
         serde_json::from_slice(&by_name.stdout).with_context(|| words(&by_name))?;
-    assert_eq!(told["format"], "memtrace-run-diff");
+    assert_eq!(shown["format"], "memtrace-run-diff");
     assert_eq!(
-        (&told["before"]["run"], &told["after"]["run"]),
+        (&shown["before"]["run"], &shown["after"]["run"]),
         (&"small".into(), &"large".into())
     );
-    assert_eq!(told["peak"]["is_sure"], true, "{told:#}");
-    let rise = told["host_peak"]["change_bytes"].as_i64();
+    assert_eq!(shown["peak"]["is_sure"], true, "{shown:#}");
+    let rise = shown["host_peak"]["change_bytes"].as_i64();
     assert!(rise > Some(56 << 20) && rise < Some(72 << 20), "{rise:?}");
-    let hosts = told["hosts"].as_array().context("hosts")?;
+    let hosts = shown["hosts"].as_array().context("hosts")?;
     assert_eq!(hosts[0]["host"], "node1");
     let text = diff(&[small, large], &[])?;
     let text = String::from_utf8(text.stdout)?;

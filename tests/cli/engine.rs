@@ -103,9 +103,9 @@ fn status_reads_the_process_that_listens_and_touches_no_profiler() -> Result<()>
     let dir = tempfile::tempdir()?;
     let server = profiled(dir.path())?;
     let status = |url: &str| memtrace(["engine", "profile", "status", "--url", url]);
-    let told = status(&server.url)?;
-    let said = words(&told);
-    assert!(told.status.success(), "{said}");
+    let shown = status(&server.url)?;
+    let said = words(&shown);
+    assert!(shown.status.success(), "{said}");
     for part in [
         "has a profiler".to_owned(),
         format!("process {}", server.pid()),
@@ -196,7 +196,7 @@ fn answering(body: String) -> Result<String> {
 }
 
 #[test]
-fn behind_a_router_the_server_without_a_profiler_is_told_and_the_other_goes_on() -> Result<()> {
+fn behind_a_router_the_server_without_a_profiler_is_reported_and_the_other_goes_on() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (with, without) = (profiled(dir.path())?, Server::start("1000")?);
     let worker =

@@ -286,7 +286,7 @@ mod needs_mount {
     use memtrace_tests::need;
 
     #[test]
-    fn a_full_disk_is_told_and_leaves_no_half_file() -> Result<()> {
+    fn a_full_disk_is_reported_and_leaves_no_half_file() -> Result<()> {
         need::require("mount");
         let dir = tempfile::tempdir()?;
         let (recording, disk) = (dir.path().join("recording"), dir.path().join("disk"));
@@ -412,19 +412,20 @@ fn a_run_of_a_load_experiment_is_exported_as_its_sender_wrote_it_with_the_memory
             dir.join(name),
         )?)?)
     };
-    let (own, told) = (
+    let (own, shown) = (
         json(&sent, "summary.json")?,
         json(&exported, "summary.json")?,
     );
-    for (own, told) in [0, 1].map(|place| (&own["conditions"][place], &told["conditions"][place])) {
+    for (own, shown) in [0, 1].map(|place| (&own["conditions"][place], &shown["conditions"][place]))
+    {
         assert_eq!(
-            (&told["output_tokens"], &told["output_tokens_total"]),
+            (&shown["output_tokens"], &shown["output_tokens_total"]),
             (&8.into(), &16.into())
         );
         for (key, value) in own.as_object().context("an object")? {
-            assert_eq!(value, &told[key], "{key}");
+            assert_eq!(value, &shown[key], "{key}");
         }
-        let memory = &told["memory"];
+        let memory = &shown["memory"];
         let held = memory["held_peak_bytes"].as_i64().context("held")?;
         let roles = memory["roles_at_held_peak"].as_array().context("roles")?;
         let rss: i64 = roles

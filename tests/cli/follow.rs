@@ -1,4 +1,4 @@
-//! Phases are told while a recording goes on.
+//! Phases are reported while a recording goes on.
 
 use crate::*;
 use std::io::{BufRead, BufReader, Write};

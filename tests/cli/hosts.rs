@@ -147,7 +147,7 @@ fn the_run_is_named_by_slurm_and_its_hosts_are_expected() -> Result<()> {
 }
 
 #[test]
-fn what_does_not_arrive_stays_and_the_command_that_carries_it_is_told() -> Result<()> {
+fn what_does_not_arrive_stays_and_the_command_that_carries_it_is_reported() -> Result<()> {
     let host = Host::with(FAILS)?;
     let output = host
         .command(&["--", "sh", "-c", "sleep 2; exit 3"])
@@ -314,7 +314,7 @@ fn only_recordings_that_nobody_writes_to_are_removed_for_room() -> Result<()> {
 }
 
 #[test]
-fn what_did_not_arrive_goes_for_its_size_alone_and_that_is_told() -> Result<()> {
+fn what_did_not_arrive_goes_for_its_size_alone_and_that_is_reported() -> Result<()> {
     let host = Host::with(FAILS)?;
     let record = |keep: &str| host.command(&["--keep", keep, "--", "sleep", "1"]).output();
     assert!(record("1h")?.status.success());

@@ -13,15 +13,15 @@ const LOST_NS: i64 = 2_000_000_000;
 const LIVED_NS: i64 = 3_500_000_000;
 
 /// Records a workload of known steps and kills the recorder. Gives the steps that were
-/// told, and when the recorder was killed.
+/// reported, and when the recorder was killed.
 fn killed(words: &[&str]) -> Result<(Recorded, Vec<Value>, i64)> {
     let steps = workload::command(&["steps", "--count", "200", "--gap-ms", "50"])?;
     let mut recorder = Recorder::of_command(words, &steps)?;
-    let mut told: Vec<Value> = Vec::new();
+    let mut shown: Vec<Value> = Vec::new();
     let boot_ns = loop {
         let line: Value = serde_json::from_str(&recorder.line()?)?;
-        told.push(line);
-        let [first, .., last] = told.as_slice() else {
+        shown.push(line);
+        let [first, .., last] = shown.as_slice() else {
             continue;
         };
         let last = number(last, "boot_ns")?;
@@ -32,23 +32,23 @@ fn killed(words: &[&str]) -> Result<(Recorded, Vec<Value>, i64)> {
     recorder.signal(libc::SIGKILL)?;
     let (recorded, _output) = recorder.wait_alone()?;
     assert_eq!(recorded.exit_code, 128 + libc::SIGKILL);
-    Ok((recorded, told, boot_ns))
+    Ok((recorded, shown, boot_ns))
 }
 
 /// Every step that was older than what may be lost is in the recording, also as a peak.
 fn holds_all_but_the_last_second(
     recording: &Recording,
-    told: &[Value],
+    shown: &[Value],
     killed_boot_ns: i64,
 ) -> Result<()> {
     let mut kept = Vec::new();
-    for line in told {
+    for line in shown {
         if number(line, "boot_ns")? < killed_boot_ns - LOST_NS {
             kept.push(number(line, "rss_bytes")?);
         }
     }
     let last = *kept.last().context("no step is old enough")?;
-    let pid = number(&told[0], "pid")?;
+    let pid = number(&shown[0], "pid")?;
     let processes: Vec<ProcessRow> = recording.rows()?;
     let row = processes.iter().find(|row| i64::from(row.tgid.0) == pid);
     let row = row.context("the workload is not recorded")?;
@@ -78,13 +78,13 @@ fn holds_all_but_the_last_second(
 
 #[test]
 fn a_killed_recorder_leaves_the_command_alone_and_loses_at_most_the_last_second() -> Result<()> {
-    let (recorded, told, boot_ns) = killed(&[])?;
-    let pid = number(&told[0], "pid")?.to_string();
+    let (recorded, shown, boot_ns) = killed(&[])?;
+    let pid = number(&shown[0], "pid")?.to_string();
     assert!(runs(&pid), "the command lives");
     end(&pid)?;
 
     assert!(!recorded.recording.is_closed());
-    holds_all_but_the_last_second(&recorded.recording, &told, boot_ns)?;
+    holds_all_but_the_last_second(&recorded.recording, &shown, boot_ns)?;
     let path = recorded.path();
     let path = path.to_str().context("a path that is text")?;
     let report = memtrace(["report", path])?;
@@ -97,7 +97,7 @@ fn a_killed_recorder_leaves_the_command_alone_and_loses_at_most_the_last_second(
     let closed = Recordings::default().open(&recorded.path())?;
     assert!(closed.is_closed());
     assert_eq!(closed.problems(), []);
-    holds_all_but_the_last_second(&closed, &told, boot_ns)?;
+    holds_all_but_the_last_second(&closed, &shown, boot_ns)?;
     Ok(())
 }
 
@@ -122,7 +122,7 @@ fn a_recording_in_progress_is_not_recovered_under_its_recorder() -> Result<()> {
     let text = words(&recover);
     assert_eq!(recover.status.code(), Some(1), "{text}");
     assert!(text.contains("a recorder is still writing to it"), "{text}");
-    // Reading is no trouble.
+    // Reading works.
     let report = memtrace(["report".as_ref(), path.as_os_str()])?;
     assert!(report.status.success(), "{}", words(&report));
     recorder.signal(libc::SIGTERM)?;

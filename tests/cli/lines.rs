@@ -271,15 +271,15 @@ fn lines_of_a_log_are_marks_from_where_it_stands_also_after_a_rotation() -> Resu
 }
 
 #[test]
-fn a_log_that_never_appears_is_told() -> Result<()> {
+fn a_log_that_never_appears_is_reported() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let place = dir.path().join("recording");
     let absent = dir.path().join("absent.log");
     let absent = absent.to_str().context("text")?;
     let sent = recorder(&place, &["--marks-from", absent], "true")?.output()?;
     assert!(sent.status.success());
-    let told = words(&sent);
-    assert!(told.contains("absent.log never appeared"), "{told}");
+    let shown = words(&sent);
+    assert!(shown.contains("absent.log never appeared"), "{shown}");
     Ok(())
 }
 
@@ -291,7 +291,7 @@ fn what_cannot_be_is_refused_with_the_reason() -> Result<()> {
     std::fs::write(&rules, "\n[[rule]]\nname = \"a\"\nmatch = '('\n")?;
     let rules = rules.to_str().context("text")?;
     let folder = dir.path().to_str().context("text")?;
-    for (options, code, told) in [
+    for (options, code, shown) in [
         (&["--mark-rules", rules][..], 2, "required"),
         (
             &["--marks-from-output", "--mark-rules", rules],
@@ -308,7 +308,7 @@ fn what_cannot_be_is_refused_with_the_reason() -> Result<()> {
         let refused = recorder(&place, options, "true")?.output()?;
         assert_eq!(refused.status.code(), Some(code), "{options:?}");
         let said = words(&refused);
-        assert!(said.contains(told), "{said}");
+        assert!(said.contains(shown), "{said}");
     }
     let without = memtrace(["record", "--marks-from-output", "-p", "1"])?;
     assert_eq!(without.status.code(), Some(2));

@@ -61,7 +61,7 @@ fn plan(dir: &Path, options: &[&str]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A run of a plan that no recording is told of.
+/// A run of a plan that no recording is reported of.
 fn load_run(plan: &Path, url: &str, dir: &Path) -> Result<Command> {
     let mut command = Command::new(program::memtrace()?);
     command.args(["load", "run", "--no-recording", "--cool-down", "0"]);
@@ -188,7 +188,7 @@ fn a_check_names_the_wrong_line_and_what_the_server_lacks() -> Result<()> {
 }
 
 #[test]
-fn a_smoke_test_is_told_to_the_recording_that_is_named() -> Result<()> {
+fn a_smoke_test_is_reported_to_the_recording_that_is_named() -> Result<()> {
     let idle = Running::start(&["idle", "--processes", "1"])?;
     let pid = idle.pid().to_string();
     let recorder = Recorder::start(&["--quiet", "--backend", "procfs", "-p", &pid])?;

@@ -95,7 +95,7 @@ fn runs(pid: &str) -> bool {
         .is_some_and(|state| !"ZX".contains(state))
 }
 
-/// Ends a process that the test's own command told the id of.
+/// Ends a process that the test's own command reported the id of.
 fn end(pid: &str) -> Result<()> {
     let pid: i32 = pid.parse().context("not a process id")?;
     // SAFETY: plain numbers.

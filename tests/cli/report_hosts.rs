@@ -56,12 +56,12 @@ fn the_newest_run_of_a_root_is_one_answer_and_parts_merge_to_the_same_bytes() ->
         "{}",
         words(&whole)
     );
-    let told = json(&whole)?;
+    let reported = json(&whole)?;
     assert_eq!(
-        (&told["run"], &told["host_count"]),
+        (&reported["run"], &reported["host_count"]),
         (&"4711".into(), &2.into())
     );
-    let hosts = told["hosts"].as_array().context("hosts")?;
+    let hosts = reported["hosts"].as_array().context("hosts")?;
     let highest = |host: &str| {
         let line = hosts.iter().find(|line| line["host"] == host)?;
         line["peak_bytes"].as_i64()
@@ -100,10 +100,10 @@ fn a_run_a_host_and_what_is_expected_can_be_named() -> Result<()> {
         ("run=old", &[]),
         ("run=old/host=node1", &[]),
     ] {
-        let told = report(&root.path().join(path), &[words, &["-f", "json"]].concat())?;
-        let told = json(&told)?;
+        let reported = report(&root.path().join(path), &[words, &["-f", "json"]].concat())?;
+        let reported = json(&reported)?;
         assert_eq!(
-            (&told["run"], &told["host_count"]),
+            (&reported["run"], &reported["host_count"]),
             (&"old".into(), &1.into()),
             "{path}"
         );
@@ -111,8 +111,8 @@ fn a_run_a_host_and_what_is_expected_can_be_named() -> Result<()> {
     let narrow = json(&report(root.path(), &["--host", "node2", "-f", "json"])?)?;
     assert_eq!(narrow["hosts"][0]["host"], "node2");
     assert_eq!(narrow["host_count"], 1);
-    let told = report(root.path(), &["--expect-hosts", "node[1-3]"])?;
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let reported = report(root.path(), &["--expect-hosts", "node[1-3]"])?;
+    let text = String::from_utf8_lossy(&reported.stdout).into_owned();
     assert!(
         text.contains("1 of 3 expected hosts has no recording: node3"),
         "{text}"
@@ -124,7 +124,7 @@ fn a_run_a_host_and_what_is_expected_can_be_named() -> Result<()> {
 }
 
 #[test]
-fn what_can_not_be_read_is_told_and_the_rest_is_used() -> Result<()> {
+fn what_can_not_be_read_is_reported_and_the_rest_is_used() -> Result<()> {
     let root = root()?;
     let broken = root.path().join("run=4711/host=node3/rec=20261123T121915Z");
     std::fs::create_dir_all(&broken)?;
@@ -132,9 +132,9 @@ fn what_can_not_be_read_is_told_and_the_rest_is_used() -> Result<()> {
     let link = root.path().join("run=4711/host=node4");
     std::os::unix::fs::symlink(root.path().join("run=4711/host=node1"), link)?;
     let whole = report(root.path(), &["-f", "json"])?;
-    let told = json(&whole)?;
-    assert_eq!(told["host_count"], 2);
-    let problems = told["problems"].as_array().context("problems")?;
+    let reported = json(&whole)?;
+    assert_eq!(reported["host_count"], 2);
+    let problems = reported["problems"].as_array().context("problems")?;
     assert_eq!(problems.len(), 2, "{problems:#?}");
     assert!(
         problems.iter().any(|one| one["host"] == "node3"),
@@ -172,9 +172,12 @@ fn a_run_of_which_nothing_can_be_listed_says_why() -> Result<()> {
     std::fs::create_dir_all(root.path().join("run=4711"))?;
     let link = root.path().join("run=4711/host=node1");
     std::os::unix::fs::symlink(root.path(), link)?;
-    let told = report(root.path(), &[])?;
-    let told = words(&told);
-    assert!(told.contains("link") && told.contains("node1"), "{told}");
+    let reported = report(root.path(), &[])?;
+    let reported = words(&reported);
+    assert!(
+        reported.contains("link") && reported.contains("node1"),
+        "{reported}"
+    );
     Ok(())
 }
 
@@ -238,8 +241,8 @@ fn options_of_one_recording_and_of_a_root_are_refused_where_they_mean_nothing() 
 #[test]
 fn the_page_of_a_run_and_the_next_command_name_what_is_there() -> Result<()> {
     let root = root()?;
-    let told = report(root.path(), &["--run", "4711"])?;
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let reported = report(root.path(), &["--run", "4711"])?;
+    let text = String::from_utf8_lossy(&reported.stdout).into_owned();
     let place = root.path().join("run=4711/host=");
     let next = format!("memtrace report {}", place.display());
     assert!(text.contains(&next), "{text}");

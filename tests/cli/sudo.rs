@@ -232,7 +232,7 @@ mod needs_root {
         use std::os::unix::process::CommandExt;
 
         #[test]
-        fn who_lacks_the_rights_is_told_the_command_of_the_program_that_runs() -> Result<()> {
+        fn who_lacks_the_rights_is_reported_the_command_of_the_program_that_runs() -> Result<()> {
             need::require("root");
             need::require("bpf");
             let dir = home_of_tools()?;

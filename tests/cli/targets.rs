@@ -263,7 +263,7 @@ mod needs_bpf {
         let recorded = recorder.stop()?;
         let rows: Vec<SurvivorRow> = recorded.recording.rows()?;
         let row = rows.iter().find(|row| u64::from(row.tgid.0) == engine);
-        let row = row.with_context(|| format!("{engine} is not told: {rows:?}"))?;
+        let row = row.with_context(|| format!("{engine} is not reported: {rows:?}"))?;
         assert!(row.has_root_ended, "{row:?}");
         assert_eq!(row.fate, Some(Fate::Terminated));
         Ok(())

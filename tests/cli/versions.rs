@@ -24,7 +24,7 @@ fn read(recording: &Path) -> Result<(String, Value)> {
 }
 
 #[test]
-fn kept_recordings_are_read_with_the_peaks_that_getrusage_told() -> Result<()> {
+fn kept_recordings_are_read_with_the_peaks_that_getrusage_reported() -> Result<()> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings");
     let mut versions = BTreeSet::new();
     for entry in std::fs::read_dir(&dir)? {
@@ -45,15 +45,15 @@ fn kept_recordings_are_read_with_the_peaks_that_getrusage_told() -> Result<()> {
                 Some((peak["rss_bytes"].as_u64()?, peak["error_bytes"].as_u64()?))
             })
             .collect();
-        let told = truth["peaks_bytes"].as_array().context("peaks_bytes")?;
-        let mut told: Vec<u64> = told.iter().filter_map(Value::as_u64).collect();
+        let text = truth["peaks_bytes"].as_array().context("peaks_bytes")?;
+        let mut text: Vec<u64> = text.iter().filter_map(Value::as_u64).collect();
         found.sort_unstable();
-        told.sort_unstable();
-        assert_eq!((found.len(), told.len()), (3, 3), "{shown}");
-        for ((peak, error), told) in found.into_iter().zip(told) {
+        text.sort_unstable();
+        assert_eq!((found.len(), text.len()), (3, 3), "{shown}");
+        for ((peak, error), text) in found.into_iter().zip(text) {
             assert!(
-                peak.abs_diff(told) <= error,
-                "{shown}: {peak} bytes ±{error}, by getrusage {told}"
+                peak.abs_diff(text) <= error,
+                "{shown}: {peak} bytes ±{error}, by getrusage {text}"
             );
         }
     }

@@ -51,7 +51,7 @@ fn program_in(dir: &std::path::Path, contents: &str) -> Result<String> {
 }
 
 #[test]
-fn a_script_without_its_interpreter_is_told_from_a_command_that_does_not_exist() -> Result<()> {
+fn a_script_without_its_interpreter_is_reported_from_a_command_that_does_not_exist() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let program = program_in(dir.path(), "#!/no/such -e\nexit 3\n")?;
     let said = format!("can't execute {program}: its interpreter /no/such does not exist");
@@ -80,7 +80,7 @@ fn a_process_that_does_not_exist_is_named() -> Result<()> {
 }
 
 #[test]
-fn a_thread_is_told_from_its_process() -> Result<()> {
+fn a_thread_is_reported_from_its_process() -> Result<()> {
     let (said, tid) = std::sync::mpsc::channel();
     let (end, wait) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
@@ -211,13 +211,13 @@ fn a_path_that_was_given_cannot_act_on_the_terminal() -> Result<()> {
 fn a_command_without_dashes_gets_a_tip() -> Result<()> {
     let output = memtrace(["record", "sleep", "1"])?;
     assert_eq!(output.status.code(), Some(2));
-    let told = words(&output);
-    assert!(told.contains("unexpected argument 'sleep'"), "{told}");
-    assert!(told.contains("put '--' before it: '-- sleep'"), "{told}");
+    let shown = words(&output);
+    assert!(shown.contains("unexpected argument 'sleep'"), "{shown}");
+    assert!(shown.contains("put '--' before it: '-- sleep'"), "{shown}");
 
     // Elsewhere it is another slip.
-    let told = words(&memtrace(["doctor", "now"])?);
-    assert!(!told.contains("put '--'"), "{told}");
+    let shown = words(&memtrace(["doctor", "now"])?);
+    assert!(!shown.contains("put '--'"), "{shown}");
     Ok(())
 }
 

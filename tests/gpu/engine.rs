@@ -112,7 +112,7 @@ fn bytes(mib: u64) -> Value {
 }
 
 #[test]
-fn a_run_is_told_by_role_by_sleep_and_by_who_is_left() -> Result<()> {
+fn a_run_is_reported_by_role_by_sleep_and_by_who_is_left() -> Result<()> {
     let engine = Engine::start(&["--quiet"])?;
     engine.hold([500, 500])?;
     engine.hold([40_960, 40_960])?;
@@ -127,9 +127,9 @@ fn a_run_is_told_by_role_by_sleep_and_by_who_is_left() -> Result<()> {
     engine.hold([0, 40_960])?;
     let (recorded, workers) = engine.end()?;
     kill(workers[1])?;
-    let told = json(&recorded)?;
+    let shown = json(&recorded)?;
 
-    let roles = told["roles"].as_array().context("no roles")?;
+    let roles = shown["roles"].as_array().context("no roles")?;
     let workers_on_gpus = roles.iter().find(|role| role["name"] == "vLLM worker");
     let on_gpus = &workers_on_gpus.context("no workers")?["gpu"];
     assert_eq!(on_gpus["peak_bytes"], bytes(81_920));
@@ -138,9 +138,9 @@ fn a_run_is_told_by_role_by_sleep_and_by_who_is_left() -> Result<()> {
         roles.iter().any(|role| role["gpu"].is_null()),
         "the shell was on none"
     );
-    assert_eq!(told["gpu"]["recorded_peak"]["bytes"], bytes(81_920));
+    assert_eq!(shown["gpu"]["recorded_peak"]["bytes"], bytes(81_920));
 
-    let sleeps = told["gpu"]["sleeps"].as_array().context("no sleeps")?;
+    let sleeps = shown["gpu"]["sleeps"].as_array().context("no sleeps")?;
     let [asleep, awake] = &sleeps[..] else {
         anyhow::bail!("{sleeps:?}");
     };
@@ -152,10 +152,10 @@ fn a_run_is_told_by_role_by_sleep_and_by_who_is_left() -> Result<()> {
     assert_eq!(awake["is_return"], true);
     assert_eq!(awake["moved_bytes"], bytes(39_680));
 
-    let survivor = &told["survivors"][0];
+    let survivor = &shown["survivors"][0];
     assert_eq!(survivor["pid"], workers[1]);
     assert_eq!(survivor["gpu_bytes"], bytes(40_960));
-    for device in told["gpu"]["devices"].as_array().context("no devices")? {
+    for device in shown["gpu"]["devices"].as_array().context("no devices")? {
         let books = &device["peak"];
         let [used, processes, reserved, rest] = [
             "used_bytes",
@@ -179,24 +179,24 @@ fn a_run_is_told_by_role_by_sleep_and_by_who_is_left() -> Result<()> {
 }
 
 #[test]
-fn a_sleep_that_frees_nothing_is_told_as_that() -> Result<()> {
+fn a_sleep_that_frees_nothing_is_reported_as_that() -> Result<()> {
     let engine = Engine::start(&["--quiet", "--kill-survivors"])?;
     engine.hold([7_578, 7_578])?;
     engine.mark("sleep")?;
     engine.hold([7_578, 7_578])?;
     let (recorded, _) = engine.end()?;
-    let told = json(&recorded)?;
-    let asleep = &told["gpu"]["sleeps"][0];
+    let shown = json(&recorded)?;
+    let asleep = &shown["gpu"]["sleeps"][0];
     assert_eq!(asleep["moved_bytes"], 0, "{asleep}");
     assert_eq!(asleep["before_bytes"], bytes(15_156));
-    assert_eq!(told["gpu"]["falls"].as_array().map(Vec::len), Some(0));
+    assert_eq!(shown["gpu"]["falls"].as_array().map(Vec::len), Some(0));
     let text = words(&report(&recorded, &[])?);
     assert!(text.contains("freed 0 B of 14.8 GiB on GPU 0,1"), "{text}");
     Ok(())
 }
 
 #[test]
-fn who_is_ended_as_a_survivor_is_told_with_what_it_held_on_gpus() -> Result<()> {
+fn who_is_ended_as_a_survivor_is_reported_with_what_it_held_on_gpus() -> Result<()> {
     let engine = Engine::start(&["--kill-survivors"])?;
     engine.hold([1_024, 35 * 1_024])?;
     let (recorded, workers) = engine.end()?;
@@ -206,7 +206,7 @@ fn who_is_ended_as_a_survivor_is_told_with_what_it_held_on_gpus() -> Result<()> 
     assert_eq!(row.gpu_bytes, amount(35 * GIB));
     assert_eq!(row.fate, Some(Fate::Terminated));
     let said = recorded.words()?;
-    let told = format!("{} sleep with 35.0 GiB on a GPU", workers[1]);
-    assert!(said.contains(&told), "{told} is not in {said}");
+    let shown = format!("{} sleep with 35.0 GiB on a GPU", workers[1]);
+    assert!(said.contains(&shown), "{shown} is not in {said}");
     Ok(())
 }

@@ -61,7 +61,7 @@ fn slow_calls_are_made_less_often_and_hold_up_nothing() -> Result<()> {
 }
 
 #[test]
-fn memory_and_processes_that_are_read_less_often_are_told_of_each() -> Result<()> {
+fn memory_and_processes_that_are_read_less_often_are_reported_of_each() -> Result<()> {
     let ours = Sleeper::start()?;
     let mut slow = script(&[device(0, GIB, &[Process::new(ours.pid(), GIB)])]);
     for (call, micros) in [
@@ -74,9 +74,9 @@ fn memory_and_processes_that_are_read_less_often_are_told_of_each() -> Result<()
         sleep(Duration::from_millis(5_000));
         Ok(())
     })?;
-    let told = words(&report(&recorded, &[])?);
+    let text = words(&report(&recorded, &[])?);
     for subject in ["nvml memory: read every", "nvml processes: read every"] {
-        assert!(told.contains(subject), "{subject} is not in {told}");
+        assert!(text.contains(subject), "{subject} is not in {text}");
     }
     Ok(())
 }
@@ -115,7 +115,7 @@ fn a_call_that_hangs_does_not_keep_the_recording_from_ending() -> Result<()> {
     Ok(())
 }
 
-/// A device whose memory takes so long to be told from a second on, for two more.
+/// A device whose memory takes so long to be distinguished from a second on, for two more.
 fn hanging_for(hang: Duration, after: Duration) -> Result<memtrace_tests::recorder::Recorded> {
     let ours = Sleeper::start()?;
     let listed = [Process::new(ours.pid(), GIB)];
@@ -167,9 +167,9 @@ fn while_a_call_hangs_memory_is_unknown_and_its_time_counts() -> Result<()> {
         let last = held.iter().rfind(|row| row.device == uuid);
         assert_eq!(last.context("no process")?.used_bytes, None, "{uuid}");
     }
-    let told = words(&report(&recorded, &["--at", "+2.5s"])?);
-    assert!(told.contains("does not come back"), "{told}");
-    assert!(told.contains("NVIDIA Test 80GB ? 80.0 GiB"), "{told}");
+    let text = words(&report(&recorded, &["--at", "+2.5s"])?);
+    assert!(text.contains("does not come back"), "{text}");
+    assert!(text.contains("NVIDIA Test 80GB ? 80.0 GiB"), "{text}");
     Ok(())
 }
 
@@ -196,17 +196,17 @@ fn when_a_call_that_hung_comes_back_memory_is_known_again() -> Result<()> {
 }
 
 #[test]
-fn a_library_that_does_not_start_is_told_in_the_report() -> Result<()> {
+fn a_library_that_does_not_start_is_reported_in_the_report() -> Result<()> {
     let ours = Sleeper::start()?;
     let broken = Script {
         fail: [("nvmlInit_v2".to_owned(), DRIVER_MISMATCH)].into(),
         ..script(&[device(0, GIB, &[])])
     };
     let recorded = recorded(&FakeGpus::new(&broken)?, ours.pid(), &[], a_moment)?;
-    let told = words(&report(&recorded, &[])?);
+    let text = words(&report(&recorded, &[])?);
     assert!(
-        told.contains("memory of NVIDIA GPUs is unknown") && told.contains("does not start"),
-        "{told}"
+        text.contains("memory of NVIDIA GPUs is unknown") && text.contains("does not start"),
+        "{text}"
     );
     Ok(())
 }
@@ -251,7 +251,7 @@ fn gpus_are_chosen_by_index_or_uuid() -> Result<()> {
 }
 
 #[test]
-fn a_list_that_is_not_supported_is_told_and_the_device_goes_on() -> Result<()> {
+fn a_list_that_is_not_supported_is_reported_and_the_device_goes_on() -> Result<()> {
     let ours = Sleeper::start()?;
     let mut gpu = device(0, GIB, &[]);
     for version in ["_v2", "_v3"] {
@@ -263,14 +263,14 @@ fn a_list_that_is_not_supported_is_told_and_the_device_goes_on() -> Result<()> {
     assert_eq!(devices(&recorded)?[0].used_bytes, amount(GIB + RESERVED));
     assert_eq!(processes(&recorded)?, []);
     let said = diagnoses(&recorded)?;
-    let told = said
+    let text = said
         .iter()
         .find(|row| row.subject == "processes of GPU-0")
-        .context("untold")?;
+        .context("unreported")?;
     assert!(
-        told.detail.contains("ComputeRunningProcesses"),
+        text.detail.contains("ComputeRunningProcesses"),
         "{}",
-        told.detail
+        text.detail
     );
     Ok(())
 }
@@ -317,7 +317,7 @@ fn doctor_tells_a_person_the_devices_and_each_call() -> Result<()> {
         .envs(fake.environment())
         .output()?;
     let said = words(&String::from_utf8(output.stdout)?);
-    for told in [
+    for text in [
         "driver 999.01",
         "0 NVIDIA Test 80GB (GPU-0, 80.0 GiB)",
         "1 NVIDIA Test 80GB (GPU-1, no memory of its own, shared with the machine)",
@@ -327,7 +327,7 @@ fn doctor_tells_a_person_the_devices_and_each_call() -> Result<()> {
         "utilisation: ",
         "nvidia-smi -am 1",
     ] {
-        assert!(said.contains(told), "{told} is not in {said}");
+        assert!(said.contains(text), "{text} is not in {said}");
     }
     Ok(())
 }

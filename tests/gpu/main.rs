@@ -275,7 +275,7 @@ fn a_list_that_grows_between_two_calls_or_has_long_entries_is_read_whole() -> Re
 }
 
 #[test]
-fn an_error_that_comes_and_goes_leaves_a_gap_and_is_told_once() -> Result<()> {
+fn an_error_that_comes_and_goes_leaves_a_gap_and_is_reported_once() -> Result<()> {
     let ours = Sleeper::start()?;
     let good = device(0, GIB, &[Process::new(ours.pid(), GIB)]);
     let mut bad = good.clone();
@@ -296,9 +296,9 @@ fn an_error_that_comes_and_goes_leaves_a_gap_and_is_told_once() -> Result<()> {
     for row in rows {
         assert_eq!(row.error.is_some(), row.used_bytes.is_none(), "{row:?}");
     }
-    let told = diagnoses(&recorded)?;
-    let told = told.iter().filter(|row| row.subject == "GPU-0").count();
-    assert_eq!(told, 1);
+    let shown = diagnoses(&recorded)?;
+    let shown = shown.iter().filter(|row| row.subject == "GPU-0").count();
+    assert_eq!(shown, 1);
     let last = processes(&recorded)?.pop().context("no process")?;
     assert_eq!(last.used_bytes, amount(GIB));
     Ok(())
@@ -336,7 +336,7 @@ fn a_device_that_falls_off_the_bus_is_unknown_from_then_on() -> Result<()> {
     let lost = said
         .iter()
         .find(|row| row.subject == "GPU-0")
-        .context("untold")?;
+        .context("unreported")?;
     assert!(lost.detail.contains("fell off the bus"), "{}", lost.detail);
     Ok(())
 }

@@ -51,11 +51,11 @@ fn processes_hold_what_torch_reserves_and_a_context() -> Result<()> {
     let output = BufReader::new(child.stdout.take().context("no stdout")?);
     let pid = child.id().to_string();
     let recorder = Recorder::start(&["--quiet", "-p", &pid])?;
-    let mut told: HashMap<String, Value> = HashMap::new();
+    let mut reported: HashMap<String, Value> = HashMap::new();
     for line in output.lines().take(5) {
         let line: Value = serde_json::from_str(&line?)?;
         let role = line["role"].as_str().context("a line without a role")?;
-        told.insert(role.to_owned(), line);
+        reported.insert(role.to_owned(), line);
     }
     sleep(Duration::from_secs(3));
     let smi = nvidia_smi()?;
@@ -67,7 +67,7 @@ fn processes_hold_what_torch_reserves_and_a_context() -> Result<()> {
 
     let rows = processes(&recorded)?;
     let of = |role: &str| -> Result<Vec<&GpuProcessRow>> {
-        let line = told
+        let line = reported
             .get(role)
             .with_context(|| format!("{role} said nothing"))?;
         let pid = number(line, "pid")?;
@@ -87,12 +87,12 @@ fn processes_hold_what_torch_reserves_and_a_context() -> Result<()> {
             .with_context(|| format!("{role} has no amount"))?
             .0)
     };
-    let reserved = |role: &str| number(&told[role], "reserved_bytes");
+    let reserved = |role: &str| number(&reported[role], "reserved_bytes");
     let context = highest("context")? - reserved("context")?;
     // Seen with `--no-capture`.
     eprintln!("context {context} bytes; bytes of torch, of the recording, MiB of nvidia-smi:");
     for role in ["context", "tensor", "ipc", "killed", "brief"] {
-        let pid = number(&told[role], "pid")?;
+        let pid = number(&reported[role], "pid")?;
         let seen = highest(role).ok();
         eprintln!("{role}: {}, {seen:?}, {:?}", reserved(role)?, smi.get(&pid));
     }
@@ -112,7 +112,7 @@ fn processes_hold_what_torch_reserves_and_a_context() -> Result<()> {
             .map(|(used, free)| used + free);
         assert_eq!(sum, row.total_bytes);
     }
-    let pinned = number(&told["tensor"], "pinned_bytes")?;
+    let pinned = number(&reported["tensor"], "pinned_bytes")?;
     let mappings: Vec<memtrace_model::tables::MappingRow> = recorded.recording.rows()?;
     let mut shown = mappings
         .iter()

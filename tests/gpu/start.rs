@@ -61,8 +61,8 @@ fn a_driver_that_answers_late_is_recorded_from_then_on_and_the_report_says_from_
     assert_eq!(info(&recorded).gpu_note, None);
 
     let report = report(&recorded, &[])?;
-    let told = format!("GPU memory is known only from +{:.1}s", late.as_secs_f64());
-    assert!(report.contains(&told), "{told}: {report}");
+    let text = format!("GPU memory is known only from +{:.1}s", late.as_secs_f64());
+    assert!(report.contains(&text), "{text}: {report}");
     Ok(())
 }
 
@@ -128,11 +128,11 @@ fn a_gpu_that_was_named_and_is_not_there_is_an_error_that_names_those_that_are()
             &["no GPU 0 can be", "cannot open shared object file"],
         ),
     ];
-    for (fake, names, told) in cases {
+    for (fake, names, text) in cases {
         let output = named(fake, names)?;
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
-        for part in told {
+        for part in text {
             assert!(said.contains(part), "{part} is not in {said}");
         }
     }
@@ -141,10 +141,10 @@ fn a_gpu_that_was_named_and_is_not_there_is_an_error_that_names_those_that_are()
 
 /// Both wait for ten seconds, beside each other.
 #[test]
-fn the_doctor_and_who_names_a_gpu_are_told_that_the_driver_did_not_answer_in_ten_seconds()
+fn the_doctor_and_who_names_a_gpu_are_reported_that_the_driver_did_not_answer_in_ten_seconds()
 -> Result<()> {
     let (named, doctor) = std::thread::scope(|scope| {
-        let named = scope.spawn(who_names_a_gpu_is_told_so);
+        let named = scope.spawn(who_names_a_gpu_is_reported_so);
         let doctor = the_doctor_says_so();
         (named.join(), doctor)
     });
@@ -155,7 +155,7 @@ fn the_doctor_and_who_names_a_gpu_are_told_that_the_driver_did_not_answer_in_ten
     }
 }
 
-fn who_names_a_gpu_is_told_so() -> Result<()> {
+fn who_names_a_gpu_is_reported_so() -> Result<()> {
     let fake = slow_to_start(30)?;
     let begin = Instant::now();
     let output = named(&fake, &["0"])?;

@@ -56,26 +56,26 @@ impl Test {
     /// Runs it, unless it needs what is missing, and tells how it ended.
     pub(crate) fn outcome(&self, missing: &[(&str, String)]) -> Value {
         let binary = self.binary.file_name().unwrap_or_default();
-        let told = |outcome: &str, ms: Option<u128>, output: String| {
+        let shown = |outcome: &str, ms: Option<u128>, output: String| {
             json!({
                 "test": self.name, "binary": binary.to_string_lossy(), "outcome": outcome,
                 "ms": ms, "output": output,
             })
         };
         if self.is_ignored {
-            return told("skipped", None, "marked #[ignore]".to_owned());
+            return shown("skipped", None, "marked #[ignore]".to_owned());
         }
         let needs = |word: &str| self.name.contains(&format!("needs_{word}::"));
         if let Some((word, reason)) = missing.iter().find(|(word, _)| needs(word)) {
-            return told("skipped", None, format!("needs {word}: {reason}"));
+            return shown("skipped", None, format!("needs {word}: {reason}"));
         }
         let start = Instant::now();
         let ended = self.run(start + PATIENCE);
         let ms = Some(start.elapsed().as_millis());
         match ended {
-            Ok(None) => told("passed", ms, String::new()),
-            Ok(Some(output)) => told("failed", ms, output),
-            Err(error) => told("failed", ms, format!("{error:#}")),
+            Ok(None) => shown("passed", ms, String::new()),
+            Ok(Some(output)) => shown("failed", ms, output),
+            Err(error) => shown("failed", ms, format!("{error:#}")),
         }
     }
 

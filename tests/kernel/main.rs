@@ -86,12 +86,12 @@ mod needs_bpf {
     }
 
     #[test]
-    fn live_data_is_told_from_what_an_allocator_keeps() -> anyhow::Result<()> {
+    fn live_data_is_reported_from_what_an_allocator_keeps() -> anyhow::Result<()> {
         causes(&["live", "freed", "arenas", "mmapped"])
     }
 
     #[test]
-    fn mappings_pinned_memory_copies_and_huge_pages_are_told_apart() -> anyhow::Result<()> {
+    fn mappings_pinned_memory_copies_and_huge_pages_are_distinguished() -> anyhow::Result<()> {
         causes(&["equal", "pinned", "copies", "huge"])
     }
 
@@ -137,7 +137,7 @@ mod needs_bpf {
     }
 
     #[test]
-    fn what_outlives_the_command_is_told_and_left_alone() -> anyhow::Result<()> {
+    fn what_outlives_the_command_is_reported_and_left_alone() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::survivors(BPF, false)?);
         Ok(())
@@ -239,7 +239,7 @@ mod needs_bpf {
 
     /// While the recorder is stopped, nobody reads the ring.
     #[test]
-    fn what_a_stopped_recorder_could_not_learn_is_told_first() -> anyhow::Result<()> {
+    fn what_a_stopped_recorder_could_not_learn_is_reported_first() -> anyhow::Result<()> {
         need::require("bpf");
         // Each exec tells its arguments, so that a few hundred fill the ring.
         let script = "read x; i=0; while [ $i -lt 900 ]; do /bin/true \"$0\"; i=$((i+1)); done; \
@@ -266,23 +266,23 @@ mod needs_bpf {
         let unnamed = processes.iter().filter(|row| row.cmdline.is_none()).count();
         assert!(unnamed > 0, "the ring had room for all");
         let diags: Vec<DiagRow> = recorded.recording.rows()?;
-        let told: i64 = diags
+        let shown: i64 = diags
             .iter()
             .filter(|row| row.kind == Some(DiagKind::LostEvents) && row.subject == "exec")
             .filter_map(|row| row.count)
             .sum();
-        assert_eq!(told, i64::try_from(unnamed)?, "{diags:#?}");
+        assert_eq!(shown, i64::try_from(unnamed)?, "{diags:#?}");
         let text = recorded.report_text(&[])?;
         let head: Vec<&str> = text.lines().take(24).collect();
-        let is_told = head
+        let is_reported = head
             .iter()
             .any(|line| line.contains("the event ring was full"));
-        assert!(is_told, "{head:#?}");
+        assert!(is_reported, "{head:#?}");
         Ok(())
     }
 
     #[test]
-    fn calls_on_an_address_space_are_told_by_the_end_of_system_calls() -> anyhow::Result<()> {
+    fn calls_on_an_address_space_are_reported_by_the_end_of_system_calls() -> anyhow::Result<()> {
         need::require("bpf");
         all_hold(scenario::vm(&["--probes", "syscalls"], 1_000)?);
         Ok(())
@@ -336,7 +336,7 @@ mod needs_bpf {
         use super::*;
 
         #[test]
-        fn calls_on_an_address_space_are_told_by_fentry() -> anyhow::Result<()> {
+        fn calls_on_an_address_space_are_reported_by_fentry() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("fentry");
             all_hold(scenario::vm(&["--probes", "fentry"], 1_000)?);
@@ -361,7 +361,7 @@ mod needs_bpf {
         use super::*;
 
         #[test]
-        fn calls_on_an_address_space_are_told_by_kprobes() -> anyhow::Result<()> {
+        fn calls_on_an_address_space_are_reported_by_kprobes() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("kprobe");
             all_hold(scenario::vm(&["--probes", "kprobe"], 1_000)?);
@@ -513,7 +513,7 @@ mod needs_bpf {
         }
 
         #[test]
-        fn a_group_that_is_removed_while_it_is_recorded_is_no_trouble() -> anyhow::Result<()> {
+        fn a_group_that_is_removed_while_it_is_recorded_is_no_failure() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("memcg");
             all_hold(scenario::removed_group(BPF)?);

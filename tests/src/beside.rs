@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_are_in_the_order_of_what_they_are_of_and_an_error_is_told() {
+    fn answers_are_in_the_order_of_what_they_are_of_and_an_error_is_reported() {
         let all: Vec<u64> = (0..20).collect();
         let slower_first = |number: &u64| {
             std::thread::sleep(std::time::Duration::from_millis(20 - number));
@@ -66,9 +66,9 @@ mod tests {
         };
         let doubled: Vec<u64> = all.iter().map(|number| number * 2).collect();
         assert_eq!(at_once(4, &all, slower_first).ok(), Some(doubled));
-        let told = at_once(4, &[1, 20, 2], slower_first).err();
+        let text = at_once(4, &[1, 20, 2], slower_first).err();
         assert_eq!(
-            told.map(|told| told.to_string()).as_deref(),
+            text.map(|text| text.to_string()).as_deref(),
             Some("too many")
         );
     }

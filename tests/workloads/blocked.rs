@@ -46,7 +46,7 @@ fn run(args: &Args) -> io::Result<()> {
             }
         });
     }
-    // Each fault is told once, so then all are waiting.
+    // Each fault is reported once, so then all are waiting.
     for _ in 0..threads {
         faults.read_exact(&mut [0; FAULT_BYTES])?;
     }
@@ -67,7 +67,7 @@ const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
 const UFFDIO_REGISTER_MODE_MISSING: u64 = 1;
 
-/// Has faults in a range told and not filled, until the file is closed.
+/// Has faults in a range reported and not filled, until the file is closed.
 fn unfilled(start: u64, length: u64) -> io::Result<File> {
     // SAFETY: takes flags only.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };

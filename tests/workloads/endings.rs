@@ -8,7 +8,7 @@ use std::io;
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "endings",
     help: "--pause-ms P: children end by a signal of their own, of the kernel, of their parent, from \
-           another pid namespace, and of the caller, who kills the last one that is told; P later \
+           another pid namespace, and of the caller, who kills the last one that is reported; P later \
            another is killed as this ends",
     run,
 };
@@ -16,7 +16,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
 /// How a child ends.
 type Way = fn() -> io::Result<()>;
 
-/// By which name it is told, and by which signal it ends.
+/// By which name it is reported, and by which signal it ends.
 const WAYS: [(&str, i32, Way); 5] = [
     ("abort", libc::SIGABRT, || std::process::abort()),
     ("fault", libc::SIGSEGV, fault),

@@ -49,11 +49,11 @@ fn run(args: &Args) -> io::Result<()> {
     }
     let mut lines = String::new();
     for child in ended {
-        let told = own_peaks.get(&i64::from(child.pid)).copied();
-        let told = told.ok_or_else(|| io::Error::other("a child did not tell its peak"))?;
+        let text = own_peaks.get(&i64::from(child.pid)).copied();
+        let text = text.ok_or_else(|| io::Error::other("a child did not tell its peak"))?;
         lines.push_str(&format!(
             "{{\"pid\":{},\"ru_maxrss_bytes\":{},\"vmhwm_bytes\":{},\"walked_bytes\":{}}}\n",
-            child.pid, child.maxrss_bytes, told.vmhwm_bytes, told.walked_bytes
+            child.pid, child.maxrss_bytes, text.vmhwm_bytes, text.walked_bytes
         ));
     }
     sys::say(lines.trim_end())

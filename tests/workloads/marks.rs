@@ -65,7 +65,7 @@ fn child(count: u64, per_second: u64) -> io::Result<()> {
 /// The socket of the recording.
 pub(crate) struct Marker {
     socket: UnixDatagram,
-    /// Not told yet.
+    /// Not reported yet.
     dropped: u64,
     dropped_total: u64,
 }

@@ -1,5 +1,5 @@
 //! Processes that grow fast and are slow to give back what they hold when they end: a trainer
-//! that is started for every step. The end of each is told before its memory is free again.
+//! that is started for every step. The end of each is reported before its memory is free again.
 
 use crate::Workload;
 use crate::args::Args;

@@ -1,7 +1,7 @@
 //! How long a program waits for its own address space while somebody looks into it.
 //!
 //! A thread maps, touches and unmaps a little memory over and over beside a large heap or
-//! many mappings. A wait for a lock is a voluntary switch of the thread and is told apart
+//! many mappings. A wait for a lock is a voluntary switch of the thread and is distinguished
 //! from time in which the thread could have run and did not get a CPU.
 
 use crate::Workload;

@@ -1,4 +1,4 @@
-//! Memory that grows step by step, each step told: what is missing of a recording that was
+//! Memory that grows step by step, each step reported: what is missing of a recording that was
 //! cut off shows as steps.
 
 use crate::Workload;

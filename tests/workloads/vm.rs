@@ -1,4 +1,4 @@
-//! Calls on its own address space, each told as it was made and what it came to.
+//! Calls on its own address space, each reported as it was made and what it came to.
 //!
 //! Through [`libc::syscall`] and without allocating, so that no other such call comes in
 //! between.

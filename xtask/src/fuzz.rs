@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             program: &program,
             name,
         };
-        println!("{}", target.told()?);
+        println!("{}", target.reported()?);
         if failed.contains(&name) {
             println!("{}", target.log()?);
         }
@@ -139,7 +139,7 @@ fn build() -> Result<PathBuf> {
 
 /// They look for glibc's own heap in their process, and the sanitizer has another.
 const OF_GLIBC: [&str; 4] = [
-    "each_part_is_told_by_what_stands_in_it",
+    "each_part_is_reported_by_what_stands_in_it",
     "the_parts_add_up_to_what_the_kernel_counts",
     "what_is_freed_in_an_arena_shows_as_free",
     "both_ways_find_the_same_in_this_process",
@@ -223,7 +223,7 @@ impl Target<'_> {
     }
 
     /// How many inputs were tried, and how much code they reached.
-    fn told(&self) -> Result<String> {
+    fn reported(&self) -> Result<String> {
         let log = self.log()?;
         let stat = |name: &str| {
             let line = log.lines().find(|line| line.starts_with(name));

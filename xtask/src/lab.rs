@@ -3,7 +3,7 @@
 //!
 //! The tracer and the trials are Python below tests/lab: they read the kernel's own events and the
 //! recording's Parquet by other ways than memtrace does. What damage and kills do to a recording,
-//! and what staged OOM kills are told as, are tests of their own; here they are run by name, so
+//! and what staged OOM kills are reported as, are tests of their own; here they are run by name, so
 //! that one table says it all.
 
 mod finding;

@@ -27,6 +27,7 @@ mod sh;
 mod test;
 mod venv;
 mod vm;
+mod words;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -45,6 +46,8 @@ enum Task {
     Ebpf(ebpf::Args),
     /// Check that no files of a crate import each other in a circle.
     Circles,
+    /// Check that no refused word stands in code or pages.
+    Words,
     /// Count code and tests by crate, and the functions that are too long.
     Lines,
     /// Build and run every test that can run here; say which can't.
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().task {
         Task::Ebpf(args) => ebpf::run(&args),
         Task::Circles => circles::run(),
+        Task::Words => words::run(),
         Task::Lines => lines::run(),
         Task::Test(args) => test::run(&args),
         Task::Quick(args) => quick::run(&args),

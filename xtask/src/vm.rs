@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("{} tests on {}", programs.tests.len(), names.join(", "));
     let patience = Duration::from_secs(args.patience * 60);
     let mut failed = Vec::new();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for (kernel, (verdict, took)) in kernels.iter().zip(run_all(&kernels, &programs, patience)) {
         println!("{}", kernel.name());
         let minutes = took.as_secs_f64() / 60.0;
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 {
                     println!("  the kernel's BTF is not kept: {error:#}");
                 }
-                told.push(format!(
+                reported.push(format!(
                     "{}, {minutes:.1} minutes",
                     verdict.summary(kernel.name())
                 ));
@@ -115,12 +115,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Err(error) => {
                 println!("{error:#}");
                 failed.push(kernel.name());
-                told.push(format!("{}: no result", kernel.name()));
+                reported.push(format!("{}: no result", kernel.name()));
             }
         }
     }
     println!();
-    told.iter().for_each(|line| println!("{line}"));
+    reported.iter().for_each(|line| println!("{line}"));
     if !failed.is_empty() {
         bail!("failed on {}", failed.join(", "));
     }

@@ -31,7 +31,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// So many lines of each list at an OOM kill are told, however many were asked for.
+/// So many lines of each list at an OOM kill are reported, however many were asked for.
 const KILL_LINES_MAX: usize = 20;
 
 /// What the sections of a report look at. Its JSON is a part of the object of the report for
@@ -93,7 +93,7 @@ pub struct Analysis {
     /// The process that `--process` gave, as an index into [`Analysis::processes`].
     #[serde(skip)]
     pub process: Option<usize>,
-    /// What load experiments took; `None` where none was told of.
+    /// What load experiments took; `None` where none was reported of.
     pub conditions: Option<Conditions>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
@@ -173,7 +173,7 @@ pub struct TreeFinding {
 }
 
 impl Analysis {
-    /// Leaves at most so many in lists of findings; how many there were is told beside them.
+    /// Leaves at most so many in lists of findings; how many there were is reported beside them.
     pub fn cut(&mut self, top: usize) {
         self.roles.truncate(top);
         self.leftovers.outlived.truncate(top);

@@ -97,7 +97,7 @@ pub struct SharedObject {
     pub size_bytes: Option<Bytes>,
     /// Memory and swap it takes.
     pub allocated_bytes: Option<Bytes>,
-    /// Part of that which is in memory, where it is told apart.
+    /// Part of that which is in memory, where it is distinguished.
     pub resident_bytes: Option<Bytes>,
     /// Recorded processes that map it.
     pub mapper_count: i64,
@@ -125,7 +125,7 @@ impl SharedObject {
         }
     }
 
-    /// What it takes of memory: what of it is swapped out is told apart where it can be.
+    /// What it takes of memory: what of it is swapped out is distinguished where it can be.
     pub fn in_memory(&self) -> Option<Bytes> {
         self.resident_bytes.or(self.allocated_bytes)
     }
@@ -232,7 +232,7 @@ pub struct Attribution {
     pub unknown_process_count: usize,
     /// Shared objects in the scope of which no allocation is known.
     pub unknown_object_count: usize,
-    /// How much earlier than the instant the amounts of some objects were told, below zero when
+    /// How much earlier than the instant the amounts of some objects were reported, below zero when
     /// later; the farthest. `None` where every object could be asked.
     pub objects_age_ns: Option<DurationNs>,
     /// Anonymous memory of processes that are not recorded. In a cgroup what their counters
@@ -246,7 +246,7 @@ pub struct Attribution {
     /// Anonymous memory of memtrace itself, where it runs in the scope and is not recorded.
     pub recorder_bytes: Option<Bytes>,
     /// Processes that ended shortly before, and what each held then, the largest first: the
-    /// kernel frees an address space after the end is told, and what is not freed yet is in use
+    /// kernel frees an address space after the end is reported, and what is not freed yet is in use
     /// and in the residual.
     pub ending: Vec<EndingLine>,
     /// Shared objects, as far as they were looked at; `None` where there are some, and nothing is

@@ -378,13 +378,13 @@ impl Bins {
             }
         }
         let width_ns = i128::from(WIDTHS_S[self.width] * SECOND_NS);
-        let told = |of: &Gathered| Bin {
+        let reported = |of: &Gathered| Bin {
             mean: i64::try_from(of.byte_ns / width_ns)
                 .unwrap_or(of.bin.most)
                 .min(of.bin.most),
             ..of.bin
         };
-        let held = (first..=last).map(|number| self.bins.get(&number).map(told));
+        let held = (first..=last).map(|number| self.bins.get(&number).map(reported));
         let held: Vec<Bin> = held.map(|bin| bin.unwrap_or(Bin::NOTHING)).collect();
         let dense = |course: &Course| course.dense(first, held.len());
         Some(Binned {

@@ -52,7 +52,7 @@ pub struct Condition {
     pub concurrency: Option<i64>,
     /// Requests a second; `None` where they are sent as fast as can be.
     pub request_rate: Option<f64>,
-    /// The part of each prompt that all share; `None` where its sender told none.
+    /// The part of each prompt that all share; `None` where its sender reported none.
     pub prefix_reuse: Option<f64>,
     /// When it began.
     pub begin: Instant,
@@ -190,8 +190,8 @@ fn bounds(span: &ConditionSpan, end: BootNs) -> [BootNs; 2] {
     [span.begin, span.end.min(last)]
 }
 
-/// The findings; `None` where no load was told of.
-pub(super) fn told(
+/// The findings; `None` where no load was reported of.
+pub(super) fn reported(
     spans: Vec<ConditionSpan>,
     requests: &Requests,
     under_load: UnderLoad,

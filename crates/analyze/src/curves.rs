@@ -13,16 +13,16 @@ mod known;
 mod levels;
 mod limits;
 mod readings;
+mod reported;
 #[cfg(test)]
 mod tests;
-mod told;
 
 pub(super) use choice::Choice;
 pub use coded::{CurveSeries, Gaps};
 pub(super) use drawing::{Drawing, Drawn};
 pub(super) use known::Known;
 pub use levels::Levels;
-pub(super) use told::told;
+pub(super) use reported::reported;
 
 use memtrace_model::{BootNs, Bytes, DurationNs, Tgid, WallNs};
 use serde::Serialize;

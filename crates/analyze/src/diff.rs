@@ -275,10 +275,10 @@ impl Diff {
         let of_roles = std::iter::once(&self.whole)
             .chain(&self.roles)
             .flat_map(|role| {
-                let told = figures(role).into_iter().zip(least);
-                let told = told.filter(|((size, ..), least)| size.highest() >= *least);
+                let reported = figures(role).into_iter().zip(least);
+                let reported = reported.filter(|((size, ..), least)| size.highest() >= *least);
                 let risen =
-                    told.filter(|((_, _, change, error), _)| change.exceeds(allowed, *error));
+                    reported.filter(|((_, _, change, error), _)| change.exceeds(allowed, *error));
                 risen.map(|((_, figure, change, _), _)| Excess {
                     name: Arc::clone(&role.name),
                     figure,

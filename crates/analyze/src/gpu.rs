@@ -21,7 +21,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// So much more that no process explains is told: less is the driver's own.
+/// So much more that no process explains is reported: less is the driver's own.
 const LEFT_LEAST: Bytes = Bytes(256 << 20);
 
 /// The GPUs of a recording.
@@ -107,7 +107,7 @@ pub struct GpuProcess {
     pub devices: Vec<Arc<str>>,
     /// The driver's numbers for them, in the same order; null where it gave none.
     pub device_indices: Vec<Option<i32>>,
-    /// The highest it held on all devices together; `None` where the driver never told.
+    /// The highest it held on all devices together; `None` where the driver never reported.
     pub peak_bytes: Option<Bytes>,
     /// Whether it can have been more: on some device, for some time, the driver did not tell.
     pub peak_is_lower_bound: bool,
@@ -132,7 +132,7 @@ pub struct Contexts {
 }
 
 impl Gpus {
-    /// What a process of the recording was still told to hold on GPUs by the end: for the
+    /// What a process of the recording was still reported to hold on GPUs by the end: for the
     /// account of who survived. `None` where it held nothing; `Some(None)` when unknown.
     pub fn held_at_end(&self, process: usize) -> Option<Option<Bytes>> {
         let held = self.process(process)?;
@@ -146,7 +146,7 @@ impl Gpus {
     }
 
     /// The highest that a process held on GPUs; `None` also where it can have been more than
-    /// the driver told.
+    /// the driver reported.
     pub fn peak_of(&self, process: usize) -> Option<Bytes> {
         let held = self.process(process)?;
         held.peak_bytes.filter(|_| !held.peak_is_lower_bound)

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// So many programs without a role are told apart; a build can run tens of thousands.
+/// So many programs without a role are distinguished; a build can run tens of thousands.
 const PROGRAMS_MAX: usize = 1024;
 /// So many changes of one process are followed; a worker can run millions of tasks.
 const STEPS_MAX: usize = 4096;

@@ -101,7 +101,7 @@ impl Held {
         }
     }
 
-    /// Whether the bounds are so far apart that they must be told beside the figure: by more than
+    /// Whether the bounds are so far apart that they must be reported beside the figure: by more than
     /// one part in a hundred, to either side.
     pub fn is_uncertain(&self) -> bool {
         let far = (self.at_most - self.bytes).max(self.bytes - self.at_least);

@@ -33,7 +33,7 @@ pub struct Layout {
     /// What it gained is counted from here: the start of a steady growth, else of the recording. `None`
     /// for a process that began later, of which all counts.
     pub from: Option<Instant>,
-    /// The reading that is told: the last one that saw half of what the highest saw, or more.
+    /// The reading that is reported: the last one that saw half of what the highest saw, or more.
     pub at: Instant,
     /// How long that reading took.
     pub span_ns: DurationNs,
@@ -146,7 +146,7 @@ pub(super) fn read<S: RowSource>(
             readings.entry(process).or_default().take(row);
         }
     })?;
-    let told = readings.into_iter().filter_map(|(place, readings)| {
+    let reported = readings.into_iter().filter_map(|(place, readings)| {
         let process = &table.processes[place];
         let growing = process.growth;
         let growing = growing.filter(|growth| growth.verdict == Verdict::Growing);
@@ -155,20 +155,20 @@ pub(super) fn read<S: RowSource>(
         let was_there = process.start.boot_ns < clock.start() && !is_command;
         let from = growing.map(|growth| growth.from.boot_ns);
         let from = from.or(was_there.then_some(clock.start()));
-        told(place, process, readings, (clock, from))
+        reported(place, process, readings, (clock, from))
     });
-    let mut told: Vec<Layout> = told.collect();
-    told.order_by_key(|layout| std::cmp::Reverse(layout.gained_bytes));
-    Ok(told)
+    let mut reported: Vec<Layout> = reported.collect();
+    reported.order_by_key(|layout| std::cmp::Reverse(layout.gained_bytes));
+    Ok(reported)
 }
 
-fn told(
+fn reported(
     place: usize,
     process: &Process,
     readings: Readings,
     (clock, from): (&RunClock, Option<BootNs>),
 ) -> Option<Layout> {
-    /// The last reading is told that saw at least half of what the highest did.
+    /// The last reading is reported that saw at least half of what the highest did.
     const MOST: i64 = 2;
     /// Less than this part, given by fork, does not matter.
     const INHERITED_PART: i64 = 10;

@@ -12,9 +12,9 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Instants at which its memory is told, beside its peak.
+/// Instants at which its memory is reported, beside its peak.
 const INSTANTS_MAX: i128 = 12;
-/// Mappings that are told.
+/// Mappings that are reported.
 const MAPPINGS_MAX: usize = 200;
 /// Other holders of an object that are named.
 const OTHERS_MAX: usize = 8;
@@ -227,7 +227,7 @@ fn course<S: RowSource>(
     let begin = process.start.boot_ns.max(analysis.clock.start());
     let end = process.exit_boot_ns().unwrap_or(analysis.clock.end());
     let length = (end - begin).0.max(1);
-    let mut told: BTreeMap<BootNs, Amounts> = BTreeMap::new();
+    let mut reported: BTreeMap<BootNs, Amounts> = BTreeMap::new();
     let mut highest: Option<(BootNs, Amounts)> = None;
     let mut next = 0;
     source.scan(&columns, |row: MemRow| {
@@ -242,13 +242,13 @@ fn course<S: RowSource>(
         // The first row of each part: what is given back at the very end is no news.
         let part = i128::from((row.boot_ns - begin).0) * INSTANTS_MAX / i128::from(length);
         if part >= next {
-            told.insert(row.boot_ns, held);
+            reported.insert(row.boot_ns, held);
             next = part + 1;
         }
     })?;
-    told.extend(highest);
+    reported.extend(highest);
     let is_peak = |at: BootNs| highest.is_some_and(|(high, _)| high == at);
-    let points = told.into_iter().map(|(at, held)| KindsAt {
+    let points = reported.into_iter().map(|(at, held)| KindsAt {
         at: analysis.clock.at(at),
         is_peak: is_peak(at),
         held,
@@ -272,7 +272,7 @@ fn layouts<S: RowSource>(
             at_peak.take(at, row);
         }
     })?;
-    let told = |nearest: Nearest<LayoutRow>, is_asked| {
+    let reported = |nearest: Nearest<LayoutRow>, is_asked| {
         Some(LayoutAt {
             at: analysis.clock.at(nearest.at?),
             is_asked,
@@ -280,8 +280,8 @@ fn layouts<S: RowSource>(
         })
     };
     let both = [
-        told(at_peak, false),
-        at_asked.and_then(|nearest| told(nearest, true)),
+        reported(at_peak, false),
+        at_asked.and_then(|nearest| reported(nearest, true)),
     ];
     Ok(both.into_iter().flatten().collect())
 }
@@ -338,7 +338,7 @@ fn shared<S: RowSource>(
         .iter()
         .map(|process| (process.upid, process))
         .collect();
-    let told = rows.iter().filter_map(|row| {
+    let reported = rows.iter().filter_map(|row| {
         let others = holders.remove(&object(row)?).unwrap_or_default();
         let known = others.iter().filter_map(|upid| by_upid.get(upid).copied());
         Some(SharedWith {
@@ -349,7 +349,7 @@ fn shared<S: RowSource>(
             others: known.take(OTHERS_MAX).map(Who::from).collect(),
         })
     });
-    Ok(told.collect())
+    Ok(reported.collect())
 }
 
 fn children(analysis: &Analysis, place: usize) -> Vec<Child> {

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// So many of each kind are told, the nearest first.
+/// So many of each kind are reported, the nearest first.
 const TOLD_MAX: usize = 20;
 
 labels! {
@@ -131,7 +131,7 @@ pub(super) fn read<S: RowSource>(
             at: Some(clock.at(row.boot_ns)),
         }
     });
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for mut all in [spaces.collect::<Vec<_>>(), data.collect(), full.collect()] {
         all.order_by(|a, b| {
             let by_share = b.share().total_cmp(&a.share());
@@ -140,7 +140,7 @@ pub(super) fn read<S: RowSource>(
                 .then(a.who.cmp(&b.who))
         });
         all.truncate(TOLD_MAX);
-        told.extend(all);
+        reported.extend(all);
     }
-    Ok(told)
+    Ok(reported)
 }

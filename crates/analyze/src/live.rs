@@ -302,14 +302,15 @@ impl Live {
     fn read_losses(&self) -> Vec<String> {
         let Ok(cost) = cost::read(&self.kept);
         let Ok(losses) = losses::read(&self.kept, &self.info, cost.as_ref(), &self.clock);
-        let told = losses
+        let reported = losses
             .into_iter()
             .filter(|loss| loss.severity == Severity::Loss);
-        told.map(|loss| match loss.count {
-            Some(count) => format!("{} ({count}): {}", loss.subject, loss.detail),
-            None => format!("{}: {}", loss.subject, loss.detail),
-        })
-        .collect()
+        reported
+            .map(|loss| match loss.count {
+                Some(count) => format!("{} ({count}): {}", loss.subject, loss.detail),
+                None => format!("{}: {}", loss.subject, loss.detail),
+            })
+            .collect()
     }
 }
 

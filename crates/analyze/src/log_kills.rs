@@ -143,7 +143,7 @@ pub(super) fn joined(
 ) -> Vec<LogKill> {
     lines.order_by_key(|line| (line.said.killed_pid.is_none(), line.boot_ns));
     let mut taken: BTreeSet<usize> = BTreeSet::new();
-    let mut told: Vec<LogKill> = Vec::new();
+    let mut reported: Vec<LogKill> = Vec::new();
     for line in lines {
         let places = 0..table.processes.len();
         let all = places.filter(|place| line.is_of(&table.processes[*place], table));
@@ -159,14 +159,14 @@ pub(super) fn joined(
             };
             kill.killer == said.killer && is_same
         };
-        let is_told = told.iter().any(is_again);
-        if is_told && (named_pid.is_none() || members.is_empty())
+        let is_reported = reported.iter().any(is_again);
+        if is_reported && (named_pid.is_none() || members.is_empty())
             || members.is_empty() && !again.is_empty()
         {
             continue;
         }
         taken.extend(&members);
-        told.push(LogKill {
+        reported.push(LogKill {
             at: clock.at(line.boot_ns),
             killer: said.killer,
             reason: said.reason,
@@ -186,8 +186,8 @@ pub(super) fn joined(
             *is_teardown = false;
         }
     }
-    told.order_by_key(|kill| (kill.members.is_empty(), kill.is_own_end, kill.at.boot_ns));
-    told
+    reported.order_by_key(|kill| (kill.members.is_empty(), kill.is_own_end, kill.at.boot_ns));
+    reported
 }
 
 impl LogKill {

@@ -84,7 +84,7 @@ impl Loss {
 /// Events that the recorder counted as lost without a row that says which: the last rows of
 /// `diag` can be missing where the recording was cut off.
 fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
-    let told: i64 = losses
+    let reported: i64 = losses
         .iter()
         .filter(|loss| {
             matches!(
@@ -94,7 +94,7 @@ fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
         })
         .filter_map(|loss| loss.count)
         .sum();
-    let missing = cost?.lost_event_count.saturating_sub(told);
+    let missing = cost?.lost_event_count.saturating_sub(reported);
     (missing > 0).then(|| Loss {
         severity: Severity::Loss,
         kind: Some(DiagKind::LostEvents),
@@ -108,10 +108,10 @@ fn uncounted(losses: &[Loss], cost: Option<&RecorderCost>) -> Option<Loss> {
 
 /// What polling cannot see is said even where the recorder did not write it down.
 fn polling(losses: &[Loss], info: &RunInfo) -> Option<Loss> {
-    let is_told = losses
+    let is_reported = losses
         .iter()
         .any(|loss| loss.kind == Some(DiagKind::PollingLimit));
-    (info.backend != "bpf" && !is_told).then(|| Loss {
+    (info.backend != "bpf" && !is_reported).then(|| Loss {
         severity: Severity::Degraded,
         kind: Some(DiagKind::PollingLimit),
         subject: "polling".to_owned(),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_told_with_its_span_and_not_in_the_words_of_its_end() {
+    fn what_is_over_is_reported_with_its_span_and_not_in_the_words_of_its_end() {
         let row = |at, severity, detail: &str| DiagRow {
             ts: memtrace_model::WallNs(at),
             boot_ns: BootNs(at),

@@ -1,5 +1,5 @@
 //! What moved around an instant, from one reading of a cgroup or of the node to the next: so that
-//! what the processes held can be told for the very moment at which what is in use was read.
+//! what the processes held can be reported for the very moment at which what is in use was read.
 //!
 //! The pass keeps the changes since the last reading, and gives them, together with those up to
 //! the next one, to every snapshot in between.
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_held_when_it_was_read_is_told_on_both_sides_of_the_peak() {
+    fn what_was_held_when_it_was_read_is_reported_on_both_sides_of_the_peak() {
         let readings = [105, 305, 505, 705];
         assert_eq!(at(&readings, 400, 305), Some(300));
         assert_eq!(at(&readings, 400, 505), Some(500));
@@ -288,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn outside_of_the_two_readings_nothing_is_told() {
+    fn outside_of_the_two_readings_nothing_is_reported() {
         let readings = [105, 305, 505, 705];
         assert_eq!(at(&readings, 400, 304), None);
         assert_eq!(at(&readings, 400, 506), None);
     }
 
     #[test]
-    fn readings_of_one_go_are_both_told() {
+    fn readings_of_one_go_are_both_reported() {
         // The cgroup and, some milliseconds later, the node.
         let readings = [105, 112, 305, 312];
         for (peak, wanted, held) in [(200, 105, 100), (200, 112, 110), (310, 305, 300)] {
@@ -315,15 +315,15 @@ mod tests {
         near.pass(ms(900));
         let (_, asked) = near.finish(ms(1_000));
         let around = &asked[&0];
-        for (wanted, is_told) in [(299, false), (300, true), (500, true), (501, false)] {
+        for (wanted, is_reported) in [(299, false), (300, true), (500, true), (501, false)] {
             let held = [(0, holds(10))].into_iter();
-            let told = around.held_at(held, ms(400), ms(wanted));
-            assert_eq!(told.is_some(), is_told, "{wanted}");
+            let text = around.held_at(held, ms(400), ms(wanted));
+            assert_eq!(text.is_some(), is_reported, "{wanted}");
         }
     }
 
     #[test]
-    fn before_the_first_reading_and_after_the_last_one_the_other_is_told() {
+    fn before_the_first_reading_and_after_the_last_one_the_other_is_reported() {
         assert_eq!(at(&[505], 300, 505), Some(500));
         assert_eq!(at(&[505], 700, 505), Some(500));
         assert_eq!(at(&[], 700, 505), None);

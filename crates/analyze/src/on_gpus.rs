@@ -1,4 +1,4 @@
-//! What each GPU told last, and what each process holds on it, while rows come in the order of time.
+//! What each GPU reported last, and what each process holds on it, while rows come in the order of time.
 //! What is kept grows with devices and their processes.
 
 use super::process::Process;

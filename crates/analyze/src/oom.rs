@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// they tell the same story.
 const MAX_KILLS_EXAMINED: usize = 16;
 
-/// A victim that ended no longer than this before its kill is told was killed by it.
+/// A victim that ended no longer than this before its kill is reported was killed by it.
 const TOLD_LATE_NS: i64 = 1_000_000_000;
 
 /// One kill.
@@ -43,7 +43,7 @@ const TOLD_LATE_NS: i64 = 1_000_000_000;
 pub struct OomFinding {
     /// When.
     pub at: Instant,
-    /// What the kernel told.
+    /// What the kernel reported.
     #[serde(flatten, with = "KillKeys")]
     pub row: OomRow,
     /// What the victim is called; `None` where it is not part of the recording.
@@ -58,7 +58,7 @@ pub struct OomFinding {
     /// whose limit was hit. A machine out of memory concerns everyone.
     pub is_elsewhere: bool,
     /// Who held the memory, with the 20 largest holders, the victim among them also where it ended
-    /// before the kill was told; `None` beyond 16 kills, of which those with a recorded victim or
+    /// before the kill was reported; `None` beyond 16 kills, of which those with a recorded victim or
     /// trigger are the first.
     #[serde(rename = "held")]
     pub holders: Option<Composition>,
@@ -86,7 +86,7 @@ keys! {
         constraint: Option<String> = row.constraint.clone(),
         /// The cgroup whose limit was met.
         cgroup: Option<String> = row.memcg.clone(),
-        /// Anonymous memory of the victim, as the kernel told.
+        /// Anonymous memory of the victim, as the kernel reported.
         victim_anon_bytes: Option<Bytes> = row.victim_rss_anon_bytes,
         /// Its mapped files.
         victim_file_bytes: Option<Bytes> = row.victim_rss_file_bytes,
@@ -107,21 +107,22 @@ pub struct PostMortem {
     pub is_of_node: bool,
     /// What was in use in the group, or on the node.
     pub in_use_bytes: Option<Bytes>,
-    /// The lengths of the windows in which growth is told, the shortest first.
+    /// The lengths of the windows in which growth is reported, the shortest first.
     #[serde(rename = "windows_ns")]
     pub windows: Vec<DurationNs>,
     /// The window to tell first: the one that led into the limit.
     #[serde(skip)]
-    pub told: Option<usize>,
-    /// The length of the window that is told, which led into the limit; `None` without any.
-    pub told_window_ns: Option<DurationNs>,
+    pub reported: Option<usize>,
+    /// The length of the window that is reported, which led into the limit; `None` without any.
+    #[serde(rename = "told_window_ns")]
+    pub window_ns: Option<DurationNs>,
     /// Whether the first of the growers grew all at once, in the last second.
     pub is_sudden: bool,
     /// A slower growth that went on beside it; `None` without one.
     pub leak: Option<Leak>,
     /// How many lines of growers there are; `growers` may hold fewer.
     pub grower_count: usize,
-    /// The 20 that grew most in the window that is told, of all that held memory under the limit. The
+    /// The 20 that grew most in the window that is reported, of all that held memory under the limit. The
     /// one that was growing when the limit was met comes first, though others grew more before.
     pub growers: Vec<Grower>,
     /// The 20 that held most under the limit, the largest first.
@@ -138,7 +139,7 @@ pub struct PostMortem {
     /// What the kernel could have taken back without swapping: page cache and reclaimable slab;
     /// `None` where either is unknown.
     pub reclaimable_bytes: Option<Bytes>,
-    /// How hard memory was to get in the window that is told.
+    /// How hard memory was to get in the window that is reported.
     #[serde(flatten)]
     pub pressure: Pressure,
 }
@@ -161,22 +162,22 @@ pub struct LimitHolder {
 pub struct GrownKind {
     /// Which.
     pub kind: HeldKind,
-    /// By how much, in the window that is told.
+    /// By how much, in the window that is reported.
     pub grown_bytes: Bytes,
 }
 
 impl OomFinding {
-    /// The instant of which it is told who held the memory: the victim held its own then.
+    /// The instant of which it is reported who held the memory: the victim held its own then.
     pub fn examined(&self) -> Instant {
         self.holders.as_ref().map_or(self.at, |holders| holders.at)
     }
 }
 
 impl PostMortem {
-    /// Who was growing when the limit was met, in the window that is told; `None` when nobody was.
+    /// Who was growing when the limit was met, in the window that is reported; `None` when nobody was.
     pub fn culprit(&self) -> Option<(&Grower, Bytes)> {
         let grower = self.growers.first()?;
-        let grown = grower.grown(self.told?);
+        let grown = grower.grown(self.reported?);
         (grown.0 > 0).then_some((grower, grown))
     }
 
@@ -328,20 +329,20 @@ impl Read<'_> {
             .map(|window| kinds(Some(window)))
             .collect();
         let whole = whole.unwrap_or(Bytes(0));
-        let told = growth::choose(&growers, &by_window, &windows, whole);
-        if let Some(told) = &told {
-            let met = match told.winner {
+        let reported = growth::choose(&growers, &by_window, &windows, whole);
+        if let Some(reported) = &reported {
+            let met = match reported.winner {
                 Some((growth::Winner::Grower(place), _)) => Some(growers.remove(place)),
                 _ => None,
             };
             growers.order_by_key(|grower| {
-                let grown = grower.grown_bytes.get(told.window).copied().flatten();
+                let grown = grower.grown_bytes.get(reported.window).copied().flatten();
                 std::cmp::Reverse((grown, grower.bytes))
             });
             growers.splice(0..0, met);
         }
-        let window = told.map(|told| told.window);
-        let grown_kind = told.and_then(|told| match told.winner? {
+        let window = reported.map(|reported| reported.window);
+        let grown_kind = reported.and_then(|reported| match reported.winner? {
             (growth::Winner::Kind(kind), grown_bytes) => Some(GrownKind { kind, grown_bytes }),
             (growth::Winner::Grower(_), _) => None,
         });
@@ -365,10 +366,10 @@ impl Read<'_> {
         PostMortem {
             is_of_node: kinds::is_of_node(row),
             in_use_bytes: in_use,
-            told: window,
-            told_window_ns: window.map(|window| windows[window]),
-            is_sudden: told.is_some_and(|told| told.is_sudden),
-            leak: told.and_then(|told| growth::leak(&growers, &told, &windows, whole)),
+            reported: window,
+            window_ns: window.map(|window| windows[window]),
+            is_sudden: reported.is_some_and(|reported| reported.is_sudden),
+            leak: reported.and_then(|reported| growth::leak(&growers, &reported, &windows, whole)),
             grown_kind,
             grown_object: shared.and_then(|line| self.objects.grown_most(row, line, table)),
             kinds: kinds(window),

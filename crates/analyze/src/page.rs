@@ -170,12 +170,12 @@ pub(super) fn answer(head: &[Chapter]) -> Vec<Line> {
         if place > 0 {
             lines.push(line(chapter.tone, &chapter.title));
         }
-        let told = chapter.blocks.iter().filter_map(|block| match block {
+        let reported = chapter.blocks.iter().filter_map(|block| match block {
             Block::Line(tone, text) => Some(line(*tone, text)),
             Block::Command(text) => Some(line(Tone::Plain, &format!("`{text}`"))),
             Block::Drawing(_) | Block::Table(_) => None,
         });
-        lines.extend(told.take(ANSWER_MAX));
+        lines.extend(reported.take(ANSWER_MAX));
     }
     lines
 }

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waiting_told_is_no_less_than_what_was_seen() {
+    fn what_waiting_reported_is_no_less_than_what_was_seen() {
         let peak = known(100, PeakSource::Wait4, None).with_series(seen(105), BootNs(7), false);
         assert_eq!(
             (peak.rss_bytes, peak.bound),

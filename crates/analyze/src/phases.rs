@@ -77,7 +77,7 @@ pub struct Phases {
 }
 
 impl Phases {
-    /// Whether any GPU told what is in use.
+    /// Whether any GPU reported what is in use.
     pub fn has_gpu(&self) -> bool {
         self.lines.iter().any(|line| match line {
             PhaseLine::One(phase) => phase.gpu.is_some(),
@@ -127,7 +127,7 @@ pub struct Phase {
     pub tree: Stretch,
     /// Its own process; `None` for that of a person.
     pub own: Option<Stretch>,
-    /// Whether what is told of the tree may be off.
+    /// Whether what is reported of the tree may be off.
     pub tree_uncertain: Uncertain,
     /// The same of what its own process held.
     pub own_uncertain: Uncertain,
@@ -136,7 +136,7 @@ pub struct Phase {
     /// All recorded processes by their roles, what changed most first: who had the role at the
     /// begin, and who at the end. Of more than 1,000 lines the heaviest have it, else it is empty.
     pub roles: Vec<RoleStretch>,
-    /// All GPUs together; `None` where none told what is in use.
+    /// All GPUs together; `None` where none reported what is in use.
     pub gpu: Option<Level>,
     /// Each GPU, where there are any.
     pub devices: Vec<DeviceLevel>,
@@ -290,7 +290,7 @@ pub struct Repeated {
     pub since_baseline_bytes: Option<Bytes>,
     /// All recorded processes by their roles, what changed most first.
     pub roles: Vec<PhasePart>,
-    /// All GPUs together; `None` where none told what is in use.
+    /// All GPUs together; `None` where none reported what is in use.
     pub gpu: Option<Measures>,
     /// Each GPU, where there are any.
     pub devices: Vec<PhasePart>,

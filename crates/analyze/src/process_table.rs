@@ -31,7 +31,7 @@ pub(super) struct ProcessTable {
     has_overflown: bool,
 }
 
-/// So many without a row of their own are told apart. A recording that was cut off has some,
+/// So many without a row of their own are distinguished. A recording that was cut off has some,
 /// of the last second; one that was made up could have as many as it has rows.
 const MAX_UNLISTED: usize = 32_768;
 
@@ -163,7 +163,7 @@ impl ProcessTable {
         Some((position, rss, said.anon().map(|anon| anon.min(rss))))
     }
 
-    /// That there were more processes without a row of their own than are told apart.
+    /// That there were more processes without a row of their own than are distinguished.
     pub(super) fn overflow(&self) -> Option<Loss> {
         self.has_overflown.then(|| Loss {
             severity: Severity::Loss,

@@ -6,7 +6,7 @@ use memtrace_model::{Bytes, Order};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// This many similar processes can be told in one line.
+/// This many similar processes can be reported in one line.
 const MIN_BUNDLE: usize = 5;
 /// Up to this many similar processes that matter still get a line each: the workers of one
 /// tensor-parallel group, say.

@@ -13,10 +13,10 @@ pub(super) type ObjectKey = (String, i64);
 #[derive(Clone, Debug)]
 pub(super) struct ReadingsNear {
     pub(super) pss: HashMap<Upid, PssRow>,
-    /// Where nobody could be asked what an object takes, that is as it was told next to the
+    /// Where nobody could be asked what an object takes, that is as it was reported next to the
     /// instant.
     pub(super) objects: Vec<ShmObjectRow>,
-    /// When those amounts were told.
+    /// When those amounts were reported.
     pub(super) amounts_of: HashMap<ObjectKey, BootNs>,
     pub(super) files: Vec<CachedFileRow>,
 }
@@ -72,7 +72,7 @@ pub(super) fn read<S: RowSource>(
     })?;
     let mut objects: Vec<Kept<ObjectKey, ShmObjectRow>> =
         instants.iter().map(|&at| Kept::new(at)).collect();
-    let mut told: Vec<Kept<ObjectKey, ShmObjectRow>> =
+    let mut reported: Vec<Kept<ObjectKey, ShmObjectRow>> =
         instants.iter().map(|&at| Kept::new(at)).collect();
     source.scan(&[], |row: ShmObjectRow| {
         let key = || (row.device.clone(), row.inode);
@@ -80,8 +80,8 @@ pub(super) fn read<S: RowSource>(
             kept.take(key(), row.boot_ns, row.clone());
         }
         if row.in_memory_bytes().is_some_and(|bytes| bytes.0 > 0) {
-            for told in &mut told {
-                told.take(key(), row.boot_ns, row.clone());
+            for reported in &mut reported {
+                reported.take(key(), row.boot_ns, row.clone());
             }
         }
     })?;
@@ -93,10 +93,10 @@ pub(super) fn read<S: RowSource>(
             kept.take(key, row.boot_ns, row.clone());
         }
     })?;
-    let objects = objects.into_iter().zip(told);
+    let objects = objects.into_iter().zip(reported);
     let all = pss.into_iter().zip(objects).zip(files);
-    let standings = all.map(|((pss, (objects, told)), files)| {
-        let (objects, amounts_of) = with_amounts(objects, told);
+    let standings = all.map(|((pss, (objects, reported)), files)| {
+        let (objects, amounts_of) = with_amounts(objects, reported);
         ReadingsNear {
             pss: pss.into_rows().collect(),
             objects,
@@ -111,14 +111,14 @@ pub(super) fn read<S: RowSource>(
 /// neighbouring row that has them.
 fn with_amounts(
     objects: Kept<ObjectKey, ShmObjectRow>,
-    told: Kept<ObjectKey, ShmObjectRow>,
+    reported: Kept<ObjectKey, ShmObjectRow>,
 ) -> (Vec<ShmObjectRow>, HashMap<ObjectKey, BootNs>) {
-    let told = told.into_kept();
+    let reported = reported.into_kept();
     let mut amounts_of = HashMap::new();
     let rows = objects.into_rows().map(|(key, mut row)| {
         if row.in_memory_bytes().is_none()
             && row.mapper_count > 0
-            && let Some((at, neighbour)) = told.get(&key)
+            && let Some((at, neighbour)) = reported.get(&key)
         {
             row.size_bytes = neighbour.size_bytes;
             row.allocated_bytes = neighbour.allocated_bytes;

@@ -20,22 +20,23 @@ const VERSION: u32 = 2;
 const HEAD: [&str; 3] = ["format", "version", "memtrace_version"];
 
 impl Written for Report {
-    fn told(&self, style: &Style) -> Vec<Chapter> {
+    fn chapters(&self, style: &Style) -> Vec<Chapter> {
         let view = View::of(&self.analysis, style);
         if let Some(section) = style.section.and_then(SectionInfo::named) {
-            let told = (section.tell)(self, &view);
+            let reported = (section.tell)(self, &view);
             let nothing = || vec![Chapter::new(format!("{}: nothing to report", section.name))];
-            let told = Some(told).filter(|told| !told.is_empty());
-            return explained(told.unwrap_or_else(nothing), style);
+            let reported = Some(reported).filter(|reported| !reported.is_empty());
+            return explained(reported.unwrap_or_else(nothing), style);
         }
         let sections = SECTIONS.iter();
         let sections = sections.filter(|section| section.modes.contains(&view.mode));
-        let is_told = |section: &&SectionInfo| style.is_full || (section.is_worth_telling)(self);
-        let told = sections.filter(is_told);
-        let told = told
+        let is_reported =
+            |section: &&SectionInfo| style.is_full || (section.is_worth_telling)(self);
+        let reported = sections.filter(is_reported);
+        let reported = reported
             .flat_map(|section| (section.tell)(self, &view))
             .collect();
-        explained(told, style)
+        explained(reported, style)
     }
 
     fn tables<'a>(&'a self, style: &Style) -> Parts<'a> {
@@ -53,8 +54,13 @@ impl Written for Report {
         }
     }
 
-    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()> {
-        let head = told.get(..1).unwrap_or_default();
+    fn page(
+        &mut self,
+        style: &Style,
+        reported: &[Chapter],
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        let head = reported.get(..1).unwrap_or_default();
         let whole = cut(self, Some(style.top.unwrap_or(page::TOP)));
         let analysis = &whole.report.analysis;
         let document: Document<'_, _, ()> = Document::of(Object::of(whole), analysis, head);
@@ -184,7 +190,7 @@ impl<'a> Object<'a> {
         let analysis = &report.analysis;
         let order = analysis.by_peak();
         let listed = order.iter().take(most);
-        let told = |is_wanted: fn(Severity) -> bool| {
+        let reported = |is_wanted: fn(Severity) -> bool| {
             let losses = analysis.losses.iter();
             losses.filter(|loss| is_wanted(loss.severity)).collect()
         };
@@ -194,8 +200,8 @@ impl<'a> Object<'a> {
             memtrace_version: env!("CARGO_PKG_VERSION"),
             recording: Recording::of(analysis),
             answer,
-            losses: told(|severity| severity != Severity::Info),
-            notes: told(|severity| severity == Severity::Info),
+            losses: reported(|severity| severity != Severity::Info),
+            notes: reported(|severity| severity == Severity::Info),
             report,
             role_count,
             process_count: analysis.processes.len(),

@@ -44,7 +44,7 @@ pub struct MemorySample<'a> {
     pub children_rss: Bytes,
     /// The node's memory, by its last reading.
     pub node: Option<NodeReading>,
-    /// What allocators inside the programs hold, by the last marks that told it.
+    /// What allocators inside the programs hold, by the last marks that reported it.
     pub allocations: Allocations,
     /// The others that held most, the largest first: position in [`Samples::processes`], RSS.
     pub top_children: Vec<(usize, Bytes)>,
@@ -146,8 +146,8 @@ pub fn sample<S: RowSource>(
     let groups = Groups::of(&table.processes, titles.roles);
     table.name(source, &groups)?;
     let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
-    let mut told = Beside::read(source, &table)?;
-    let marks = std::mem::take(&mut told.marks);
+    let mut reported = Beside::read(source, &table)?;
+    let marks = std::mem::take(&mut reported.marks);
     let schedule = Schedule::new(marks, clock.start(), options.interval);
     let main = table.processes.iter().position(|process| process.is_main);
     let end = clock.end() + DurationNs(1);
@@ -169,7 +169,7 @@ pub fn sample<S: RowSource>(
             true => MainSource::Poll,
             false => MainSource::Events,
         },
-        told,
+        reported,
         past_nodes: 0,
         last_label: Arc::from(REGULAR),
         is_enough: false,
@@ -235,7 +235,7 @@ struct Sampler<F> {
     main_vm_size: Option<Bytes>,
     /// Whence figures are that no mark tells.
     source: MainSource,
-    told: Beside,
+    reported: Beside,
     /// How many readings of the node are past.
     past_nodes: usize,
     schedule: Schedule,
@@ -303,19 +303,21 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
             return;
         }
         let main = self.main_rss.unwrap_or_default().0;
-        let told = mark.and_then(|mark| mark.main);
-        let main_rss = told.map(|told| told.rss).or(self.main_rss);
-        let size = told.and_then(|told| told.vm_size).or(self.main_vm_size);
+        let reported = mark.and_then(|mark| mark.main);
+        let main_rss = reported.map(|reported| reported.rss).or(self.main_rss);
+        let size = reported
+            .and_then(|reported| reported.vm_size)
+            .or(self.main_vm_size);
         let sample = MemorySample {
             boot_ns: at,
             label: mark.map_or(REGULAR, |mark| &mark.label),
-            main_source: told.map_or(self.source, |_| MainSource::Mark),
+            main_source: reported.map_or(self.source, |_| MainSource::Mark),
             main_rss,
             // Its rows are rarer than those of RSS, and never was it smaller.
             main_vm_size: size.map(|size| size.max(main_rss.unwrap_or_default())),
             children_rss: Bytes(state.totals().rss_or_zero() - main),
-            node: latest(&self.told.nodes, &mut self.past_nodes, at),
-            allocations: self.told.allocators.at(at),
+            node: latest(&self.reported.nodes, &mut self.past_nodes, at),
+            allocations: self.reported.allocators.at(at),
             top_children: self.top_children(),
         };
         self.is_enough = !(self.each)(&self.samples, &sample);
@@ -410,11 +412,11 @@ mod tests {
         script.info.backend = "procfs".to_owned();
         script.mem(1, 1.0, [100.0, 20.0, 0.0]);
         script.sized(1.0);
-        let told = r#"{"rss_bytes":104857600,"vm_size_bytes":2147483648}"#;
-        script.said_mark(Some(1), 1.5, MarkKind::Instant, "loaded", told);
+        let text = r#"{"rss_bytes":104857600,"vm_size_bytes":2147483648}"#;
+        script.said_mark(Some(1), 1.5, MarkKind::Instant, "loaded", text);
         // Of one that says no more than its RSS, the size is not less than that.
-        let told = r#"{"rss_bytes":115343360}"#;
-        script.said_mark(Some(1), 2.5, MarkKind::Instant, "grown", told);
+        let text = r#"{"rss_bytes":115343360}"#;
+        script.said_mark(Some(1), 2.5, MarkKind::Instant, "grown", text);
         script.mark(Some(1), 3.5, MarkKind::Instant, "silent");
         let (info, rows, _) = script.recorded();
         let options = SampleOptions {

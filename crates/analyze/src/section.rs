@@ -103,7 +103,7 @@ pub(super) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Whether the first lines have told the gravest already.
+    /// Whether the first lines have reported the gravest already.
     pub(super) fn is_below_the_answer(&self) -> bool {
         self.mode == Mode::Whole && !self.is_alone
     }

@@ -127,15 +127,15 @@ impl Sender {
 
     /// How a process ended, with who sent the signal.
     pub(super) fn in_words(&self, ending: Ending) -> String {
-        self.told(ending, true)
+        self.reported(ending, true)
     }
 
     /// The same for a column: a recorded process by its id alone.
     pub(super) fn in_short(&self, ending: Ending) -> String {
-        self.told(ending, false)
+        self.reported(ending, false)
     }
 
-    fn told(&self, ending: Ending, is_long: bool) -> String {
+    fn reported(&self, ending: Ending, is_long: bool) -> String {
         let signal = ending.shown();
         let (pid, upid, name, is_teardown) = match self {
             _ if ending.by_oom_killer() == Some(true) => return signal,

@@ -128,7 +128,7 @@ fn which_of_the_two_it_is_shows_at_once() {
 }
 
 #[test]
-fn the_worker_that_leaks_is_told_from_the_one_that_does_not() {
+fn the_worker_that_leaks_is_reported_from_the_one_that_does_not() {
     let analysis = run("trainer_with_vllm").analyzed(None);
     let verdict = |tgid| process(&analysis, tgid).growth.map(|growth| growth.verdict);
     assert_eq!(verdict(22924), Some(Verdict::Growing));
@@ -249,11 +249,11 @@ fn report_and_export_find_the_same_highest_rss() {
         let (_, summary) = sample(&info, &rows, options, |_, _| true).expect("samples");
         let exported = summary.total.map(|peak| (peak.bytes, peak.boot_ns));
         let exported = exported.filter(|(bytes, _)| bytes.0 > 0);
-        let told = script()
+        let text = script()
             .analyzed(None)
             .rss_peak
             .map(|(bytes, at)| (bytes, at.boot_ns));
-        assert_eq!(exported, told, "{name}");
+        assert_eq!(exported, text, "{name}");
     }
 }
 

@@ -183,12 +183,12 @@ pub(super) mod tests {
 
     /// In how many of a hundred runs of `count` points a trend was sure.
     fn sure(count: usize, mut run: impl FnMut(&mut Noise) -> Vec<f64>) -> usize {
-        let told = (0..100).filter(|seed| {
+        let reported = (0..100).filter(|seed| {
             let values = run(&mut Noise(7 + seed * 7_919));
             assert_eq!(values.len(), count);
             through(values.into_iter()).is_sure()
         });
-        told.count()
+        reported.count()
     }
 
     // Worked by hand: the pair slopes of (0, 1), (1, 3), (2, 2), (3, 6), (4, 8) are

@@ -131,7 +131,7 @@ pub trait Collector {
         false
     }
 
-    /// Whether what it last told is out of date by what the kernel says now: asked at every tick, so
+    /// Whether what it last reported is out of date by what the kernel says now: asked at every tick, so
     /// that it must cost little. Then it is asked ahead of its turn too.
     fn is_out_of_date(&mut self) -> bool {
         false
@@ -178,7 +178,7 @@ pub trait Collector {
     }
 
     /// The GPUs that it observes, or why it observes none; `None` for a collector of other
-    /// things, and for one that has not been told yet.
+    /// things, and for one that has not been reported yet.
     fn gpus(&self) -> Option<Result<Vec<GpuInfo>, String>> {
         None
     }

@@ -32,8 +32,8 @@ pub struct LimitCollector {
     members: HashMap<Upid, PathBuf>,
     /// When their mounts are read again.
     next_mounts: BootNs,
-    /// What was told last, by device.
-    told: HashMap<String, (Bytes, Bytes)>,
+    /// What was reported last, by device.
+    reported: HashMap<String, (Bytes, Bytes)>,
 }
 
 /// A mount namespace.
@@ -52,7 +52,7 @@ impl LimitCollector {
             namespaces: HashMap::new(),
             members: HashMap::new(),
             next_mounts: BootNs(0),
-            told: HashMap::new(),
+            reported: HashMap::new(),
         }
     }
 
@@ -142,8 +142,8 @@ impl LimitCollector {
         }
         for row in found.into_values() {
             let now = (row.size_bytes, row.used_bytes);
-            if self.told.get(&row.device) != Some(&now) {
-                self.told.insert(row.device.clone(), now);
+            if self.reported.get(&row.device) != Some(&now) {
+                self.reported.insert(row.device.clone(), now);
                 out.push(Record::Tmpfs(row));
             }
         }
@@ -199,15 +199,15 @@ fn usage(root: &Path, (path, device): (&Path, &str)) -> Option<(Bytes, Bytes)> {
     if format!("{}:{}", major(on), minor(on)) != device {
         return None;
     }
-    let told = fstatfs(directory).ok()?;
+    let reported = fstatfs(directory).ok()?;
     let bytes = |blocks: u64| {
         Some(Bytes(
-            i64::try_from(blocks).ok()?.checked_mul(told.f_bsize)?,
+            i64::try_from(blocks).ok()?.checked_mul(reported.f_bsize)?,
         ))
     };
-    let used = told.f_blocks.checked_sub(told.f_bfree)?;
-    let is_limited = told.f_type == TMPFS && told.f_blocks > 0;
-    is_limited.then_some((bytes(told.f_blocks)?, bytes(used)?))
+    let used = reported.f_blocks.checked_sub(reported.f_bfree)?;
+    let is_limited = reported.f_type == TMPFS && reported.f_blocks > 0;
+    is_limited.then_some((bytes(reported.f_blocks)?, bytes(used)?))
 }
 
 #[cfg(test)]
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_asked_for_its_limits_and_each_tmpfs_that_it_sees_is_told_once() {
+    fn a_process_is_asked_for_its_limits_and_each_tmpfs_that_it_sees_is_reported_once() {
         let mut command = Command::new("sleep");
         command.arg("60").stdin(Stdio::null());
         let limit = libc::rlimit {

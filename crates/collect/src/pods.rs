@@ -234,8 +234,8 @@ mod tests {
             nothing.clone(),
             nothing.clone(),
         ];
-        let told: Vec<_> = upids.iter().map(|upid| named(&table, *upid)).collect();
-        assert_eq!(told, expected);
+        let text: Vec<_> = upids.iter().map(|upid| named(&table, *upid)).collect();
+        assert_eq!(text, expected);
         // A child has them from its birth on, and not in another group.
         let child = enter(&mut table, 99, Some(upids[0]));
         assert_eq!(named(&table, child), expected[0]);

@@ -30,7 +30,7 @@ pub struct Birth {
     pub comm: String,
 }
 
-/// What a process is, told by something other than its names.
+/// What a process is, reported by something other than its names.
 #[derive(Clone, Debug)]
 pub struct RoleDeclaration {
     /// Its id.
@@ -68,7 +68,7 @@ pub struct ProcessTable {
     /// Processes whose names were cut since this was last asked.
     cut_names_count: i64,
     /// The latest of those whose last row was written, because news can come after a
-    /// process's end: that it was killed, what waiting for it told.
+    /// process's end: that it was killed, what waiting for it reported.
     recently_ended: VecDeque<ProcessRow>,
     /// Those that a signal ended, or that exited with an error, while a process lived that they had
     /// forked, by the signal.
@@ -394,7 +394,7 @@ impl ProcessTable {
         process.set_peak(peak);
     }
 
-    /// Notes that every OOM kill will be told from now on: a process that is not told of
+    /// Notes that every OOM kill will be distinguished from now on: a process that is not reported of
     /// was not killed so.
     pub fn observe_oom_kills(&mut self) {
         if self.are_oom_kills_observed {
@@ -484,7 +484,7 @@ impl ProcessTable {
         }
     }
 
-    /// Notes what waiting for the command told: how it ended, and its ru_maxrss. Where its
+    /// Notes what waiting for the command reported: how it ended, and its ru_maxrss. Where its
     /// end was not observed otherwise, this ends it; where it was, this fills in what the
     /// observer did not know: a poll can see a zombie before we have waited for it.
     /// Gives its identity if it was still taken to be alive.
@@ -553,7 +553,7 @@ impl ProcessTable {
         self.lost_event_count = self.lost_event_count.saturating_add(count);
     }
 
-    /// Notes what a process is, told by something other than its names, which was so at `at`.
+    /// Notes what a process is, reported by something other than its names, which was so at `at`.
     pub fn declare_role(&mut self, tgid: Tgid, at: BootNs, role: Role) {
         self.declared.push(RoleDeclaration { tgid, at, role });
     }
@@ -578,7 +578,7 @@ impl ProcessTable {
         self.section_news.push(news);
     }
 
-    /// What processes told and asked of their sections since the last call.
+    /// What processes reported and asked of their sections since the last call.
     pub fn take_section_news(&mut self) -> Vec<SectionNews> {
         std::mem::take(&mut self.section_news)
     }

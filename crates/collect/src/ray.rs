@@ -185,7 +185,7 @@ fn is_of_client_server(name: &str) -> bool {
 }
 
 /// Whether a process holds a file open: the number in a name can be another's by now. Where
-/// that may not be read, it can't be told, and the process is left alone.
+/// that may not be read, it can't be reported, and the process is left alone.
 ///
 /// Descriptors have the real path, while Ray's arguments have the path as it was given.
 fn has_open(root: &Path, tgid: Tgid, file: &Path) -> bool {
@@ -274,7 +274,7 @@ mod tests {
         let mut session = Session::default();
         let found = session.new_logs(dir.path());
         assert_eq!(found.len(), 1);
-        assert!(session.new_logs(dir.path()).is_empty(), "told once");
+        assert!(session.new_logs(dir.path()).is_empty(), "reported once");
         let proc = Path::new("/proc");
         assert!(has_open(proc, own, &path));
         let link = dir.path().join("link");

@@ -29,7 +29,7 @@ pub struct Roles {
     are_roots_main: bool,
     known: HashMap<Upid, Box<Known>>,
     ended: VecDeque<Upid>,
-    /// Told what they are before their own rows came.
+    /// Reported what they are before their own rows came.
     declared: HashMap<Tgid, RoleDeclaration>,
     environments: Box<dyn Environments>,
     #[cfg(test)]
@@ -89,7 +89,7 @@ impl Roles {
     pub fn fill(&mut self, rows: &mut [Record], table: &mut ProcessTable) {
         for declaration in table.take_declared_roles() {
             match table.upid(declaration.tgid) {
-                Some(upid) => self.told(upid, declaration.role, table),
+                Some(upid) => self.reported(upid, declaration.role, table),
                 None => {
                     self.declared.insert(declaration.tgid, declaration);
                 }
@@ -175,7 +175,7 @@ impl Roles {
     fn rename(&mut self, row: &mut TitleRow, table: &mut ProcessTable) {
         let parent = self.known.get(&row.upid).and_then(|known| known.parent);
         let parent = parent.and_then(|parent| self.known.get(&parent));
-        // The parent may have been renamed before it forked, with that told only now.
+        // The parent may have been renamed before it forked, with that reported only now.
         let is_comm_parents = parent.is_some_and(|parent| *parent.comm == *row.comm);
         let is_title_parents = parent.is_some_and(|parent| parent.title == row.title);
         let Some(known) = self.known.get_mut(&row.upid) else {
@@ -232,12 +232,12 @@ impl Roles {
 
     fn judge(&mut self, upid: Upid, table: &mut ProcessTable) {
         if let Some((parent, role)) = self.judge_alone(upid) {
-            self.told(parent, role, table);
+            self.reported(parent, role, table);
         }
     }
 
     /// Something other than its names tells what a process is.
-    fn told(&mut self, upid: Upid, role: Role, table: &mut ProcessTable) {
+    fn reported(&mut self, upid: Upid, role: Role, table: &mut ProcessTable) {
         if let Some(known) = self.known.get_mut(&upid)
             && known.take(role, WEIGHT_TOLD)
             && let Some(process) = table.process_mut(upid)

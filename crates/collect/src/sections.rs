@@ -2,7 +2,7 @@
 //! marked: the answer to a question that it may ask once the section has ended.
 //!
 //! The same sum that a reader makes of the recording: rows of `mem` as step functions, those
-//! of all descendants added up. Rows come a little out of order (a maximum is told when RSS
+//! of all descendants added up. Rows come a little out of order (a maximum is reported when RSS
 //! has fallen from it), and begins after rows that are later than they, so both wait before
 //! they are folded into the sums: until a question needs them, or for [`LAG`] and until the next
 //! whole look.
@@ -80,7 +80,7 @@ impl Step {
 struct Owner {
     /// What its descendants hold; `None` until its first begin is folded.
     sum: Option<i64>,
-    /// In the order in which they were told.
+    /// In the order in which they were reported.
     sections: Vec<Section>,
 }
 
@@ -94,7 +94,7 @@ struct Section {
 #[derive(Debug)]
 enum State {
     /// Its begin is not folded yet.
-    Told,
+    Reported,
     Running(i64),
     Over(i64),
     /// Its begin or its end came after rows that were later and are folded.
@@ -154,7 +154,7 @@ impl Sections {
             let oldest = self.waiting[WAITING_MAX / 2].at;
             self.fold(oldest);
         }
-        // What a look that is behind has not told is on its way for longer.
+        // What a look that is behind has not reported is on its way for longer.
         if let Some(seen) = table.snapshot_at() {
             self.fold(BootNs(seen.0.min(now.0 - LAG.0)));
         }
@@ -181,7 +181,7 @@ impl Sections {
                 }
                 let state = match at < self.folded {
                     true => State::TooLate,
-                    false => State::Told,
+                    false => State::Reported,
                 };
                 let is_known = self.owners.entry(owner).or_default().begin(span, state);
                 if is_known && at >= self.folded {

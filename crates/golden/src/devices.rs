@@ -1,4 +1,4 @@
-//! Runs with GPUs: an engine that is put to sleep, and memory that nobody is told to hold.
+//! Runs with GPUs: an engine that is put to sleep, and memory that nobody is reported to hold.
 
 use super::script::{Script, boot, gib, mib, upid, wall};
 use memtrace_model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource, GpuUse, MarkKind};
@@ -90,7 +90,7 @@ pub fn put_to_sleep() -> Script {
     run
 }
 
-/// Memory of a card that no process is told to hold; another card has fallen off the bus, and
+/// Memory of a card that no process is reported to hold; another card has fallen off the bus, and
 /// a third is the machine's own memory.
 pub(super) fn ghost() -> Script {
     let mut run = Script::command(&["python3", "infer.py"], 30.0);

@@ -1,6 +1,6 @@
-//! vLLM on two GPUs: a sleep that one rank does not obey, a waking, memory that nobody is told
+//! vLLM on two GPUs: a sleep that one rank does not obey, a waking, memory that nobody is reported
 //! to hold, and a worker that outlives the server. What a driver answers is as the stand-in
-//! library of the tests told it to a recorder.
+//! library of the tests reported it to a recorder.
 
 use super::devices::{card, on_card};
 use super::script::{Script, gib};

@@ -1,4 +1,4 @@
-//! Where the memory controller lives, and how a cgroup's path and its directory are told
+//! Where the memory controller lives, and how a cgroup's path and its directory are reported
 //! from each other.
 
 use serde::Serialize;

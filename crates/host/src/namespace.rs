@@ -24,7 +24,7 @@ impl Initial {
     }
 
     /// Whether this process is in it; `root` is where the machine's /proc is below. `None` where
-    /// that can't be told.
+    /// that can't be reported.
     pub(super) fn is_own(self, root: &Path) -> Option<bool> {
         let kind = self.kind();
         // A link to `kind:[INODE]`.
@@ -49,7 +49,7 @@ pub fn enter_cgroup_namespace_of_the_machine() {
     // may have rights that we lack, and then it can't be asked.
     if let Ok(namespace) = File::open("/proc/2/ns/cgroup") {
         let kind = Some(rustix::thread::LinkNameSpaceType::ControlGroup);
-        // Refused, groups of others stay unknown, and what is told of them says so.
+        // Refused, groups of others stay unknown, and what is reported of them says so.
         let _ = rustix::thread::move_into_link_name_space(namespace.as_fd(), kind);
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn a_namespace_is_told_by_its_inode() {
+    fn a_namespace_is_reported_by_its_inode() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Initial::Pid.is_own(root.path()), None);
         let dir = root.path().join("proc/self/ns");

@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lacks_the_rights_is_told_the_command_that_has_them() {
+    fn who_lacks_the_rights_is_reported_the_command_that_has_them() {
         let facts = HostFacts {
             euid: Some(1000),
             capabilities: Some(Capabilities::default()),

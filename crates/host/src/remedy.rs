@@ -51,16 +51,16 @@ mod tests {
 
     #[test]
     fn the_program_stands_with_its_path_as_a_shell_reads_it() {
-        let told = |program| record_as_root(&facts(1000, program));
+        let text = |program| record_as_root(&facts(1000, program));
         assert_eq!(
-            told(Some("/venv/bin/memtrace")),
+            text(Some("/venv/bin/memtrace")),
             "run `sudo /venv/bin/memtrace record …`"
         );
         assert_eq!(
-            told(Some("/home/ada/it's mine/memtrace")),
+            text(Some("/home/ada/it's mine/memtrace")),
             r"run `sudo '/home/ada/it'\''s mine/memtrace' record …`"
         );
-        assert_eq!(told(None), "run `sudo \"$(command -v memtrace)\" record …`");
+        assert_eq!(text(None), "run `sudo \"$(command -v memtrace)\" record …`");
     }
 
     #[test]

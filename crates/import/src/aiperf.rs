@@ -84,7 +84,7 @@ impl Figure {
 pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile, FormatError> {
     let summary = beside(SUMMARY).unwrap_or_default();
     let config = &summary["input_config"];
-    let mut told = LoadFile::on(Clock::Wall);
+    let mut reported = LoadFile::on(Clock::Wall);
     // A phase is what is sent at one pace.
     let mut phases: Vec<Option<String>> = Vec::new();
     for record in deserializer(file).into_iter::<Record>() {
@@ -93,9 +93,9 @@ pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile
             continue;
         };
         match phases.iter().position(|name| *name == phase) {
-            Some(place) => told.runs[place].requests.push(sent),
+            Some(place) => reported.runs[place].requests.push(sent),
             None => {
-                told.push(Run {
+                reported.push(Run {
                     asked: asked(config, phase.as_deref()),
                     requests: vec![sent],
                 })?;
@@ -103,7 +103,7 @@ pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile
             }
         }
     }
-    Ok(told)
+    Ok(reported)
 }
 
 /// What was asked for in a phase, where that file is there.

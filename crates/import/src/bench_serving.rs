@@ -89,11 +89,11 @@ pub(super) fn read_sglang(file: &mut dyn Source) -> Result<LoadFile, FormatError
 }
 
 fn read(file: &mut dyn Source, tool: &Tool) -> Result<LoadFile, FormatError> {
-    let mut told = LoadFile::on(Clock::Monotonic);
+    let mut reported = LoadFile::on(Clock::Monotonic);
     for bench in deserializer(file).into_iter::<Bench>() {
-        told.push(run(bench?, tool)?)?;
+        reported.push(run(bench?, tool)?)?;
     }
-    Ok(told)
+    Ok(reported)
 }
 
 fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
@@ -166,7 +166,7 @@ fn run(bench: Bench, tool: &Tool) -> Result<Run, FormatError> {
         requests.push(Sent {
             start_ns,
             first_token_ns: (ttft > 0.0).then_some(first_ns),
-            // Of one that failed no more is told than when its last token came.
+            // Of one that failed no more is reported than when its last token came.
             end_ns: ns(start + ttft + rest, "the end", place)?,
             prompt_tokens: Some(input),
             output_tokens: (failure.is_none() || output > 0).then_some(output),

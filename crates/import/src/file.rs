@@ -28,7 +28,7 @@ pub type Beside<'a> = &'a dyn Fn(&str) -> Option<Value>;
 /// A file, understood.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadFile {
-    /// What its times are told on.
+    /// What its times are reported on.
     pub clock: Clock,
     /// One for each condition that was sent, with at least one request.
     pub runs: Vec<Run>,

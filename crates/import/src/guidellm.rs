@@ -14,7 +14,7 @@ const TOOL: &str = "guidellm";
 
 object! {
     /// The file.
-    Report { benchmarks: PerRequest<ToldRun, RUNS_MAX>, }
+    Report { benchmarks: PerRequest<ReportedRun, RUNS_MAX>, }
     unused ["metadata", "args", "config", "conclusions", "type_"]
 }
 
@@ -57,7 +57,7 @@ object! {
 
 object! {
     /// By what became of them.
-    Requests { successful: PerRequest<Told>, errored: PerRequest<Told>, incomplete: PerRequest<Told>, }
+    Requests { successful: PerRequest<Reported>, errored: PerRequest<Reported>, incomplete: PerRequest<Reported>, }
     unused ["total"]
 }
 
@@ -102,22 +102,22 @@ object! {
 /// A benchmark, as it is kept.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Benchmark")]
-struct ToldRun(Run);
+struct ReportedRun(Run);
 
 /// A request, as it is kept; `None` of one that was never sent.
 #[derive(Debug, Default, Deserialize)]
 #[serde(try_from = "Request")]
-struct Told(Option<Sent>);
+struct Reported(Option<Sent>);
 
 /// Reads it.
 pub(super) fn read(file: &mut dyn Source) -> Result<LoadFile, FormatError> {
     let report = Report::deserialize(&mut deserializer(file))?;
-    let mut told = LoadFile::on(Clock::Wall);
+    let mut reported = LoadFile::on(Clock::Wall);
     let runs = report.benchmarks.ok_or_else(|| missing("benchmarks"))?;
-    for ToldRun(run) in runs {
-        told.push(run)?;
+    for ReportedRun(run) in runs {
+        reported.push(run)?;
     }
-    Ok(told)
+    Ok(reported)
 }
 
 fn missing(field: &'static str) -> FormatError {
@@ -128,7 +128,7 @@ fn missing(field: &'static str) -> FormatError {
     }
 }
 
-impl TryFrom<Benchmark> for ToldRun {
+impl TryFrom<Benchmark> for ReportedRun {
     type Error = Refused;
 
     fn try_from(benchmark: Benchmark) -> Result<Self, Refused> {
@@ -157,7 +157,10 @@ impl TryFrom<Benchmark> for ToldRun {
         for (group, otherwise) in groups {
             let group = group.unwrap_or_default();
             let count = group.len();
-            let mut group: Vec<Sent> = group.into_iter().filter_map(|Told(sent)| sent).collect();
+            let mut group: Vec<Sent> = group
+                .into_iter()
+                .filter_map(|Reported(sent)| sent)
+                .collect();
             if otherwise.is_none() && group.len() < count {
                 return Err(missing("request_start or request_end").into());
             }
@@ -191,7 +194,7 @@ impl TryFrom<Benchmark> for ToldRun {
     }
 }
 
-impl TryFrom<Request> for Told {
+impl TryFrom<Request> for Reported {
     type Error = Refused;
 
     fn try_from(request: Request) -> Result<Self, Refused> {
@@ -206,7 +209,7 @@ impl TryFrom<Request> for Told {
             return Ok(Self(None));
         };
         let first = timings.first_token_iteration.or(timings.first_iteration);
-        let Words(told) = info.error.unwrap_or_default();
+        let Words(reported) = info.error.unwrap_or_default();
         Ok(Self(Some(Sent {
             start_ns: ns(start, "the start", place)?,
             first_token_ns: first
@@ -215,7 +218,7 @@ impl TryFrom<Request> for Told {
             end_ns: ns(end, "the end", place)?,
             prompt_tokens: request.prompt_tokens,
             output_tokens: request.output_tokens,
-            failure: Some(Failure::of(&told, None, RequestOutcome::Failed)),
+            failure: Some(Failure::of(&reported, None, RequestOutcome::Failed)),
             ..Sent::default()
         })))
     }

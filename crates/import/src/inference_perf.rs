@@ -68,19 +68,19 @@ object! {
 /// A request, as it is kept.
 #[derive(Deserialize)]
 #[serde(try_from = "Request")]
-struct Told(Sent);
+struct Reported(Sent);
 
 /// Reads it.
 pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile, FormatError> {
-    let sent = PerRequest::<Told>::deserialize(&mut deserializer(file))?;
-    let mut sent: Vec<Sent> = sent.into_iter().map(|Told(sent)| sent).collect();
+    let sent = PerRequest::<Reported>::deserialize(&mut deserializer(file))?;
+    let mut sent: Vec<Sent> = sent.into_iter().map(|Reported(sent)| sent).collect();
     // They stand in the order of their ends, and stages are sent one after the other.
     sent.order_by_key(|one| one.start_ns);
-    let mut told = LoadFile::on(Clock::Monotonic);
+    let mut reported = LoadFile::on(Clock::Monotonic);
     for run in by_stage(sent, beside) {
-        told.push(run)?;
+        reported.push(run)?;
     }
-    Ok(told)
+    Ok(reported)
 }
 
 /// The requests of each stage: as many as its own file counts. Without these files, or where they
@@ -121,7 +121,7 @@ fn by_stage(mut sent: Vec<Sent>, beside: Beside<'_>) -> Vec<Run> {
     runs.collect()
 }
 
-impl TryFrom<Request> for Told {
+impl TryFrom<Request> for Reported {
     type Error = Refused;
 
     fn try_from(request: Request) -> Result<Self, Refused> {

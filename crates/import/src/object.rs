@@ -14,7 +14,7 @@ use std::vec::IntoIter;
 /// So many unknown fields are noted, each so many characters of it.
 const UNKNOWN_MAX: usize = 32;
 const NAME_CHARS_MAX: usize = 64;
-/// By more fields no file is told from others, nor by longer names.
+/// By more fields no file is distinguished from others, nor by longer names.
 const SHAPE_NAMES_MAX: usize = 1_024;
 
 thread_local! {
@@ -280,7 +280,7 @@ impl<'de> Deserialize<'de> for First {
     }
 }
 
-/// The names by which a file is told from others: those of its first object.
+/// The names by which a file is distinguished from others: those of its first object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// An object with these fields.

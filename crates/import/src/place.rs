@@ -144,14 +144,19 @@ pub struct Stretch {
 
 impl fmt::Display for Stretch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let told = |ns: i64| match self.clock {
+        let reported = |ns: i64| match self.clock {
             Clock::Monotonic => format!("{:.1} s", ns as f64 / 1e9),
             Clock::Wall => match Timestamp::from_nanosecond(ns.into()) {
                 Ok(time) => time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
                 Err(_) => format!("{:.1} s", ns as f64 / 1e9),
             },
         };
-        write!(f, "from {} to {}", told(self.from_ns), told(self.to_ns))
+        write!(
+            f,
+            "from {} to {}",
+            reported(self.from_ns),
+            reported(self.to_ns)
+        )
     }
 }
 
@@ -163,20 +168,20 @@ impl fmt::Display for Stretch {
 /// state of it.
 pub fn place(
     (generator, file): (&str, &str),
-    told: LoadFile,
+    reported: LoadFile,
     clocks: &Clocks,
     span: [BootNs; 2],
     known: &Known,
 ) -> Result<Placed, PlaceError> {
     let mut placed = Placed::default();
     let mut names = Names::of(generator, file);
-    let sent = stretch_of(&told);
-    for (number, run) in told.runs.into_iter().enumerate() {
+    let sent = stretch_of(&reported);
+    for (number, run) in reported.runs.into_iter().enumerate() {
         let mut condition = condition(number, &run);
         condition.generator = Some(generator.to_owned());
         let shown = name_of(&condition).unwrap_or_else(|| generator.to_owned());
         let mut requests = run.requests;
-        bring(&mut requests, told.clock, clocks, span, &mut placed)?;
+        bring(&mut requests, reported.clock, clocks, span, &mut placed)?;
         let begin = requests.iter().map(|sent| BootNs(sent.start_ns)).min();
         let end = requests.iter().map(|sent| BootNs(sent.end_ns)).max();
         let (Some(begin), Some(end)) = (begin, end) else {
@@ -326,10 +331,10 @@ fn of_end(condition: &LoadCondition, requests: &[Sent]) -> Map<String, Value> {
 }
 
 /// From when to when the requests of a file were sent.
-fn stretch_of(told: &LoadFile) -> Stretch {
-    let sent = || told.runs.iter().flat_map(|run| &run.requests);
+fn stretch_of(reported: &LoadFile) -> Stretch {
+    let sent = || reported.runs.iter().flat_map(|run| &run.requests);
     Stretch {
-        clock: told.clock,
+        clock: reported.clock,
         from_ns: sent().map(|sent| sent.start_ns).min().unwrap_or(0),
         to_ns: sent().map(|sent| sent.end_ns).max().unwrap_or(0),
     }

@@ -103,7 +103,7 @@ fn every_generator_that_tells_times_is_understood_with_its_conditions() {
 }
 
 #[test]
-fn what_became_of_requests_that_failed_is_told_in_our_words() {
+fn what_became_of_requests_that_failed_is_reported_in_our_words() {
     let (_, file) = read_sample("vllm-bench-serve-0.32.0-broken.json");
     let failures = file.runs[0]
         .requests
@@ -128,7 +128,7 @@ fn what_became_of_requests_that_failed_is_told_in_our_words() {
 }
 
 #[test]
-fn a_generator_that_leaves_out_when_requests_were_sent_is_told_so_by_name() {
+fn a_generator_that_leaves_out_when_requests_were_sent_is_reported_so_by_name() {
     let refused = read_with("sglang-bench-serving-0.5.23.jsonl", &[]).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -250,7 +250,7 @@ fn a_file_that_is_deep_or_has_a_text_without_end_is_refused() {
         let long = read(format!("{begin}{}", "x".repeat(17 << 20)));
         assert!(long.contains("longer than 16 MiB"), "{long}");
     }
-    // By fields without number no file is told from others, and they are not kept.
+    // By fields without number no file is distinguished from others, and they are not kept.
     let fields: String = (0..10_000).map(|at| format!("\"k{at}\":1,")).collect();
     let unknown = read(format!("{{{fields}\"z\":1}}"));
     assert!(unknown.contains("which load generator"), "{unknown}");

@@ -1,4 +1,4 @@
-//! The clocks of a recording and how one is told from the other.
+//! The clocks of a recording and how one is distinguished from the other.
 
 use super::units::{BootNs, WallNs};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
-//! The clocks of a recorded machine: from the one that a program told its times on to the one of the
+//! The clocks of a recorded machine: from the one that a program reported its times on to the one of the
 //! recording.
 
 use super::clock::{ClockOffset, ClockReading};
 use super::units::{BootNs, DurationNs, WallNs};
 
-/// The clock that the times of a file are told on.
+/// The clock that the times of a file are reported on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
     /// CLOCK_MONOTONIC: Python's time.perf_counter() and time.monotonic().

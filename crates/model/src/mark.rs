@@ -55,7 +55,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// What a process measured of itself: RSS in all, and what it told beside it.
+/// What a process measured of itself: RSS in all, and what it reported beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SelfReport {
     /// Resident memory in all.
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_told_apart() {
+    fn what_is_no_message_is_distinguished() {
         let error = |text: &[u8]| MarkMessage::parse(text).unwrap_err().to_string();
         assert!(error(b"load_model").starts_with("not a mark: "));
         assert!(error(b"\xff\xfe").starts_with("not a mark: "));

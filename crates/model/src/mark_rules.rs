@@ -64,14 +64,14 @@ pub struct KillRule {
 impl KillRule {
     /// Why, with what groups of the match have.
     pub fn reason(&self, group: impl Fn(&str) -> Option<String>) -> String {
-        let mut told = String::new();
+        let mut reported = String::new();
         let mut rest = self.reason.as_str();
         while let Some((text, (name, after))) = placeholder(rest) {
-            told.push_str(text);
-            told.push_str(&group(name).unwrap_or_else(|| "?".to_owned()));
+            reported.push_str(text);
+            reported.push_str(&group(name).unwrap_or_else(|| "?".to_owned()));
             rest = after;
         }
-        told + rest
+        reported + rest
     }
 }
 
@@ -394,9 +394,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_file_and_line() {
+    fn what_is_wrong_is_reported_with_its_file_and_line() {
         let rule = |rest: &str| format!("\n[[rule]]\nname = \"a\"\n{rest}\n");
-        for (text, line, told) in [
+        for (text, line, shown) in [
             (
                 rule("match = '('"),
                 4,
@@ -425,7 +425,7 @@ mod tests {
             let error = error(&text);
             let place = format!("rules.toml, line {line}: ");
             assert!(error.starts_with(&place), "{error}");
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(shown), "{error}");
         }
     }
 

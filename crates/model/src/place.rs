@@ -98,7 +98,7 @@ pub struct RunPlace {
     pub rec: PlaceName,
     /// Rows are in a part after so long at the latest, give or take what may come late.
     pub rotate_ns: DurationNs,
-    /// The hosts that the run should have a recording of, where somebody told.
+    /// The hosts that the run should have a recording of, where somebody reported.
     #[serde(default)]
     pub expected_hosts: Option<Vec<PlaceName>>,
 }

@@ -110,8 +110,8 @@ impl Chapter {
 
 impl<R> TableOf<R> {
     /// Shows the table below a heading, unless it has no rows.
-    pub fn add_to(self, told: &mut Chapter) {
-        told.table(self.done());
+    pub fn add_to(self, reported: &mut Chapter) {
+        reported.table(self.done());
     }
 }
 

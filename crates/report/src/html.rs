@@ -32,16 +32,17 @@ impl Format for Html {
         style: &Style,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let told = report.told(style);
-        let title = told.first().map_or("memtrace", |first| &first.title);
+        let reported = report.chapters(style);
+        let title = reported.first().map_or("memtrace", |first| &first.title);
         memtrace_page::write(
             out,
             &visible(title),
             |out| {
-                told.iter()
+                reported
+                    .iter()
                     .try_for_each(|chapter| write_chapter(chapter, out))
             },
-            |out| report.page(style, &told, out),
+            |out| report.page(style, &reported, out),
         )
     }
 }

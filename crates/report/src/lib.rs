@@ -94,7 +94,7 @@ pub trait Format: Sync {
 /// What can be written: the report of a recording, or a comparison of two.
 pub trait Written {
     /// What it tells people.
-    fn told(&self, style: &Style) -> Vec<Chapter>;
+    fn chapters(&self, style: &Style) -> Vec<Chapter>;
     /// Its figures as one table for programs, in parts that have the same columns: one at least.
     fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a>;
     /// Writes all of it as one object. Lists that `style` cuts may be cut in place.
@@ -102,12 +102,17 @@ pub trait Written {
     /// # Errors
     /// When `out` can't be written to.
     fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()>;
-    /// Writes the document that a page with pictures is made of, as one line of JSON. `told` is what
+    /// Writes the document that a page with pictures is made of, as one line of JSON. `reported` is what
     /// it tells people. Long lists are cut in place.
     ///
     /// # Errors
     /// When `out` can't be written to.
-    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()>;
+    fn page(
+        &mut self,
+        style: &Style,
+        reported: &[Chapter],
+        out: &mut dyn io::Write,
+    ) -> io::Result<()>;
 }
 
 /// Every format; the first is the default.

@@ -25,7 +25,7 @@ impl Format for Markdown {
         style: &Style,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        for (place, section) in report.told(style).iter().enumerate() {
+        for (place, section) in report.chapters(style).iter().enumerate() {
             let level = if place == 0 { "#" } else { "##" };
             let gap = if place == 0 { "" } else { "\n" };
             writeln!(out, "{gap}{level} {}", escape(&section.title))?;

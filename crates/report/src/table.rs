@@ -74,7 +74,7 @@ impl Cell {
         Self::Absent.shown_as(shown.to_owned())
     }
 
-    /// The same value, told to people in other words.
+    /// The same value, reported to people in other words.
     pub fn shown_as(&self, shown: String) -> Self {
         let data = self.data();
         Self::Both { shown, data }

@@ -33,7 +33,7 @@ impl Format for Text {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let width = style.width.max(MIN_WIDTH);
-        for (place, section) in report.told(style).iter().enumerate() {
+        for (place, section) in report.chapters(style).iter().enumerate() {
             if place > 0 {
                 writeln!(out)?;
             }

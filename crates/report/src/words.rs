@@ -159,12 +159,12 @@ fn wall_time(wall: WallNs, pattern: &str, zone: Option<&TimeZone>) -> Option<Str
 pub fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> String {
     let mut kinds = [("anon", anon), ("file", file), ("shmem", shmem)];
     kinds.order_by_key(|&(_, amount)| std::cmp::Reverse(amount));
-    let told: Vec<String> = kinds
+    let reported: Vec<String> = kinds
         .iter()
         .filter(|(_, amount)| *amount != Some(Bytes(0)))
         .map(|(kind, amount)| format!("{kind} {}", bytes_or_unknown(*amount)))
         .collect();
-    told.join(", ")
+    reported.join(", ")
 }
 
 /// `1,204`.

@@ -175,7 +175,7 @@ fn no_room(source: &io::Error) -> &'static str {
 }
 
 impl StoreError {
-    /// An error of the system, told apart from lack of space.
+    /// An error of the system, distinguished from lack of space.
     pub(super) fn io(doing: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lack_of_space_is_told_apart_from_other_errors() {
+    fn lack_of_space_is_distinguished_from_other_errors() {
         for kind in [
             io::ErrorKind::StorageFull,
             io::ErrorKind::QuotaExceeded,

@@ -75,7 +75,7 @@ impl FindingsWriter {
         })
     }
 
-    /// Adds a row. What goes wrong is told by [`FindingsWriter::finish`].
+    /// Adds a row. What goes wrong is reported by [`FindingsWriter::finish`].
     pub fn append(&mut self, row: &Finding) {
         if self.failure.is_some() {
             return;

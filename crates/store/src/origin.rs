@@ -104,7 +104,7 @@ impl Origin {
         }
     }
 
-    /// That all that was asked for was answered. Damage is told and passed over; a place that
+    /// That all that was asked for was answered. Damage is reported and passed over; a place that
     /// can't be reached is no damage.
     pub(super) fn check(&self) -> Result<(), StoreError> {
         match self {

@@ -173,7 +173,7 @@ impl fmt::Display for ProblemKind {
     }
 }
 
-/// Damage is told file by file and batch by batch; a recording made of damage would be told
+/// Damage is reported file by file and batch by batch; a recording made of damage would be reported
 /// for ever.
 pub(super) const MAX_PROBLEMS: usize = 1_000;
 

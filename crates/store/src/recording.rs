@@ -242,7 +242,7 @@ impl Recording {
         sources.parts.drain(..older);
         let mut last = None;
         for batch in sources.rows(&projection) {
-            // What can't be put in order is told when the rows are read.
+            // What can't be put in order is reported when the rows are read.
             let batch = batch.ok();
             last = last.max(batch.and_then(|batch| times(&batch).iter().copied().max()));
         }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The recordings that a program opens. None is had but from here, so that what of any of them could
-/// not be read, or is missing, can be told when it has been read, whatever was asked of it. Of one that
+/// not be read, or is missing, can be reported when it has been read, whatever was asked of it. Of one that
 /// is opened again and again while it grows, the last time counts: what was half written has come.
 #[derive(Debug, Default)]
 pub struct Recordings(Mutex<BTreeMap<PathBuf, Problems>>);

@@ -15,7 +15,7 @@ const ABOVE_MODE: Mode = Mode::RWXU
     .union(Mode::XGRP)
     .union(Mode::ROTH)
     .union(Mode::XOTH);
-/// So many recordings that a host began for a run within one second are told apart.
+/// So many recordings that a host began for a run within one second are distinguished.
 const NUMBERS: std::ops::Range<u32> = 2..1_000;
 
 /// Makes the folders for a recording below a local root, which is made too where it is not there.

@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(
             (runs.len(), refused_runs.len()),
             (0, 1),
-            "the reason is told"
+            "the reason is reported"
         );
         let cause = std::error::Error::source(&refused[0]).map(ToString::to_string);
         assert!(cause.is_some_and(|cause| cause.contains("link")));

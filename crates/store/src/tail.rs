@@ -34,7 +34,7 @@ pub enum TailState {
     Left,
     /// It is closed: its parts have all there is, in order.
     Closed,
-    /// Rows have come and gone to where they can't be told from those that were read.
+    /// Rows have come and gone to where they can't be distinguished from those that were read.
     Lost,
 }
 

@@ -71,7 +71,7 @@ pub struct Writer {
     compactor: Compactor,
     run_file: LockedRunFile,
     row_count: i64,
-    /// Rows that were left out since that was told.
+    /// Rows that were left out since that was reported.
     left_out_count: i64,
     /// When the recording began.
     began: Option<ClockReading>,

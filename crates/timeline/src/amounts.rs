@@ -317,8 +317,8 @@ mod tests {
         assert_eq!(kinds(freed), [mib(20), mib(8), mib(2), mib(1)]);
         let unmapped = held.measured(Bytes(30 * MIB), mib(29));
         assert_eq!(kinds(unmapped), [mib(29), None, None, mib(1)]);
-        let untold = held.measured(Bytes(30 * MIB), None);
-        assert_eq!(kinds(untold), [None, None, None, mib(1)]);
+        let unreported = held.measured(Bytes(30 * MIB), None);
+        assert_eq!(kinds(unreported), [None, None, None, mib(1)]);
         let near = held.measured(Bytes(110 * MIB + 4_096), None);
         assert_eq!(kinds(near), kinds(held));
     }

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_the_same_takes_no_room_and_what_is_not_known_between_is_told_so() {
+    fn what_stays_the_same_takes_no_room_and_what_is_not_known_between_is_reported_so() {
         let instants: Vec<BootNs> = (0..1_000).map(BootNs).collect();
         let mut gauge = Gauge::new(in_order(instants));
         gauge.hold(BootNs(0), BootNs(400), amounts(7));

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_told_as_it_was_at_the_newest_mark_however_often_it_changed_since() {
+    fn a_value_is_reported_as_it_was_at_the_newest_mark_however_often_it_changed_since() {
         let mut value = Latest::default();
         value.set(2, 0);
         assert_eq!(*value.at(1), 2);

@@ -266,14 +266,14 @@ fn footer(
     let right = shorten(&right, width).into_owned();
     let room = width.saturating_sub(columns(&right) + 2);
     // Rather fewer keys than half a word.
-    let mut told = String::new();
+    let mut reported = String::new();
     for key in keys.split("  ") {
-        if told.len() + key.len() + 2 > room {
+        if reported.len() + key.len() + 2 > room {
             break;
         }
-        told = format!("{told}{key}  ");
+        reported = format!("{reported}{key}  ");
     }
-    canvas.line(y, &told, canvas.quiet());
+    canvas.line(y, &reported, canvas.quiet());
     let at = canvas.area.width.saturating_sub(columns(&right) as u16);
     canvas.put(at, y, &right, width, canvas.quiet());
 }

@@ -27,7 +27,7 @@ impl HeaderLine {
     }
 }
 
-/// How much of a limit has to be in use for it to be told in red.
+/// How much of a limit has to be in use for it to be reported in red.
 const NEAR: f64 = 0.9;
 /// Columns of the bar beside a limit.
 const BAR: usize = 20;
@@ -82,11 +82,11 @@ fn held<F: Feed>(feed: &F, app: &App, width: usize) -> HeaderLine {
     let rss = rss.unwrap_or_default();
     let peak = live.held_peak().filter(|_| app.shown != Shown::Peak);
     let peak = |when: &dyn Fn(Instant) -> String| {
-        let told = peak.map(|(at, held)| {
+        let reported = peak.map(|(at, held)| {
             let when = when(clock.at(at));
             format!("   peak so far {} at {when}", bytes(held.bytes))
         });
-        told.unwrap_or_default()
+        reported.unwrap_or_default()
     };
     // Rather less than cut.
     let long = peak(&|at| clock.when(at));

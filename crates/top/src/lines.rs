@@ -94,14 +94,24 @@ pub(super) fn listing(app: &mut App, live: &Live, width: usize, height: usize) -
         View::Roles => roles(app, live, width, height),
         View::Phases => phases(app, width, height),
         View::Ledger => {
-            let told = app.deep.as_ref().and_then(|deep| deep.ledger(TOP));
+            let reported = app.deep.as_ref().and_then(|deep| deep.ledger(TOP));
             let nothing = "What is in use is not known yet.";
-            text(app, told.map(|told| lines(&told, width)), nothing, height)
+            text(
+                app,
+                reported.map(|reported| lines(&reported, width)),
+                nothing,
+                height,
+            )
         }
         View::Gpus => {
-            let told = app.deep.as_ref().and_then(|deep| deep.gpus(TOP));
+            let reported = app.deep.as_ref().and_then(|deep| deep.gpus(TOP));
             let nothing = "No GPU is recorded.";
-            text(app, told.map(|told| lines(&told, width)), nothing, height)
+            text(
+                app,
+                reported.map(|reported| lines(&reported, width)),
+                nothing,
+                height,
+            )
         }
     }
 }
@@ -388,15 +398,15 @@ fn id_of(name: &str) -> u64 {
 }
 
 /// Lines of text, scrolled.
-fn text(app: &mut App, told: Option<Vec<Line>>, nothing: &str, height: usize) -> Listing {
-    let told = told.unwrap_or_default();
-    let told: Vec<Line> = told
+fn text(app: &mut App, reported: Option<Vec<Line>>, nothing: &str, height: usize) -> Listing {
+    let reported = reported.unwrap_or_default();
+    let reported: Vec<Line> = reported
         .into_iter()
         .filter(|line| app.matches(&[&line.text]))
         .collect();
-    let count = told.len();
+    let count = reported.len();
     let first = app.scroll_text(count, height);
-    let lines = told.into_iter().skip(first).take(height);
+    let lines = reported.into_iter().skip(first).take(height);
     let lines = lines.map(|line| Drawn {
         id: 0,
         cells: vec![format!("{}{}", line.indent, line.text)],

@@ -194,7 +194,7 @@ fn seize() -> io::Result<()> {
     entered
 }
 
-/// Does nothing where it has been given back. What fails here can be told to nobody.
+/// Does nothing where it has been given back. What fails here can be reported to nobody.
 fn give_back() {
     if IS_OURS.swap(false, Ordering::Relaxed) {
         let _ = execute!(
@@ -210,10 +210,10 @@ fn give_back() {
 fn give_back_after_a_panic() {
     static DONE: Once = Once::new();
     DONE.call_once(|| {
-        let told = std::panic::take_hook();
+        let reported = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             give_back();
-            told(panic);
+            reported(panic);
         }));
     });
 }

@@ -295,8 +295,11 @@ fn who_has_ended_stays_with_the_exact_peak_until_it_is_hidden() {
         let screen = person.screen();
         screen.into_iter().find(|line| line.contains("child.py"))
     };
-    let told = line(&mut person).expect("a line");
-    assert!(told.contains("701 MiB") && told.contains("+8.0s"), "{told}");
+    let shown = line(&mut person).expect("a line");
+    assert!(
+        shown.contains("701 MiB") && shown.contains("+8.0s"),
+        "{shown}"
+    );
     person.key(KeyCode::Char('d'));
     assert_eq!(line(&mut person), None);
     assert!(person.has("ended hidden"));
@@ -334,7 +337,7 @@ fn a_moment_is_marked_by_a_name_that_is_typed() {
 }
 
 #[test]
-fn a_recorder_that_is_gone_is_told() {
+fn a_recorder_that_is_gone_is_reported() {
     let mut person = Person::at(Run::of(up_and_down()).until(10.0), 100, 24);
     person.run.recorder = Recorder::Gone;
     assert!(person.has("recorder gone, data 0.4 s old"));

@@ -11,11 +11,11 @@ mod merge;
 mod names;
 mod overview;
 mod rank;
+mod reported;
 mod self_time;
 mod skew;
 mod summary;
 mod sums;
-mod told;
 
 pub use files::{Found, find};
 pub use merge::{Merger, Place};

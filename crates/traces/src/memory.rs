@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// So many devices are told apart.
+/// So many devices are distinguished.
 const DEVICES_MAX: usize = 256;
 
 /// The memory of a device, as torch's allocator for it counts.
@@ -57,7 +57,7 @@ impl Devices {
     }
 
     /// Each device. `wall` gives the wall time of an event's.
-    pub(super) fn told(self, wall: impl Fn(i64) -> Option<WallNs>) -> Vec<DeviceMemory> {
+    pub(super) fn reported(self, wall: impl Fn(i64) -> Option<WallNs>) -> Vec<DeviceMemory> {
         let devices = self.0.into_iter().map(|((kind, number), device)| {
             let reserved = device.reserved.filter(|(bytes, _)| *bytes > 0);
             DeviceMemory {

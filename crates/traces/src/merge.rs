@@ -16,7 +16,7 @@ use std::path::Path;
 const SLICES_MAX: usize = 4 << 20;
 /// So many names are kept; of slices with other names the name is left out.
 const NAMES_MAX: usize = 50_000;
-/// So many threads and streams are told apart, and what others did is left out.
+/// So many threads and streams are distinguished, and what others did is left out.
 const LANES_MAX: usize = 65_536;
 
 /// What the recording says, which the traces are put beside.
@@ -103,8 +103,8 @@ impl<'p> Merger<'p> {
             .zip(find(last))
             .ok_or("the recording has no clock")?;
         // The profiler reads the wall clock once: where that was set, the times between are not known.
-        let told = last.saturating_sub(first);
-        let moved = end.at.0.saturating_sub(begin.at.0).saturating_sub(told);
+        let reported = last.saturating_sub(first);
+        let moved = end.at.0.saturating_sub(begin.at.0).saturating_sub(reported);
         let moved = DurationNs(moved.saturating_abs());
         if begin.error.max(end.error).max(moved) > TIME_ERROR_MAX {
             return Err("the wall clock was set, so that it is uncertain when that was");

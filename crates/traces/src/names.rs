@@ -5,7 +5,7 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
-/// So many names are told apart; what comes later is counted as others.
+/// So many names are distinguished; what comes later is counted as others.
 const NAMES_MAX: usize = 10_000;
 
 /// What a name came to.
@@ -28,7 +28,7 @@ pub struct NameTotals {
     pub list: Vec<NameTotal>,
     /// How many names are not in the list.
     pub other_name_count: usize,
-    /// Whether there were more names than are told apart.
+    /// Whether there were more names than are distinguished.
     pub has_more_names: bool,
     /// How often those were there.
     pub other_count: u64,
@@ -58,7 +58,7 @@ impl Total {
 }
 
 impl Names {
-    /// Takes an event. Answers the place of its name; `None` for one that is not told apart.
+    /// Takes an event. Answers the place of its name; `None` for one that is not distinguished.
     pub(super) fn take(&mut self, name: &str, ns: i64) -> Option<u32> {
         let place = match self.places.get(name) {
             Some(&place) => place,
@@ -82,7 +82,7 @@ impl Names {
     }
 
     /// Those that took most. `own` is the time of each without what it called, by place.
-    pub(super) fn told(self, top: usize, own: Option<&[i64]>) -> NameTotals {
+    pub(super) fn reported(self, top: usize, own: Option<&[i64]>) -> NameTotals {
         let mut order: Vec<(Box<str>, u32)> = self.places.into_iter().collect();
         let total = |place: u32| self.totals[place as usize];
         order.sort_unstable_by(|(a, of_a), (b, of_b)| {
@@ -122,15 +122,15 @@ mod tests {
             names.take(&format!("op {place}"), 10);
         }
         names.take("op 7", 90);
-        let told = names.told(2, None);
-        assert_eq!((&*told.list[0].name, told.list[0].count), ("op 7", 2));
-        assert_eq!(told.list[0].total_ns, DurationNs(100));
-        assert_eq!(told.other_name_count, NAMES_MAX - 2);
-        assert_eq!(told.other_count, NAMES_MAX as u64 - 2 + 5);
-        assert!(told.has_more_names);
-        let all = told.list.iter().map(|one| one.total_ns.0).sum::<i64>();
+        let text = names.reported(2, None);
+        assert_eq!((&*text.list[0].name, text.list[0].count), ("op 7", 2));
+        assert_eq!(text.list[0].total_ns, DurationNs(100));
+        assert_eq!(text.other_name_count, NAMES_MAX - 2);
+        assert_eq!(text.other_count, NAMES_MAX as u64 - 2 + 5);
+        assert!(text.has_more_names);
+        let all = text.list.iter().map(|one| one.total_ns.0).sum::<i64>();
         assert_eq!(
-            all + told.other_total_ns.0,
+            all + text.other_total_ns.0,
             (NAMES_MAX as i64 + 5) * 10 + 90
         );
     }

@@ -16,7 +16,7 @@ pub struct Overview {
     pub traces: Vec<TraceSummary>,
     /// Those of several that overlap in time.
     pub windows: Vec<Window>,
-    /// Whether only windows are told to people.
+    /// Whether only windows are reported to people.
     #[serde(skip)]
     pub has_only_windows: bool,
 }

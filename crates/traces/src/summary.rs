@@ -16,7 +16,7 @@ pub struct TraceSummary {
     pub file: String,
     /// Whether it has a list of events.
     pub is_trace: bool,
-    /// Why it could not be read, or not to its end; what was read until then is told.
+    /// Why it could not be read, or not to its end; what was read until then is reported.
     pub problem: Option<String>,
     /// Which process of the job wrote it.
     pub rank: Option<u32>,
@@ -70,7 +70,7 @@ pub struct TraceStep {
     pub duration_ns: DurationNs,
 }
 
-/// Reads a trace, and tells the `top` names of each kind. Why it can't be read, or not to its end, is told
+/// Reads a trace, and tells the `top` names of each kind. Why it can't be read, or not to its end, is reported
 /// in the summary.
 pub fn read(path: &Path, top: usize) -> TraceSummary {
     let mut sums = Sums::default();
@@ -135,9 +135,9 @@ fn summed_up(head: Head, sums: Sums, top: usize) -> TraceSummary {
         duration_ns: window.map(|(begin, end)| DurationNs(end.saturating_sub(begin))),
         event_count: sums.event_count,
         devices,
-        operators: sums.operators.told(top, own.as_deref()),
-        kernels: sums.on_device.told(top, None),
-        memory: sums.memory.told(wall),
+        operators: sums.operators.reported(top, own.as_deref()),
+        kernels: sums.on_device.reported(top, None),
+        memory: sums.memory.reported(wall),
         steps: steps.collect(),
         has_more_steps: sums.has_more_steps,
     }

@@ -41,7 +41,7 @@ fn unpacked(bytes: &[u8]) -> String {
     std::io::read_to_string(flate2::read::GzDecoder::new(bytes)).unwrap()
 }
 
-fn told(overview: &mut Overview, format: &str) -> String {
+fn reported(overview: &mut Overview, format: &str) -> String {
     let format = FORMATS.iter().find(|one| one.name() == format).unwrap();
     let mut out = Vec::new();
     let style = Style::default();
@@ -63,10 +63,10 @@ fn small() -> String {
 }
 
 #[test]
-fn what_is_told_of_real_ranks_stands_in_the_docs() {
+fn what_is_reported_of_real_ranks_stands_in_the_docs() {
     let traces = RANKS.map(|(name, bytes)| summary(name, bytes)).to_vec();
-    let told = told(&mut Overview::of(traces, false), "text");
-    let shown = told.lines().map(|line| match line {
+    let reported = reported(&mut Overview::of(traces, false), "text");
+    let shown = reported.lines().map(|line| match line {
         "" => "\n".to_owned(),
         line => format!("    {line}\n"),
     });
@@ -78,7 +78,7 @@ fn what_is_told_of_real_ranks_stands_in_the_docs() {
 #[test]
 fn every_key_of_the_json_stands_in_the_docs() {
     let traces = RANKS.map(|(name, bytes)| summary(name, bytes)).to_vec();
-    let json = told(&mut Overview::of(traces, false), "json");
+    let json = reported(&mut Overview::of(traces, false), "json");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let page = include_str!("../../../docs/traces.md");
     let mut left = vec![&json];
@@ -165,7 +165,7 @@ fn packed_or_not_and_as_a_list_alone_it_is_the_same() {
 }
 
 #[test]
-fn of_a_trace_that_was_cut_off_what_was_read_is_told() {
+fn of_a_trace_that_was_cut_off_what_was_read_is_reported() {
     let text = small();
     let end = text.find("\"M\"").unwrap();
     let cut = summary("a.json", &text.as_bytes()[..end]);
@@ -176,15 +176,15 @@ fn of_a_trace_that_was_cut_off_what_was_read_is_told() {
     let cut = summary("a.json.gz", &bytes[..bytes.len() / 2]);
     assert!(cut.event_count > 100, "{}", cut.event_count);
     assert_eq!(cut.problem.as_deref(), Some("it is cut off"));
-    let told = told(&mut Overview::of(vec![cut], false), "text");
+    let reported = reported(&mut Overview::of(vec![cut], false), "text");
     assert!(
-        told.contains("Not read to its end: it is cut off."),
-        "{told}"
+        reported.contains("Not read to its end: it is cut off."),
+        "{reported}"
     );
 }
 
 #[test]
-fn what_is_no_trace_is_told_and_takes_nothing_down() {
+fn what_is_no_trace_is_reported_and_takes_nothing_down() {
     for (bytes, words) in [
         (&b""[..], "cut off"),
         (b"{}", ""),
@@ -198,7 +198,7 @@ fn what_is_no_trace_is_told_and_takes_nothing_down() {
         assert_eq!(summary.event_count, 0);
         let problem = summary.problem.clone().unwrap_or_default();
         assert!(problem.contains(words), "{problem}");
-        told(&mut Overview::of(vec![summary], false), "text");
+        reported(&mut Overview::of(vec![summary], false), "text");
     }
     let deep = "[".repeat(1_000_000);
     assert!(summary("a.json", deep.as_bytes()).problem.is_some());
@@ -228,11 +228,14 @@ fn names_are_written_out_where_a_terminal_would_act_on_them() {
     let text = small().replace("aten::mm", name);
     let mut overview = Overview::of(vec![summary("\u{1b}c.json", text.as_bytes())], false);
     for format in ["text", "md", "csv", "json"] {
-        let told = told(&mut overview, format);
-        assert!(!told.contains(['\u{1b}', '\u{202e}']), "{format}: {told}");
-        assert!(told.contains("fake"), "{format}: {told}");
+        let reported = reported(&mut overview, format);
+        assert!(
+            !reported.contains(['\u{1b}', '\u{202e}']),
+            "{format}: {reported}"
+        );
+        assert!(reported.contains("fake"), "{format}: {reported}");
     }
-    assert!(told(&mut overview, "text").contains("\\x1b[2J\\nfake\\u{202e}"));
+    assert!(reported(&mut overview, "text").contains("\\x1b[2J\\nfake\\u{202e}"));
 }
 
 /// A number as no profiler writes it.
@@ -268,7 +271,7 @@ pub(super) fn of_any_times() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn times_that_no_clock_shows_are_told() {
+fn times_that_no_clock_shows_are_reported() {
     let text = r#"[
         {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": -1e300, "dur": 1e300},
         {"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": 1, "dur": 1e300},
@@ -278,32 +281,32 @@ fn times_that_no_clock_shows_are_told() {
     let text = format!(r#"{{"baseTimeNanoseconds": 0, "traceEvents": {text}}}"#);
     let summary = summary("a.json", text.as_bytes());
     assert_eq!(summary.operators.list[0].total_ns.0, i64::MAX);
-    told(&mut Overview::of(vec![summary], false), "text");
+    reported(&mut Overview::of(vec![summary], false), "text");
 }
 
 proptest! {
     #[test]
-    fn numbers_of_any_size_are_told(text in of_any_times()) {
+    fn numbers_of_any_size_are_reported(text in of_any_times()) {
         let traces = ["a.json", "b.json"].map(|name| summary(name, text.as_bytes()));
         prop_assert_eq!(traces[0].problem.as_deref(), None);
         for format in ["text", "csv", "json"] {
-            told(&mut Overview::of(traces.to_vec(), false), format);
+            reported(&mut Overview::of(traces.to_vec(), false), format);
         }
     }
 
     #[test]
-    fn arbitrary_bytes_are_told_or_refused(bytes in any::<Vec<u8>>()) {
+    fn arbitrary_bytes_are_reported_or_refused(bytes in any::<Vec<u8>>()) {
         summary("a.json", &bytes);
     }
 
     #[test]
-    fn a_trace_with_a_wrong_byte_anywhere_is_told(place in any::<Index>(), byte in any::<u8>()) {
+    fn a_trace_with_a_wrong_byte_anywhere_is_reported(place in any::<Index>(), byte in any::<u8>()) {
         let mut bytes = small().into_bytes();
         let place = place.index(bytes.len());
         bytes[place] = byte;
         let changed = summary("a.json", &bytes);
         prop_assert!(changed.event_count <= 2);
-        told(&mut Overview::of(vec![changed], false), "text");
+        reported(&mut Overview::of(vec![changed], false), "text");
         let mut packed = packed(small().as_bytes());
         let place = place % packed.len();
         packed[place] ^= byte;
@@ -315,7 +318,10 @@ proptest! {
 fn a_file_that_can_not_be_opened_is_a_trace_with_a_problem() {
     let summary = read(Path::new("/nowhere/rank3.json"), 5);
     assert_eq!((summary.is_trace, summary.rank), (false, Some(3)));
-    let told = told(&mut Overview::of(vec![summary], false), "text");
-    assert!(told.contains("No list of events was found"), "{told}");
-    assert!(told.contains("No such file or directory"), "{told}");
+    let reported = reported(&mut Overview::of(vec![summary], false), "text");
+    assert!(
+        reported.contains("No list of events was found"),
+        "{reported}"
+    );
+    assert!(reported.contains("No such file or directory"), "{reported}");
 }

@@ -1,6 +1,6 @@
 //! Calls that change an address space: mmap, munmap, mremap, brk, madvise.
 //!
-//! Every call of a member is told once: by a [`VmCall`] of its own, or as part of the next
+//! Every call of a member is reported once: by a [`VmCall`] of its own, or as part of the next
 //! [`VmTotals`].
 
 use super::EventHeader;

@@ -31,7 +31,7 @@ pub struct VmState {
     /// nanoseconds.
     conforms_ns: u64,
     /// Calls in all that the sums held when they were last sent.
-    told_calls: u64,
+    reported_calls: u64,
     /// By [`VmOp`], over the life of the process.
     sums: [VmSum; VmOp::COUNT],
 }
@@ -95,7 +95,7 @@ unsafe fn tell(tgid: u32, state: *mut VmState) -> bool {
         sums[0].calls + sums[1].calls + sums[2].calls + sums[3].calls + sums[4].calls
     };
     // SAFETY: as above.
-    if calls == unsafe { (*state).told_calls } {
+    if calls == unsafe { (*state).reported_calls } {
         return true;
     }
     let flag = wake_flag(fill());
@@ -112,7 +112,7 @@ unsafe fn tell(tgid: u32, state: *mut VmState) -> bool {
             start_boot_ns: (*state).start_boot_ns,
         };
         (*event).sums = (*state).sums;
-        (*state).told_calls = calls;
+        (*state).reported_calls = calls;
     }
     entry.submit(flag);
     true

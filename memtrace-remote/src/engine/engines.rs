@@ -3,7 +3,7 @@
 use super::action::Action;
 use super::local::LocalServer;
 use super::profiler_config::ProfilerConfig;
-use super::trouble;
+use super::refusals;
 use super::workers::{Servers, Worker};
 use crate::http::Failure;
 use crate::stop::Stop;
@@ -65,7 +65,7 @@ impl Engine {
             warnings.push(format!(
                 "{shown}: a stop may fail, since it waits {} s for the traces of its workers: {}",
                 timeout.as_secs_f64(),
-                trouble::RPC_TIMEOUT
+                refusals::RPC_TIMEOUT
             ));
         }
         warnings
@@ -85,13 +85,13 @@ impl Engines {
             worker,
         });
         let all: Vec<Engine> = engines.collect();
-        let told = all.iter().filter_map(|engine| {
+        let reported = all.iter().filter_map(|engine| {
             let config = engine.local.as_ref()?.profiler()?;
             config.dir().map(Path::to_owned)
         });
         let dirs: BTreeSet<PathBuf> = match dir {
             Some(dir) => BTreeSet::from([dir.to_owned()]),
-            None => told.collect(),
+            None => reported.collect(),
         };
         Ok(Self {
             all,
@@ -125,7 +125,7 @@ impl Engines {
                 let answer = client.post(&action.path(), patience).await;
                 let words = match &answer {
                     Ok(()) => action.done().to_owned(),
-                    Err(failure) => trouble::in_words(action, &client, failure).await,
+                    Err(failure) => refusals::in_words(action, &client, failure).await,
                 };
                 (at, answer, words)
             });

@@ -1,8 +1,8 @@
-//! Servers written by hand for tests, each of which answers as it is told, or fails in one way.
+//! Servers written by hand for tests, each of which answers as it is reported, or fails in one way.
 
 use super::action::Action;
 use super::engines::Engines;
-use super::trouble;
+use super::refusals;
 use super::workers::Servers;
 use crate::http::{Client, parse_url};
 use clap::Parser;
@@ -118,6 +118,6 @@ pub(super) fn words(action: Action, fake: &Fake) -> String {
     let client = fake.client();
     crate::runtime().unwrap().block_on(async {
         let answer = client.post(&action.path(), action.patience()).await;
-        trouble::in_words(action, &client, &answer.unwrap_err()).await
+        refusals::in_words(action, &client, &answer.unwrap_err()).await
     })
 }

@@ -60,20 +60,25 @@ impl Found {
         while next_line(&mut log, &mut line)? {
             let text = String::from_utf8_lossy(&line);
             let text = bare(&text);
-            if let Some(told) = router.captures(&text).and_then(|told| address(&told[1])) {
+            if let Some(reported) = router
+                .captures(&text)
+                .and_then(|reported| address(&reported[1]))
+            {
                 // A new router has new workers.
                 found = Self {
-                    router: Some(told),
+                    router: Some(reported),
                     ..Self::default()
                 };
-            } else if let Some(told) = engine.captures(&text) {
-                let number = told[1].parse().ok();
-                let engine = number.zip(ports(&told[2]));
+            } else if let Some(reported) = engine.captures(&text) {
+                let number = reported[1].parse().ok();
+                let engine = number.zip(ports(&reported[2]));
                 found.engines.extend(engine);
-            } else if let Some(told) = server.captures(&text).and_then(|told| address(&told[1]))
-                && !found.servers.contains(&told)
+            } else if let Some(reported) = server
+                .captures(&text)
+                .and_then(|reported| address(&reported[1]))
+                && !found.servers.contains(&reported)
             {
-                found.servers.push(told);
+                found.servers.push(reported);
             }
             if found.engines.len() + found.servers.len() > SERVERS {
                 bail!("it has more than {SERVERS} servers: name those to ask with --url");
@@ -149,7 +154,7 @@ fn ports(text: &str) -> Option<Target> {
 mod tests {
     use super::*;
 
-    fn told(log: &str) -> Option<String> {
+    fn reported(log: &str) -> Option<String> {
         let found = Found::of(log.as_bytes(), LOG_BYTES).unwrap();
         Some(match found.address()? {
             Address::Router(router) => format!("router {router}"),
@@ -166,23 +171,23 @@ mod tests {
             'port': 15000, 'nccl_port': 15001}\n\
             Ports for engine 1: {\"port\": 15010, \"host\": \"gpu-2\"}\n";
         assert_eq!(
-            told(engines).unwrap(),
+            reported(engines).unwrap(),
             "http://127.0.0.1:15000 http://gpu-2:15010"
         );
         let router = "INFO Router launched at 127.0.0.1:3521, Prometheus port: 4153\n";
         let all = format!("{router}{engines}");
-        assert_eq!(told(&all).unwrap(), "router http://127.0.0.1:3521");
+        assert_eq!(reported(&all).unwrap(), "router http://127.0.0.1:3521");
         let again = format!("{all}SGLang router launched at 10.0.0.5:3999\n");
-        assert_eq!(told(&again).unwrap(), "router http://10.0.0.5:3999");
+        assert_eq!(reported(&again).unwrap(), "router http://10.0.0.5:3999");
     }
 
     #[test]
-    fn servers_are_told_where_there_is_no_router() {
+    fn servers_are_reported_where_there_is_no_router() {
         let log = "(APIServer pid=9) INFO Starting vLLM server on http://0.0.0.0:8123\n\
             (APIServer pid=9) INFO Starting vLLM server on http://0.0.0.0:8123\n\
             Starting vLLM API server 0 on http://10.1.2.3:8000\n";
         assert_eq!(
-            told(log).unwrap(),
+            reported(log).unwrap(),
             "http://127.0.0.1:8123 http://10.1.2.3:8000"
         );
     }

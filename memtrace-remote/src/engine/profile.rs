@@ -66,7 +66,7 @@ enum Task {
 /// Does it.
 ///
 /// # Errors
-/// When the servers can't be found, or a recording that is named can't be told.
+/// When the servers can't be found, or a recording that is named can't be reported.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.task {
         Task::Start(args) => crate::block_on(start::run(&args)),

@@ -3,11 +3,11 @@
 
 use super::action::Action;
 use super::engines::Engines;
-use super::trouble;
+use super::refusals;
 use super::workers::{Servers, Worker, looked_at};
 use crate::http::{Client, Failure};
 use crate::limits::{LOOK_TIME, PATIENCE_SECONDS};
-use crate::recordings::Told;
+use crate::recordings::Reported;
 use crate::seconds::parse_seconds;
 use crate::stop::{INTERRUPTED, Stop};
 use memtrace::cli::say;
@@ -58,7 +58,7 @@ pub(super) struct Status {
     servers: Servers,
 }
 
-/// Whom is asked, and who is told of it.
+/// Whom is asked, and who is reported of it.
 #[derive(Debug, clap::Args)]
 struct Asked {
     #[command(flatten)]
@@ -69,7 +69,7 @@ struct Asked {
     timeout: Duration,
 
     #[command(flatten)]
-    told: Told,
+    reported: Reported,
 }
 
 /// Puts them to sleep.
@@ -110,7 +110,7 @@ impl Asked {
     ) -> anyhow::Result<ExitCode> {
         crate::block_on(async {
             let mut stop = Stop::by_signals()?;
-            let mut recordings = self.told.recordings()?;
+            let mut recordings = self.reported.recordings()?;
             let mut engines = Engines::find(&self.servers, None).await?;
             engines.timeout = Some(self.timeout);
             for shown in recordings.names() {
@@ -179,7 +179,7 @@ async fn of(client: &Client) -> (String, bool) {
     let state = match state {
         Ok(State { is_sleeping: true }) => "sleeps".to_owned(),
         Ok(State { is_sleeping: false }) => "is awake".to_owned(),
-        Err(failure) => trouble::in_words(Action::Wake, client, &failure).await,
+        Err(failure) => refusals::in_words(Action::Wake, client, &failure).await,
     };
     (format!("{health}; {state}"), true)
 }
@@ -229,21 +229,21 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_lacks_is_told_with_what_gives_it() {
+    fn what_a_server_lacks_is_reported_with_what_gives_it() {
         let plain = Fake::start(|path| match path {
             "/health" => status(200, ""),
             _ => status(404, ""),
         });
         for action in [Action::Sleep { level: 1 }, Action::Wake] {
-            let told = words(action, &plain);
-            assert!(told.contains("--enable-sleep-mode"), "{told}");
+            let text = words(action, &plain);
+            assert!(text.contains("--enable-sleep-mode"), "{text}");
         }
-        let told = words(Action::ResetPrefixCache, &plain);
-        assert!(told.contains("VLLM_SERVER_DEV_MODE=1"), "{told}");
-        let (told, is_up) = crate::runtime().unwrap().block_on(of(&plain.client()));
-        assert!(is_up && told.contains("has no sleep mode"), "{told}");
+        let text = words(Action::ResetPrefixCache, &plain);
+        assert!(text.contains("VLLM_SERVER_DEV_MODE=1"), "{text}");
+        let (text, is_up) = crate::runtime().unwrap().block_on(of(&plain.client()));
+        assert!(is_up && text.contains("has no sleep mode"), "{text}");
         let dead = Fake::start(|_| status(503, ""));
-        let (told, is_up) = crate::runtime().unwrap().block_on(of(&dead.client()));
-        assert!(!is_up && told.contains("has died"), "{told}");
+        let (text, is_up) = crate::runtime().unwrap().block_on(of(&dead.client()));
+        assert!(!is_up && text.contains("has died"), "{text}");
     }
 }

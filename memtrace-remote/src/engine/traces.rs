@@ -148,7 +148,7 @@ pub(super) struct Looks<'a> {
 }
 
 impl Looks<'_> {
-    /// The files of the window, as far as they can be told from older ones.
+    /// The files of the window, as far as they can be distinguished from older ones.
     pub(super) fn of_window(&self) -> Listing {
         self.after.since(self.before.unwrap_or(self.at_stop))
     }
@@ -245,7 +245,7 @@ mod tests {
         )
     }
 
-    fn told(
+    fn reported(
         before: Option<&[&str]>,
         at_stop: &[&str],
         after: &[&str],
@@ -269,37 +269,37 @@ mod tests {
     #[test]
     fn each_end_of_a_window_has_its_own_words() {
         let plain = ProfilerConfig::default();
-        let (verdict, words) = told(Some(&[]), &[], &[RANK, FRONT], &plain);
+        let (verdict, words) = reported(Some(&[]), &[], &[RANK, FRONT], &plain);
         assert_eq!(verdict, Verdict::Written);
         assert_eq!(words, "2 files were written to /t");
-        let (verdict, words) = told(Some(&[]), &[], &[FRONT], &plain);
+        let (verdict, words) = reported(Some(&[]), &[], &[FRONT], &plain);
         assert_eq!(verdict, Verdict::OnlyFrontend);
         assert!(words.contains("no worker"), "{words}");
-        let (verdict, words) = told(None, &["/t/old"], &["/t/old"], &plain);
+        let (verdict, words) = reported(None, &["/t/old"], &["/t/old"], &plain);
         assert_eq!(verdict, Verdict::Nothing);
         assert!(words.contains("answered 200, and nothing"), "{words}");
         let quiet = ProfilerConfig {
             ignore_frontend: true,
             ..ProfilerConfig::default()
         };
-        let (_, words) = told(Some(&[]), &[], &[RANK], &quiet);
+        let (_, words) = reported(Some(&[]), &[], &[RANK], &quiet);
         assert!(words.contains("as ignore_frontend asks"), "{words}");
         let late = ProfilerConfig {
             delay_iterations: 5,
             ..ProfilerConfig::default()
         };
-        let (_, words) = told(Some(&[]), &[], &[], &late);
+        let (_, words) = reported(Some(&[]), &[], &[], &late);
         assert!(words.contains("delay_iterations=5"), "{words}");
     }
 
     #[test]
-    fn a_profiler_that_ended_by_itself_is_told_by_what_was_there_before_the_stop() {
+    fn a_profiler_that_ended_by_itself_is_reported_by_what_was_there_before_the_stop() {
         let limited = ProfilerConfig {
             max_iterations: 3,
             ..ProfilerConfig::default()
         };
         let ended = Verdict::EndedByItself { max_iterations: 3 };
-        let (verdict, words) = told(
+        let (verdict, words) = reported(
             Some(&["/t/old"]),
             &["/t/old", RANK],
             &["/t/old", RANK],
@@ -307,16 +307,19 @@ mod tests {
         );
         assert_eq!(verdict, ended);
         assert!(words.contains("max_iterations=3"), "{words}");
-        let (verdict, words) = told(None, &[RANK], &[RANK], &limited);
+        let (verdict, words) = reported(None, &[RANK], &[RANK], &limited);
         assert_eq!(verdict, ended);
         assert!(words.contains("or no window was open"), "{words}");
-        assert_eq!(told(None, &[RANK], &[RANK, FRONT], &limited).0, ended);
+        assert_eq!(reported(None, &[RANK], &[RANK, FRONT], &limited).0, ended);
         let before: &[&str] = &["/t/old"];
         assert_eq!(
-            told(Some(before), before, before, &limited).0,
+            reported(Some(before), before, before, &limited).0,
             Verdict::Nothing
         );
-        assert_eq!(told(Some(&[]), &[], &[RANK], &limited).0, Verdict::Written);
+        assert_eq!(
+            reported(Some(&[]), &[], &[RANK], &limited).0,
+            Verdict::Written
+        );
     }
 
     #[test]

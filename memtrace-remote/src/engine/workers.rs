@@ -9,7 +9,7 @@ use futures_util::stream::{self, StreamExt};
 use serde::Deserialize;
 use std::path::PathBuf;
 
-/// Of an address that is none no more is told.
+/// Of an address that is none no more is reported.
 const URL_CHARS: usize = 200;
 /// So many servers are looked at at a time.
 const AT_ONCE: usize = 64;

@@ -147,7 +147,7 @@ fn take(text: &[u8], answer: &mut Answer, seen: &mut Seen) -> Result<bool, Failu
     if piece.error.is_some() {
         // Understood as JSON it takes many times its length, and of one so long nobody reads all.
         let begin = text.get(..REFUSAL_BYTES).unwrap_or(text);
-        return Err(Failure::Told(message_of(begin)));
+        return Err(Failure::Reported(message_of(begin)));
     }
     if piece.choices.is_none() && piece.usage.is_none() {
         let begin = cut(&String::from_utf8_lossy(text));
@@ -167,7 +167,7 @@ fn take(text: &[u8], answer: &mut Answer, seen: &mut Seen) -> Result<bool, Failu
             .as_ref()
             .is_some_and(|reason| reason.is_abort)
         {
-            return Err(Failure::Told(
+            return Err(Failure::Reported(
                 "it gave the request up (finish_reason)".to_owned(),
             ));
         }

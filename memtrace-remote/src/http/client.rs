@@ -138,7 +138,7 @@ impl Connection {
         let shaken = Builder::new().max_buf_size(HEAD_BYTES).handshake(stream);
         let shaken = shaken.await;
         let (sender, connection) = shaken.map_err(|error| Failure::Connect(in_words(&error)))?;
-        // What breaks it, its request is told.
+        // What breaks it, its request is reported.
         let task = tokio::spawn(async move { drop(connection.await) });
         Ok(Self { sender, task })
     }

@@ -31,9 +31,9 @@ pub(crate) enum Failure {
         /// What the server said.
         message: String,
     },
-    /// The server told of an error where the answer should have gone on.
+    /// The server reported of an error where the answer should have gone on.
     #[error("the server reported an error in its answer: {0}")]
-    Told(String),
+    Reported(String),
     /// The answer is something else.
     #[error("the answer is {0}, and not what was asked for")]
     Other(String),
@@ -58,7 +58,7 @@ impl Failure {
             Self::Connect(_) => RequestOutcome::NotConnected,
             Self::BrokenBefore(_) | Self::BrokenWithin(_) => RequestOutcome::Broken,
             Self::TimedOut { .. } => RequestOutcome::TimedOut,
-            Self::Status { .. } | Self::Told(_) => RequestOutcome::Refused,
+            Self::Status { .. } | Self::Reported(_) => RequestOutcome::Refused,
             Self::Other(_) | Self::Malformed(_) | Self::TooLong(_) => RequestOutcome::Malformed,
             Self::Cut(_) => RequestOutcome::Cut,
             Self::Interrupted => RequestOutcome::Interrupted,

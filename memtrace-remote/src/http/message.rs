@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// So many characters of an error are told.
+/// So many characters of an error are reported.
 pub(super) const ERROR_CHARS: usize = 300;
 
 /// Its words, however the server writes them.

@@ -156,7 +156,7 @@ fn a_server_that_never_answers_is_waited_for_so_long_and_no_longer() {
             "the answer did not end within 0.3 s".to_owned()
         )
     );
-    assert_eq!(answer.output_tokens, Some(1), "what came is told");
+    assert_eq!(answer.output_tokens, Some(1), "what came is reported");
 }
 
 #[test]
@@ -229,18 +229,18 @@ fn a_refusal_has_the_words_of_the_server() {
         assert_eq!(outcome, RequestOutcome::Refused);
         (answer.status.unwrap(), words)
     };
-    let told = refused(
+    let shown = refused(
         "400 Bad Request",
         r#"{"error":{"message":"too long","code":400}}"#,
     );
-    assert_eq!(told, (400, "status 400: too long".to_owned()));
-    let told = refused(
+    assert_eq!(shown, (400, "status 400: too long".to_owned()));
+    let shown = refused(
         "400 Bad Request",
         r#"{"object":"error","message":"too long"}"#,
     );
-    assert_eq!(told.1, "status 400: too long");
-    let told = refused("502 Bad Gateway", "<html>\n<head>nginx</head></html>");
-    assert_eq!(told.1, "status 502: a page of HTML");
+    assert_eq!(shown.1, "status 400: too long");
+    let shown = refused("502 Bad Gateway", "<html>\n<head>nginx</head></html>");
+    assert_eq!(shown.1, "status 502: a page of HTML");
     assert_eq!(refused("503 x", "").1, "status 503: without a word");
     let long = refused("500 x", &"x".repeat(100_000));
     assert!(long.1.len() < 400);

@@ -16,7 +16,7 @@ use super::check::fits;
 use super::endpoint::Endpoint;
 use super::plan::{self, Condition};
 use crate::limits::hold_memory;
-use crate::recordings::{Recordings, Told};
+use crate::recordings::{Recordings, Reported};
 use crate::seconds::{parse_pause, parse_seconds};
 use crate::stop::{INTERRUPTED, Stop};
 use crate::{block_on, call_words};
@@ -92,7 +92,7 @@ pub(crate) struct Args {
     output: PathBuf,
 
     #[command(flatten)]
-    told: Told,
+    reported: Reported,
 
     /// After the plan, open a window of the engine's profiler for this many more requests, and list
     /// the traces, as `memtrace engine profile run` does
@@ -114,9 +114,9 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The recordings that are told; says which.
+    /// The recordings that are reported; says which.
     fn recordings(&self) -> anyhow::Result<Recordings> {
-        let recordings = self.told.recordings()?;
+        let recordings = self.reported.recordings()?;
         match recordings.names().as_slice() {
             [] => say("no recording is written to: only what the sender sees is kept"),
             names => say(&format!("the load is recorded in {}", names.join(", "))),
@@ -207,7 +207,7 @@ fn profile(args: &Args, requests: usize) -> anyhow::Result<ExitCode> {
     words.extend(model.map(|model| format!("--model={model}").into()));
     let key = args.endpoint.api_key.iter();
     words.extend(key.map(|key| format!("--api-key={key}").into()));
-    words.extend(args.told.words());
+    words.extend(args.reported.words());
     call_words(words)
 }
 

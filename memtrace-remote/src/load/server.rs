@@ -87,7 +87,7 @@ impl Server {
                     let path = request.uri().path();
                     let asked = profiler.filter(|_| Profiler::is_asked(path));
                     Ok::<_, Infallible>(match asked {
-                        Some(profiler) => told(profiler.answer(path)),
+                        Some(profiler) => reported(profiler.answer(path)),
                         None => answer(request, period).await,
                     })
                 }
@@ -120,8 +120,9 @@ async fn answer(request: Request<Incoming>, period: Duration) -> Response<Body> 
             let asked = body.as_ref().and_then(|body| Asked::of(&path, body));
             match asked {
                 Some(asked) if path == "/tokenize" => {
-                    let told = json!({"count": asked.prompt_tokens, "max_model_len": MODEL_LEN});
-                    whole(StatusCode::OK, &told)
+                    let reported =
+                        json!({"count": asked.prompt_tokens, "max_model_len": MODEL_LEN});
+                    whole(StatusCode::OK, &reported)
                 }
                 Some(asked) => generate(asked, period).await,
                 None => refusal(StatusCode::BAD_REQUEST, "a prompt is missing"),
@@ -272,7 +273,7 @@ impl futures_core::Stream for Tokens {
     }
 }
 
-fn told(answer: io::Result<Value>) -> Response<Body> {
+fn reported(answer: io::Result<Value>) -> Response<Body> {
     match answer {
         Ok(value) => whole(StatusCode::OK, &value),
         Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),

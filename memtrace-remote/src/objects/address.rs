@@ -1,9 +1,9 @@
 //! The address of a root: `s3://bucket/prefix`, `gs://…`, `az://container/…`, `file:///…`, or a
 //! directory's path.
 
+use super::access_error::{AccessError, Kind, Way};
 use super::connector::Connector;
 use super::contact::Contact;
-use super::trouble::{Kind, Trouble, Way};
 use super::way_there;
 use anyhow::{Context, bail};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
@@ -113,7 +113,7 @@ impl Objects {
     }
 
     /// That nobody else leads elsewhere what is put somewhere below it, or removed there.
-    pub(crate) async fn check_way(&self, relative: &str) -> Result<(), Trouble> {
+    pub(crate) async fn check_way(&self, relative: &str) -> Result<(), AccessError> {
         let Some(dir) = self.dir.clone() else {
             return Ok(());
         };
@@ -121,21 +121,21 @@ impl Objects {
         // A mount can hang.
         let looked = tokio::task::spawn_blocking(move || way_there::check(&dir, &relative)).await;
         let checked = looked.unwrap_or_else(|error| Err(error.to_string()));
-        checked.map_err(Trouble::blocked)
+        checked.map_err(AccessError::blocked)
     }
 
     /// What an error about something below it means.
-    pub(crate) fn trouble(&self, relative: &str, error: &Error) -> Trouble {
-        let mut trouble = Trouble::of(error, self.kind, &self.shown(relative));
-        if trouble.way == Way::Again
+    pub(crate) fn failure(&self, relative: &str, error: &Error) -> AccessError {
+        let mut failure = AccessError::of(error, self.kind, &self.shown(relative));
+        if failure.way == Way::Again
             && self
                 .contact
                 .server()
-                .is_some_and(|server| !trouble.words.contains(&server))
+                .is_some_and(|server| !failure.words.contains(&server))
         {
-            trouble.words.push_str(&self.of_server());
+            failure.words.push_str(&self.of_server());
         }
-        trouble
+        failure
     }
 
     /// Who was asked, for the end of a sentence; nothing where that is no server.
@@ -162,7 +162,7 @@ impl Objects {
     }
 
     /// That its server did not answer for so long.
-    pub(crate) fn silent(&self, relative: &str, patience: Duration) -> Trouble {
+    pub(crate) fn silent(&self, relative: &str, patience: Duration) -> AccessError {
         let words = format!(
             "{}: nothing arrived within {} s{}; --timeout (or MEMTRACE_REMOTE_TIMEOUT) waits longer",
             self.shown(relative),
@@ -173,7 +173,7 @@ impl Objects {
             }
         );
         let way = Way::Again;
-        Trouble { words, way }
+        AccessError { words, way }
     }
 }
 

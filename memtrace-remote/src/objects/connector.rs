@@ -200,7 +200,7 @@ where
 {
     let shaken = Builder::new().max_buf_size(HEAD_BYTES).handshake(stream);
     let (sender, connection) = shaken.await.map_err(|error| in_words(&error))?;
-    // It ends when the sender is dropped; what breaks it, its request is told.
+    // It ends when the sender is dropped; what breaks it, its request is reported.
     tokio::spawn(async move { drop(connection.await) });
     Ok(sender)
 }

@@ -1,7 +1,7 @@
 //! What there is below a place: page by page, as the stores give it, up to what is kept of it.
 
+use super::access_error::AccessError;
 use super::address::Objects;
-use super::trouble::Trouble;
 use crate::limits::{LISTING_BYTES, LISTING_ENTRY_BYTES, LISTING_PAGE_BYTES};
 use futures_util::TryStreamExt;
 use indicatif::BinaryBytes;
@@ -14,7 +14,7 @@ use object_store::{ListResult, ObjectMeta};
 pub(crate) struct Listing {
     /// The files: in all folders, or in this one.
     pub(crate) files: Vec<ObjectMeta>,
-    /// The folders, where they are told.
+    /// The folders, where they are reported.
     pub(crate) folders: Vec<ObjectPath>,
     left_bytes: usize,
 }
@@ -35,8 +35,8 @@ struct TooMuch;
 
 impl Objects {
     /// The files below a place, in all its folders.
-    pub(crate) async fn files(&self, below: &str) -> Result<Listing, Trouble> {
-        let failed = |error| self.trouble(below, &error);
+    pub(crate) async fn files(&self, below: &str) -> Result<Listing, AccessError> {
+        let failed = |error| self.failure(below, &error);
         if self.pages.is_some() {
             return self.pages(below, false).await;
         }
@@ -56,19 +56,19 @@ impl Objects {
     }
 
     /// The files and the folders in a folder.
-    pub(crate) async fn folder(&self, of: &str) -> Result<Listing, Trouble> {
+    pub(crate) async fn folder(&self, of: &str) -> Result<Listing, AccessError> {
         if self.pages.is_some() {
             return self.pages(of, true).await;
         }
         let listed = self.store.list_with_delimiter(Some(&self.path(of))).await;
-        let listed = listed.map_err(|error| self.trouble(of, &error))?;
+        let listed = listed.map_err(|error| self.failure(of, &error))?;
         let mut listing = Listing::default();
         let took = listing.take(listed, 0);
         took.map_err(|TooMuch| self.endless(of))?;
         Ok(listing)
     }
 
-    async fn pages(&self, below: &str, has_folders: bool) -> Result<Listing, Trouble> {
+    async fn pages(&self, below: &str, has_folders: bool) -> Result<Listing, AccessError> {
         let mut listing = Listing::default();
         let prefix = self.path(below);
         let prefix = Some(format!("{prefix}/")).filter(|prefix| prefix != "/");
@@ -83,7 +83,7 @@ impl Objects {
                 return Ok(listing);
             };
             let page = store.list_paginated(prefix.as_deref(), options).await;
-            let page = page.map_err(|error| self.trouble(below, &error))?;
+            let page = page.map_err(|error| self.failure(below, &error))?;
             let took = listing.take(page.result, LISTING_PAGE_BYTES);
             took.map_err(|TooMuch| self.endless(below))?;
             let next = page.page_token.filter(|token| !token.is_empty());
@@ -95,9 +95,9 @@ impl Objects {
         }
     }
 
-    fn endless(&self, below: &str) -> Trouble {
+    fn endless(&self, below: &str) -> AccessError {
         let most = BinaryBytes(LISTING_BYTES as u64);
-        Trouble::blocked(format!(
+        AccessError::blocked(format!(
             "{}: the list of what is there has no end, or is longer than {most}{}; name a place with less \
              below it",
             self.shown(below),

@@ -75,7 +75,7 @@ pub(super) struct Pooled {
     server: Server,
     sender: Option<SendRequest<HttpRequestBody>>,
     pool: Arc<Pool>,
-    /// Who is told when all of it has come, where it is no refusal.
+    /// Who is reported when all of it has come, where it is no refusal.
     contact: Option<Arc<Contact>>,
     left: u64,
     most: u64,

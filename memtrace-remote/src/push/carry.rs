@@ -8,7 +8,7 @@ use super::place::{Given, is_there_itself, path_below};
 use super::progress::{Progress, Sent};
 use super::upload::{NotPut, Put, Uploads};
 use crate::limits::RUN_FILE_BYTES;
-use crate::objects::{Listing, Objects, Trouble, Way};
+use crate::objects::{AccessError, Listing, Objects, Way};
 use futures_util::stream::{self, StreamExt};
 use memtrace_model::{ClockReading, RunInfo, RunState, WallNs};
 use memtrace_store::{Lasting, Looked, MANIFEST, Outgoing, OutgoingPart, RUN_FILE, as_open};
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Of a name that somebody else wrote no more is told.
+/// Of a name that somebody else wrote no more is reported.
 const HOSTNAME_CHARS: usize = 255;
 /// While a recording goes on, what it says of itself is put there no more often.
 const PACE: Duration = Duration::from_secs(10);
@@ -42,19 +42,19 @@ pub(super) enum State {
 /// Why it is not as far.
 #[derive(Debug)]
 pub(super) enum Hindrance {
-    Trouble(Trouble),
+    AccessError(AccessError),
     Stopped,
 }
 
 impl Hindrance {
     fn is_blocked(&self) -> bool {
-        matches!(self, Self::Trouble(trouble) if trouble.way == Way::Blocked)
+        matches!(self, Self::AccessError(failure) if failure.way == Way::Blocked)
     }
 }
 
-impl From<Trouble> for Hindrance {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
+impl From<AccessError> for Hindrance {
+    fn from(failure: AccessError) -> Self {
+        Self::AccessError(failure)
     }
 }
 
@@ -186,12 +186,12 @@ impl Carry {
                 "{} changed at the root in the meantime, and is kept here",
                 self.source.display()
             );
-            return Err(Trouble::blocked(words).into());
+            return Err(AccessError::blocked(words).into());
         }
         let source = self.source;
         self.outgoing.remove(&parts).map_err(|error| {
             let words = format!("failed to remove {}: {error}", source.display());
-            Trouble::blocked(words).into()
+            AccessError::blocked(words).into()
         })
     }
 
@@ -217,8 +217,8 @@ impl Carry {
             match put {
                 Ok(()) => drop(self.put.insert(RUN_FILE, (hash(&open), Instant::now()))),
                 // Somebody was quicker; an answer that got lost looks the same.
-                Err(trouble) if trouble.way == Way::Taken => {}
-                Err(trouble) => return Err(trouble.into()),
+                Err(failure) if failure.way == Way::Taken => {}
+                Err(failure) => return Err(failure.into()),
             }
         }
         if !self.put.contains_key(RUN_FILE) {
@@ -244,7 +244,12 @@ impl Carry {
     }
 
     /// That what has its place is the same recording.
-    fn check_same(&self, objects: &Objects, json: &[u8], info: &RunInfo) -> Result<(), Trouble> {
+    fn check_same(
+        &self,
+        objects: &Objects,
+        json: &[u8],
+        info: &RunInfo,
+    ) -> Result<(), AccessError> {
         let there: Option<Key> = serde_json::from_slice(json).ok();
         let here = Key {
             hostname: info.hostname.clone(),
@@ -256,7 +261,7 @@ impl Carry {
         let other = there
             .as_ref()
             .map_or_else(|| "of no known form".to_owned(), Key::in_words);
-        Err(Trouble::blocked(format!(
+        Err(AccessError::blocked(format!(
             "two recordings have one key: {} exists there already, {other}, and differs from {}, \
              {}; upload one of them with another --run or --host, or remove the one that is there",
             self.destination(objects),
@@ -313,7 +318,7 @@ impl Carry {
                     arrived.push((part, put));
                 }
                 Ok(None) => {}
-                // All else is sent; what nobody but a person can mend is told first.
+                // All else is sent; what nobody but a person can mend is reported first.
                 Err(other) if hindrance.is_none() || other.is_blocked() => hindrance = Some(other),
                 Err(_) => {}
             }
@@ -330,7 +335,7 @@ impl Carry {
         let at = self.at(&name(part));
         let path = self.source.join(part.path());
         let unreadable = |error: io::Error| {
-            Trouble::blocked(format!("failed to read {}: {error}", path.display())).into()
+            AccessError::blocked(format!("failed to read {}: {error}", path.display())).into()
         };
         let file = match self.outgoing.open_part(part) {
             Ok(file) => file,
@@ -346,9 +351,9 @@ impl Carry {
         match put {
             Ok(put) => Ok(Some(put)),
             Err(NotPut::Stopped) => Err(Hindrance::Stopped),
-            Err(NotPut::Trouble(trouble)) => Err(trouble.into()),
+            Err(NotPut::AccessError(failure)) => Err(failure.into()),
             Err(NotPut::Source(error)) => Err(unreadable(error)),
-            Err(NotPut::Other { bytes }) => Err(Trouble::blocked(format!(
+            Err(NotPut::Other { bytes }) => Err(AccessError::blocked(format!(
                 "{} has {bytes} bytes there and {} has {} here: they are not the same part; \
                  upload the recording with another --run or --host, or remove the one that is \
                  there",
@@ -392,7 +397,7 @@ impl Carry {
             objects.check_way(&at).await?;
             match objects.store.delete(&objects.path(&at)).await {
                 Ok(()) | Err(object_store::Error::NotFound { .. }) => {}
-                Err(error) => return Err(objects.trouble(&at, &error).into()),
+                Err(error) => return Err(objects.failure(&at, &error).into()),
             }
             self.there.get_or_insert_default().remove(&path);
         }
@@ -424,17 +429,17 @@ impl Carry {
 
     /// What is wrong with its files, in a line for each.
     pub(super) fn problems(&self) -> Vec<String> {
-        let told = self.outgoing.problems();
-        let told = told.map(|told| told.iter().map(ToString::to_string).collect());
-        told.unwrap_or_else(|error| vec![error.to_string()])
+        let reported = self.outgoing.problems();
+        let reported = reported.map(|reported| reported.iter().map(ToString::to_string).collect());
+        reported.unwrap_or_else(|error| vec![error.to_string()])
     }
 
     /// What is there, by its path in the recording.
-    async fn list(&self, objects: &Objects) -> Result<HashMap<String, u64>, Trouble> {
+    async fn list(&self, objects: &Objects) -> Result<HashMap<String, u64>, AccessError> {
         objects.check_way(&self.below).await?;
         let prefix = objects.path(&self.below);
         let listed = match objects.files(&self.below).await {
-            Err(trouble) if trouble.way == Way::Absent && objects.dir().is_some() => {
+            Err(failure) if failure.way == Way::Absent && objects.dir().is_some() => {
                 Listing::default()
             }
             listed => listed?,
@@ -447,13 +452,13 @@ impl Carry {
         Ok(there.collect())
     }
 
-    async fn read_run_file(&self, objects: &Objects) -> Result<Vec<u8>, Trouble> {
+    async fn read_run_file(&self, objects: &Objects) -> Result<Vec<u8>, AccessError> {
         let at = self.at(RUN_FILE);
         objects.check_way(&at).await?;
         let path = objects.path(&at);
         let range = 0..RUN_FILE_BYTES;
         let read = objects.store.get_range(&path, range).await;
-        let read = read.map_err(|error| objects.trouble(&at, &error))?;
+        let read = read.map_err(|error| objects.failure(&at, &error))?;
         Ok(read.to_vec())
     }
 
@@ -461,10 +466,10 @@ impl Carry {
         format!("{}/{path}", self.below)
     }
 
-    fn unreadable(&self, error: &dyn std::error::Error) -> Trouble {
+    fn unreadable(&self, error: &dyn std::error::Error) -> AccessError {
         let shown = self.source.display();
         let words = crate::http::in_words(error);
-        Trouble::blocked(format!("failed to read the recording {shown}: {words}"))
+        AccessError::blocked(format!("failed to read the recording {shown}: {words}"))
     }
 }
 

@@ -150,7 +150,7 @@ fn held_by(source: &Path) -> Option<Held> {
     Some((json, outgoing.parts().ok()?))
 }
 
-/// So many problems of a recording are told.
+/// So many problems of a recording are reported.
 const TOLD_PROBLEMS: usize = 10;
 
 struct Pusher<'a> {
@@ -195,7 +195,7 @@ impl Pusher<'_> {
         let looked = tokio::select! {
             looked = carry.look(self.uploads, self.progress) => looked,
             () = objects.silence(begun, patience) => {
-                Err(Hindrance::Trouble(objects.silent(carry.below(), patience)))
+                Err(Hindrance::AccessError(objects.silent(carry.below(), patience)))
             }
         };
         match looked {
@@ -211,9 +211,9 @@ impl Pusher<'_> {
             }
             Ok(State::Unclosed) => self.unclosed(course, &destination),
             Err(Hindrance::Stopped) => {}
-            Err(Hindrance::Trouble(trouble)) => {
-                let is_mendable = trouble.way != Way::Blocked;
-                self.failed(course, &trouble.words, is_mendable);
+            Err(Hindrance::AccessError(failure)) => {
+                let is_mendable = failure.way != Way::Blocked;
+                self.failed(course, &failure.words, is_mendable);
             }
         }
     }
@@ -251,8 +251,8 @@ impl Pusher<'_> {
                  else too"
             )),
             Err(Hindrance::Stopped) => {}
-            Err(Hindrance::Trouble(trouble)) => {
-                self.progress.say(&trouble.words);
+            Err(Hindrance::AccessError(failure)) => {
+                self.progress.say(&failure.words);
                 course.ended = Some(Outcome::Failed);
             }
         }

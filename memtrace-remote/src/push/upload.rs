@@ -2,7 +2,7 @@
 //! go by its size. A part gets its name only when all of it is there, and takes nobody's.
 
 use super::limit::Limit;
-use crate::objects::{Objects, Trouble, Way};
+use crate::objects::{AccessError, Objects, Way};
 use crate::stop::Stop;
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
@@ -31,13 +31,13 @@ pub(super) enum NotPut {
     },
     /// It could not be read here.
     Source(io::Error),
-    Trouble(Trouble),
+    AccessError(AccessError),
     Stopped,
 }
 
-impl From<Trouble> for NotPut {
-    fn from(trouble: Trouble) -> Self {
-        Self::Trouble(trouble)
+impl From<AccessError> for NotPut {
+    fn from(failure: AccessError) -> Self {
+        Self::AccessError(failure)
     }
 }
 
@@ -67,31 +67,31 @@ impl Uploads<'_> {
         let payload = self.whole(file, size).await?;
         match self.put_new(at, payload).await {
             Ok(()) => Ok(Put::Sent),
-            Err(trouble) if trouble.way == Way::Taken => match self.size(at).await? {
+            Err(failure) if failure.way == Way::Taken => match self.size(at).await? {
                 // Also where an answer got lost when all had arrived.
                 Some(there) => same(there, size),
-                None => Err(NotPut::Trouble(Trouble {
+                None => Err(NotPut::AccessError(AccessError {
                     way: Way::Again,
-                    ..trouble
+                    ..failure
                 })),
             },
-            Err(trouble) => Err(trouble.into()),
+            Err(failure) => Err(failure.into()),
         }
     }
 
     /// Bytes under a name that nobody has. Where the store can't see to that, the name is asked for
     /// before.
-    pub(super) async fn put_new(&self, at: &str, payload: PutPayload) -> Result<(), Trouble> {
+    pub(super) async fn put_new(&self, at: &str, payload: PutPayload) -> Result<(), AccessError> {
         if self.objects.has_create() {
             match self.put(at, payload.clone(), PutMode::Create).await {
-                Err(trouble) if trouble.way == Way::Unable => self.objects.note_no_create(),
+                Err(failure) if failure.way == Way::Unable => self.objects.note_no_create(),
                 put => return put,
             }
         }
         if self.size(at).await?.is_some() {
             let words = format!("{} is there already", self.objects.shown(at));
             let way = Way::Taken;
-            return Err(Trouble { words, way });
+            return Err(AccessError { words, way });
         }
         self.put(at, payload, PutMode::Overwrite).await
     }
@@ -107,21 +107,21 @@ impl Uploads<'_> {
     }
 
     /// Bytes in the place of what is there.
-    pub(super) async fn put_over(&self, at: &str, payload: PutPayload) -> Result<(), Trouble> {
+    pub(super) async fn put_over(&self, at: &str, payload: PutPayload) -> Result<(), AccessError> {
         self.put(at, payload, PutMode::Overwrite).await
     }
 
     /// How large what is there is.
-    pub(super) async fn size(&self, at: &str) -> Result<Option<u64>, Trouble> {
+    pub(super) async fn size(&self, at: &str) -> Result<Option<u64>, AccessError> {
         let store = &self.objects.store;
         match store.head(&self.objects.path(at)).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.objects.trouble(at, &error)),
+            Err(error) => Err(self.objects.failure(at, &error)),
         }
     }
 
-    async fn put(&self, at: &str, payload: PutPayload, mode: PutMode) -> Result<(), Trouble> {
+    async fn put(&self, at: &str, payload: PutPayload, mode: PutMode) -> Result<(), AccessError> {
         self.objects.check_way(at).await?;
         let store = &self.objects.store;
         let options = PutOptions::from(mode);
@@ -129,7 +129,7 @@ impl Uploads<'_> {
             .put_opts(&self.objects.path(at), payload, options)
             .await;
         put.map(|_| self.objects.note_heard())
-            .map_err(|error| self.objects.trouble(at, &error))
+            .map_err(|error| self.objects.failure(at, &error))
     }
 
     async fn whole(&self, file: &File, size: u64) -> Result<PutPayload, NotPut> {
@@ -143,12 +143,12 @@ impl Uploads<'_> {
         self.objects.check_way(at).await?;
         let path = self.objects.path(at);
         let begun = self.objects.store.put_multipart(&path).await;
-        let mut upload = begun.map_err(|error| self.objects.trouble(at, &error))?;
+        let mut upload = begun.map_err(|error| self.objects.failure(at, &error))?;
         let outcome = self
             .send_pieces(&mut *upload, &path, at, file, size, is_new)
             .await;
         if !matches!(outcome, Ok(Put::Sent)) {
-            // What is left of it costs its owner money; a store that is gone can't be told.
+            // What is left of it costs its owner money; a store that is gone can't be reported.
             let _ = upload.abort().await;
         }
         outcome
@@ -163,7 +163,7 @@ impl Uploads<'_> {
         size: u64,
         is_new: bool,
     ) -> Result<Put, NotPut> {
-        let trouble = |error: Error| NotPut::Trouble(self.objects.trouble(at, &error));
+        let failure = |error: Error| NotPut::AccessError(self.objects.failure(at, &error));
         let mut begin = 0;
         while begin < size {
             let length = PIECE_BYTES.min(size - begin);
@@ -171,7 +171,7 @@ impl Uploads<'_> {
             let put = async {
                 self.limit.take(length, || self.objects.note_heard()).await;
                 let bytes = piece(file, begin, length).map_err(NotPut::Source)?;
-                upload.put_part(bytes.into()).await.map_err(trouble)?;
+                upload.put_part(bytes.into()).await.map_err(failure)?;
                 self.objects.note_heard();
                 Ok::<(), NotPut>(())
             };
@@ -190,7 +190,7 @@ impl Uploads<'_> {
             if there.is_ok_and(|meta| meta.size == size) && is_new {
                 return Ok(Put::Sent);
             }
-            return Err(trouble(error));
+            return Err(failure(error));
         }
         Ok(Put::Sent)
     }

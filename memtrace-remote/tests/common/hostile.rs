@@ -490,11 +490,11 @@ fn ranged(out: &mut TcpStream, request: &Request, body: &str, tag: &str) -> io::
     let length = body.len() as u64;
     let (from, to) = request.range.unwrap_or((0, length - 1));
     let to = to.min(length - 1);
-    let told = to + 1 - from;
+    let text = to + 1 - from;
     write!(
         out,
         "HTTP/1.1 206 Partial\r\netag: \"e{tag}\"\r\nlast-modified: {DATE}\r\n\
-         content-range: bytes {from}-{to}/{length}\r\ncontent-length: {told}\r\n\r\n"
+         content-range: bytes {from}-{to}/{length}\r\ncontent-length: {text}\r\n\r\n"
     )?;
     // One whose tag changes never gives all of it.
     let given = if tag.is_empty() {

@@ -1,5 +1,5 @@
 //! A small S3 that keeps what it is sent and notes what it is asked, and that misbehaves when it is
-//! told to: refuses, answers that it failed when it did not, breaks off, takes half an upload.
+//! reported to: refuses, answers that it failed when it did not, breaks off, takes half an upload.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};

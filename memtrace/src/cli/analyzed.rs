@@ -8,7 +8,7 @@ use memtrace_report::{Format, visible};
 use memtrace_store::{FindingsWriter, Problem, ProblemKind, Recordings};
 use std::path::Path;
 
-/// What is asked of a recording beside what is always told.
+/// What is asked of a recording beside what is always reported.
 #[derive(Default)]
 pub(super) struct Wanted {
     pub(super) at: Option<Moment>,
@@ -22,7 +22,7 @@ pub(super) struct Wanted {
     pub(super) saves: bool,
     /// Shows nothing.
     pub(super) only_saves: bool,
-    /// Whether each marked phase is told by itself.
+    /// Whether each marked phase is reported by itself.
     pub(super) is_unfolded: bool,
     /// Whether memory over time is wanted.
     pub(super) has_curves: bool,
@@ -154,7 +154,7 @@ pub(super) mod tests {
         }
     }
 
-    fn told(report: &memtrace_analyze::Report) -> String {
+    fn reported(report: &memtrace_analyze::Report) -> String {
         written(report, FORMATS[0])
     }
 
@@ -183,7 +183,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_stored_recording_is_told_like_the_rows_it_was_written_from() {
+    fn a_stored_recording_is_reported_like_the_rows_it_was_written_from() {
         let root = tempfile::tempdir().expect("a directory");
         for (name, script, moment) in RUNS {
             let dir = root.path().join(name);
@@ -203,7 +203,7 @@ pub(super) mod tests {
                 let problems = &stored.analysis.problems;
                 assert!(problems.is_empty(), "{problems:?}");
             }
-            assert_eq!(told(&stored), told(&direct), "{name}");
+            assert_eq!(reported(&stored), reported(&direct), "{name}");
         }
     }
 
@@ -224,7 +224,7 @@ pub(super) mod tests {
 
     /// `cargo xtask python` has them kept, and reads them with the Python package.
     #[test]
-    fn findings_saved_beside_a_recording_change_nothing_of_what_is_told() {
+    fn findings_saved_beside_a_recording_change_nothing_of_what_is_reported() {
         let root = tempfile::tempdir().expect("a directory");
         let kept = std::env::var_os("MEMTRACE_GOLDEN_DIR").map(PathBuf::from);
         let root = kept.as_deref().unwrap_or(root.path());
@@ -285,7 +285,7 @@ pub(super) mod tests {
         std::fs::remove_dir_all(dir.join("mem")).expect("a table");
         let analysis = analyzed(&Recordings::default(), &dir, Wanted::default())
             .expect("a recording that can be read");
-        let report = told(&analysis);
+        let report = reported(&analysis);
         assert!(
             report.contains("mem/part-00001.parquet: is missing, with"),
             "{report}"
@@ -339,7 +339,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_there_is_told_without_its_escape_codes() {
+    fn a_path_that_is_not_there_is_reported_without_its_escape_codes() {
         let error = analyzed(
             &Recordings::default(),
             Path::new("/nope\x1b[2J"),

@@ -97,7 +97,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let limit = args
         .fail_above
         .map(|allowed| (allowed, diff.excesses(allowed)));
-    let mut told = DiffReport {
+    let mut reported = DiffReport {
         before,
         after,
         diff,
@@ -105,9 +105,9 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     };
     let style = args.writing.style();
     args.writing
-        .write(|out| format.write(&mut told, &style, out))?;
-    let has_failed = told.diff.is_newly_failed;
-    Ok(status(told.limit.as_ref(), has_failed))
+        .write(|out| format.write(&mut reported, &style, out))?;
+    let has_failed = reported.diff.is_newly_failed;
+    Ok(status(reported.limit.as_ref(), has_failed))
 }
 
 /// What `--fail-above` makes of what rose by more, where it was given.
@@ -237,7 +237,7 @@ fn of_runs(
     let limit = args
         .fail_above
         .map(|allowed| (allowed, diff.excesses(allowed)));
-    let mut told = RunDiffReport {
+    let mut reported = RunDiffReport {
         before,
         after,
         diff,
@@ -245,9 +245,9 @@ fn of_runs(
     };
     let style = args.writing.style();
     args.writing
-        .write(|out| format.write(&mut told, &style, out))?;
-    let has_failed = told.diff.is_newly_failed || is_less_read;
-    Ok(status(told.limit.as_ref(), has_failed))
+        .write(|out| format.write(&mut reported, &style, out))?;
+    let has_failed = reported.diff.is_newly_failed || is_less_read;
+    Ok(status(reported.limit.as_ref(), has_failed))
 }
 
 /// A part in percent, with or without its sign.

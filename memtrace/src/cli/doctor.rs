@@ -99,9 +99,9 @@ fn write_text(
     writeln!(out)?;
     let names = found.iter().map(|diagnosis| diagnosis.check.len());
     let width = names.max().unwrap_or(0);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for diagnosis in found {
-        write_check(out, diagnosis, width, has_color, &mut told)?;
+        write_check(out, diagnosis, width, has_color, &mut reported)?;
     }
     let (warnings, failures) = (count(found, Verdict::Warn), count(found, Verdict::Fail));
     writeln!(
@@ -141,7 +141,7 @@ fn write_check<'a>(
     diagnosis: &'a Diagnosis,
     width: usize,
     has_color: bool,
-    told: &mut Vec<&'a str>,
+    reported: &mut Vec<&'a str>,
 ) -> fmt::Result {
     let finding = &diagnosis.finding;
     let (word, color) = match finding.verdict {
@@ -162,11 +162,11 @@ fn write_check<'a>(
     let indent = " ".repeat("PASS".len() + 2 + width + 2);
     writeln!(out, "{indent}for: {}", diagnosis.purpose)?;
     match &finding.remedy {
-        Some(remedy) if told.contains(&remedy.as_str()) => {
+        Some(remedy) if reported.contains(&remedy.as_str()) => {
             writeln!(out, "{indent}try: the same as above")
         }
         Some(remedy) => {
-            told.push(remedy);
+            reported.push(remedy);
             writeln!(out, "{indent}try: {remedy}")
         }
         None => Ok(()),
@@ -179,7 +179,7 @@ mod tests {
     use memtrace_model::Bytes;
 
     #[test]
-    fn a_warning_is_told_with_what_it_is_for_and_what_to_do() {
+    fn a_warning_is_reported_with_what_it_is_for_and_what_to_do() {
         let mut facts = HostFacts::unknown();
         facts.os = "linux".to_owned();
         facts.hostname = "node7".to_owned();

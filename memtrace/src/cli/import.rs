@@ -114,16 +114,16 @@ fn import(recordings: &Recordings, dir: &Path, args: &Requests) -> anyhow::Resul
         is_named: *is_named,
     });
     let mut understood = Vec::new();
-    let (mut told, mut left) = (0, REQUESTS_MAX);
+    let (mut reported, mut left) = (0, REQUESTS_MAX);
     for file in files {
         let found = file.understood(left).transpose();
-        told += usize::from(found.is_some());
+        reported += usize::from(found.is_some());
         if let Some(found) = file.used(found)? {
             left -= found.1.request_count();
             understood.push((file, found));
         }
     }
-    if told == 0 {
+    if reported == 0 {
         say("no file of a load generator was written since the recording began");
     }
     // Only now: what it knows of a million requests takes the room in which files were read.
@@ -285,13 +285,13 @@ impl Named<'_> {
     /// What it brings to a recording, which is said.
     fn placed(
         &self,
-        (format, mut told): (&Format, LoadFile),
+        (format, mut reported): (&Format, LoadFile),
         (clocks, span): (&Clocks, [BootNs; 2]),
         known: &Known,
     ) -> anyhow::Result<Placed> {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let unknown_fields = take(&mut told.unknown_fields);
-        let placed = place((format.name, &name), told, clocks, span, known)
+        let unknown_fields = take(&mut reported.unknown_fields);
+        let placed = place((format.name, &name), reported, clocks, span, known)
             .map_err(|error| self.failed(&error))?;
         self.tell(format.name, &placed, unknown_fields);
         Ok(placed)

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_ended_and_who_could_not_be_are_told_apart() {
+    fn who_was_ended_and_who_could_not_be_are_distinguished() {
         let fates = [Fate::Terminated, Fate::Killed, Fate::Stuck];
         let left = Leftovers {
             outlived: fates.map(|fate| outlived(7, "x", fate)).to_vec(),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_memory_of_a_gpu_is_told_with_it() {
+    fn who_holds_memory_of_a_gpu_is_reported_with_it() {
         let on_gpu = |fate| {
             let mut one = outlived(7, "x", fate);
             one.row.gpu_bytes = Some(Bytes(70 << 30));

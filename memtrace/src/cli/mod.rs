@@ -122,7 +122,7 @@ pub fn main() -> ExitCode {
     };
     let is_damaged = recorded::say_problems(&recordings);
     match code {
-        // What rose is told by a status of its own.
+        // What rose is reported by a status of its own.
         Some(ExitCode::SUCCESS) if is_strict && is_damaged => ExitCode::from(EXIT_DAMAGED),
         code => code.unwrap_or(ExitCode::FAILURE),
     }

@@ -58,7 +58,7 @@ impl fmt::Display for Costs {
                 costs.other_call,
             ];
             for cell in cells {
-                write!(f, "  {:>WIDTH$}", told(cell))?;
+                write!(f, "  {:>WIDTH$}", reported(cell))?;
             }
             writeln!(f)?;
         }
@@ -77,7 +77,7 @@ impl fmt::Display for Costs {
     }
 }
 
-fn told(cost: Slowdown) -> String {
+fn reported(cost: Slowdown) -> String {
     let more = cost.with_ns - cost.without_ns;
     format!("{:.2}x ({more:+.0} ns)", cost.ratio)
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_is_told_with_its_costs_or_with_what_stands_against_it() {
+    fn a_way_is_reported_with_its_costs_or_with_what_stands_against_it() {
         let slowdown = |ratio: f64| Slowdown::between(&[200.0], &[200.0 * ratio]);
         let costs = ProbeCosts {
             traced_mmap: slowdown(1.1),
@@ -95,7 +95,7 @@ mod tests {
             untraced_mmap: slowdown(1.0),
             other_call: slowdown(1.5),
         };
-        let told = Costs::of(vec![
+        let text = Costs::of(vec![
             (
                 ProbeWay::Kprobe,
                 Err("this kernel has no kprobes".to_owned()),
@@ -103,14 +103,14 @@ mod tests {
             (ProbeWay::Syscalls, Ok(costs)),
         ])
         .to_string();
-        let lines: Vec<&str> = told.lines().collect();
+        let lines: Vec<&str> = text.lines().collect();
         let heads: Vec<&str> = lines[1]
             .split("  ")
             .filter(|cell| !cell.is_empty())
             .collect();
-        assert_eq!(heads.len(), COLUMNS.len() + 1, "{told}");
-        assert!(lines[2].trim_start().starts_with("syscalls"), "{told}");
-        assert!(lines[2].ends_with("1.50x (+100 ns)"), "{told}");
+        assert_eq!(heads.len(), COLUMNS.len() + 1, "{text}");
+        assert!(lines[2].trim_start().starts_with("syscalls"), "{text}");
+        assert!(lines[2].ends_with("1.50x (+100 ns)"), "{text}");
         assert_eq!(
             lines[3].trim(),
             "kprobe    not available: this kernel has no kprobes"

@@ -422,14 +422,14 @@ fn gpus(gpus: &[GpuInfo]) -> String {
             None => kinds.push((name, 1)),
         }
     }
-    let told = kinds.iter().map(|(name, count)| match count {
+    let reported = kinds.iter().map(|(name, count)| match count {
         1 => (*name).to_owned(),
         count => format!("{count} × {name}"),
     });
-    told.collect::<Vec<_>>().join(", ")
+    reported.collect::<Vec<_>>().join(", ")
 }
 
-/// The end, told in a line; the exit code is the command's.
+/// The end, reported in a line; the exit code is the command's.
 fn finish(outcome: &Outcome, is_carried: bool, is_quiet: bool, options: &Options) -> ExitCode {
     for log in &outcome.absent_logs {
         say(&format!(

@@ -80,7 +80,7 @@ pub(super) fn open(
     Ok((recording, last_boot_ns))
 }
 
-/// How commands that read recordings are told that nothing less than all of one will do.
+/// How commands that read recordings are reported that nothing less than all of one will do.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Strictness {
     /// Exit with status 4 if part of the recording could not be read or is missing. What is missing

@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_is_told_by_its_section_and_by_no_other() {
+    fn a_window_is_reported_by_its_section_and_by_no_other() {
         let window = ["--from", "+1s", "--to", "+2s"];
         let of_window = |words: &[&str]| reported(&[&window, words].concat());
         let table = of_window(&["--format", "csv"]).expect("a table");

@@ -90,7 +90,7 @@ impl Targets {
         is_named || self.vllm || self.all || !self.pid.is_empty() || !self.command.is_empty()
     }
 
-    /// The words by which another memtrace is told the same.
+    /// The words by which another memtrace is reported the same.
     pub(super) fn words(&self) -> Vec<OsString> {
         let mut words: Vec<OsString> = Vec::new();
         let mut say = |name: &str, value: &OsStr| {

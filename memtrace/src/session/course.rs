@@ -11,7 +11,7 @@ use super::{Held, Marks, Options, StartError, gpus, limits, start};
 use memtrace_host::{Capability, HostFacts, Plan};
 use memtrace_model::RunInfo;
 
-/// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is told
+/// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is reported
 /// where the recording goes and what was decided, `progress` once a second how far it is.
 ///
 /// # Errors

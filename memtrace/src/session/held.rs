@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_told_as_a_shell_tells_it() {
+    fn an_end_is_reported_as_a_shell_tells_it() {
         let code = |wait_status| {
             let end = CommandEnd {
                 wait_status,

@@ -23,7 +23,7 @@ pub(super) fn protect(may_lock_all: bool) {
     #[cfg(not(target_os = "linux"))]
     let _ = may_lock_all;
     // Of a file that may not grow any more (RLIMIT_FSIZE) the write is to fail, so that it can be
-    // told, as with a full disk; the signal would end us.
+    // reported, as with a full disk; the signal would end us.
     // SAFETY: a signal that is to be ignored.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     raise_descriptor_limit();

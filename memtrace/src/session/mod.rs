@@ -68,7 +68,7 @@ pub struct Options {
     /// Where the kernel counts memory by CPU: how many CPUs are few, and have their parts added at
     /// every small step of a maximum. As the backend knows it if `None`; a test asks for another.
     pub few_cpus: Option<u32>,
-    /// What processes are told to be.
+    /// What processes are reported to be.
     pub roles: Rules,
     /// Time between two readings of the memory of GPUs.
     pub gpu_interval: DurationNs,

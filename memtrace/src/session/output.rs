@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A disk that takes nothing for so long is told of.
+/// A disk that takes nothing for so long is reported of.
 const TOLD_AFTER: DurationNs = DurationNs(1_000_000_000);
-/// Who was told to end does not wait for a disk that has taken nothing for longer than this.
+/// Who was asked to end does not wait for a disk that has taken nothing for longer than this.
 /// Until then it may be one that is only slow.
 const GIVEN_UP_AFTER: DurationNs = DurationNs(5_000_000_000);
 /// How often a recording that ends looks whether all is written.
@@ -64,7 +64,7 @@ pub(super) struct Output {
     sender: Sender<Message>,
     shared: Arc<Mutex<Shared>>,
     thread: JoinHandle<Result<Stats, StoreError>>,
-    is_stall_told: Cell<bool>,
+    is_stall_reported: Cell<bool>,
 }
 
 impl Output {
@@ -119,7 +119,7 @@ impl Output {
             sender,
             shared,
             thread,
-            is_stall_told: Cell::new(false),
+            is_stall_reported: Cell::new(false),
         })
     }
 
@@ -193,7 +193,7 @@ impl Output {
 
     /// Says, once, that the disk takes nothing.
     pub(super) fn tell_stall(&self) {
-        if self.stalled() >= TOLD_AFTER && !self.is_stall_told.replace(true) {
+        if self.stalled() >= TOLD_AFTER && !self.is_stall_reported.replace(true) {
             tracing::warn!(
                 "{}: the disk accepts no data; nothing more is recorded until it does",
                 self.dir.display()
@@ -244,7 +244,7 @@ impl Output {
     }
 }
 
-/// The thread: takes messages until it is told to finish. After a failure it goes on
+/// The thread: takes messages until it is reported to finish. After a failure it goes on
 /// taking them, so that nobody waits for it, and keeps what is on disk.
 fn write_all(
     mut writer: impl Sink,
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_to_end_gives_up_a_disk_that_hangs_and_says_what_is_missing() {
+    fn who_is_reported_to_end_gives_up_a_disk_that_hangs_and_says_what_is_missing() {
         let (output, go) = hung();
         output.send(vec![row()]);
         let longest = DurationNs(50_000_000);

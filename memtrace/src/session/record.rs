@@ -294,7 +294,7 @@ impl Session {
     }
 
     /// Whether so much waits for the disk that nothing more is looked at until it takes some.
-    /// What happens meanwhile the kernel keeps or counts; for how long that was is told.
+    /// What happens meanwhile the kernel keeps or counts; for how long that was is reported.
     fn is_disk_behind(&mut self) -> bool {
         let now = clock::boot();
         if !self.output.has_room() {
@@ -314,8 +314,8 @@ impl Session {
                 behind.0 as f64 / 1e9
             );
             let (severity, kind) = (Severity::Loss, DiagKind::Storage);
-            let told = tick(false).diag(severity, kind, "disk", None, detail);
-            self.batch.push(told);
+            let given = tick(false).diag(severity, kind, "disk", None, detail);
+            self.batch.push(given);
         }
     }
 
@@ -340,12 +340,12 @@ impl Session {
     /// What a process was last seen to hold on GPUs; `None` when unknown, and without a GPU.
     #[cfg(target_os = "linux")]
     pub(super) fn held_on_gpus(&self, upid: memtrace_model::Upid) -> Option<Bytes> {
-        let told = self.turns.iter();
-        let mut told = told
+        let given = self.turns.iter();
+        let mut given = given
             .filter_map(|turn| turn.collector.held_on_gpus(upid))
             .peekable();
-        told.peek()?;
-        told.sum()
+        given.peek()?;
+        given.sum()
     }
 
     /// Adds rows.

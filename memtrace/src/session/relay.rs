@@ -274,8 +274,8 @@ impl Resized {
         (fd >= 0).then_some(Self { fd })
     }
 
-    /// The command was told at the same time as we, and may have asked before we had set
-    /// the size: it is told again.
+    /// The command was reported at the same time as we, and may have asked before we had set
+    /// the size: it is reported again.
     fn tell(&self, terminal: RawFd, command_terminal: RawFd, command: Tgid) {
         let mut said = [0; size_of::<libc::signalfd_siginfo>()];
         while matches!(read(self.fd, &mut said), Ok(length) if length > 0) {}

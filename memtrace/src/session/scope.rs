@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_hierarchy_only_who_asks_for_a_group_is_told() {
+    fn without_a_hierarchy_only_who_asks_for_a_group_is_reported() {
         let start = |choice| Scope::start(choice, None, Tgid(7));
         assert!(start(ScopeChoice::Auto).expect("no error").is_none());
         assert!(start(ScopeChoice::Never).expect("no error").is_none());

@@ -238,7 +238,7 @@ fn has_same_ids(backend: Backend, facts: &HostFacts) -> bool {
     backend != Backend::Bpf || facts.is_initial_pid_ns != Some(false)
 }
 
-/// Whether a process of the recording can be told from every other by its id and its start in
+/// Whether a process of the recording can be distinguished from every other by its id and its start in
 /// this /proc: the platform's process list has starts in seconds.
 #[cfg(target_os = "linux")]
 pub(super) fn has_exact_identities(backend: &str, facts: &HostFacts) -> bool {
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_of_a_missing_session_is_told_once() {
+    fn the_cause_of_a_missing_session_is_reported_once() {
         let error = session_pattern("/no/such").expect_err("no session");
         let cause = error.source().expect("a cause").to_string();
         assert!(!error.to_string().contains(&cause), "{error}");

@@ -1,4 +1,4 @@
-//! What is left of the tree when a recording ends: looked at, told, and ended where the person
+//! What is left of the tree when a recording ends: looked at, reported, and ended where the person
 //! asked for that. On Linux, where a process can be held.
 
 use super::outcome::{Leftovers, Outlived};
@@ -99,7 +99,7 @@ impl Left {
     }
 
     /// SIGTERM to all that outlived their root, and SIGKILL to those that are there still:
-    /// a process that is told to end removes its shared memory and lets its own children
+    /// a process that is asked to end removes its shared memory and lets its own children
     /// go in order, and one that does not listen ends all the same.
     async fn end(&mut self, watch: &Watch, session: &mut Session, signals: &mut Signals) {
         let rounds = [
@@ -129,12 +129,12 @@ impl Left {
         signals: &mut Signals,
         (signal, until, fate): (Signal, BootNs, Fate),
     ) -> bool {
-        let mut told: HashSet<Upid> = HashSet::new();
+        let mut reported: HashSet<Upid> = HashSet::new();
         loop {
             let mut is_anyone_there = false;
             for survivor in self.found.values_mut().filter(|one| is_to_end(one)) {
                 is_anyone_there = true;
-                if told.insert(survivor.upid()) && survivor.send(signal) {
+                if reported.insert(survivor.upid()) && survivor.send(signal) {
                     survivor.row.fate = Some(fate);
                 }
             }

@@ -143,7 +143,7 @@ fn home_of(uid: u32) -> Option<OsString> {
     // SAFETY: a passwd is pointers and integers, so zeroed is valid.
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found: *mut libc::passwd = std::ptr::null_mut();
-    // SAFETY: every pointer is valid for the call, and the buffer's length is told.
+    // SAFETY: every pointer is valid for the call, and the buffer's length is reported.
     let answer = unsafe {
         libc::getpwuid_r(
             uid,

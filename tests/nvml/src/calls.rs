@@ -24,7 +24,7 @@ const MEMORY_V2: u32 = (size_of::<nvmlMemory_v2_t>() | 2 << 24) as u32;
 struct State {
     script: Script,
     read_at: Option<SystemTime>,
-    sudden_told: Vec<usize>,
+    sudden_reported: Vec<usize>,
 }
 
 static STATE: Mutex<Option<State>> = Mutex::new(None);
@@ -145,8 +145,8 @@ unsafe fn put_list(
 ) -> nvmlReturn_t {
     call(name, |state| {
         let sudden = device(state, handle)?.sudden_processes;
-        if sudden > 0 && !state.sudden_told.contains(&index(handle)) {
-            state.sudden_told.push(index(handle));
+        if sudden > 0 && !state.sudden_reported.contains(&index(handle)) {
+            state.sudden_reported.push(index(handle));
             // SAFETY: the caller's count can be read and written.
             unsafe { *count += sudden };
             return Err(INSUFFICIENT_SIZE);
@@ -264,7 +264,7 @@ functions! {
                 return Err(INVALID_ARGUMENT);
             }
             let reserved = if memory.is_reserved_in_used { memory.reserved } else { 0 };
-            let told = nvmlMemory_v2_t {
+            let shown = nvmlMemory_v2_t {
                 version: MEMORY_V2,
                 total: memory.total,
                 reserved: memory.reserved,
@@ -272,7 +272,7 @@ functions! {
                 used: memory.used + reserved,
             };
             // SAFETY: the caller's promise.
-            unsafe { put(info, told) }
+            unsafe { put(info, shown) }
         })
     }
     fn nvmlDeviceGetUtilizationRates(handle: nvmlDevice_t, rates: *mut nvmlUtilization_t) {

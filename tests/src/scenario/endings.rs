@@ -38,14 +38,14 @@ pub fn endings(words: &[&str]) -> Result<Vec<Score>> {
     let recorded = recorder.wait()?;
     let book = Book::open(&recorded)?;
     let process = |pid: i64| book.expect(pid);
-    let mut told = Score::new("each end by a signal says who sent it, and why");
+    let mut text = Score::new("each end by a signal says who sent it, and why");
     let mut case = |row: &ProcessRow, signal: i32, code: i32, sender: Option<&ProcessRow>| {
-        let is_told = row.exit_signal == Some(signal)
+        let is_reported = row.exit_signal == Some(signal)
             && row.exit_signal_code == Some(code)
             && row.exit_signal_sender_upid == sender.map(|sender| sender.upid)
             && row.exit_signal_sender_tgid == sender.map(|sender| sender.tgid)
             && row.exit_signal_sender_comm.is_some() == sender.is_some();
-        told.case(is_told, || {
+        text.case(is_reported, || {
             format!("{row:?}, not {signal} {code} {sender:?}")
         });
     };
@@ -78,7 +78,7 @@ pub fn endings(words: &[&str]) -> Result<Vec<Score>> {
     let report = recorded.report_text(&[])?;
     let comm = worker.exit_signal_sender_comm.clone().unwrap_or_default();
     Ok(vec![
-        told,
+        text,
         Score::of(
             "the namespace has two children",
             children.len() == 2,

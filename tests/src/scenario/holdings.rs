@@ -32,14 +32,14 @@ struct Look {
 
 /// What the report says was held then.
 #[derive(Clone, Copy)]
-struct Told {
+struct Reported {
     at_least: i64,
     bytes: i64,
     at_most: i64,
 }
 
 /// A tree that holds memory of every kind that several processes can hold, one after the other:
-/// whether what is told is within its bounds, whether it is known well, and that nothing was lost.
+/// whether what is reported is within its bounds, whether it is known well, and that nothing was lost.
 ///
 /// # Errors
 /// When the run itself fails.
@@ -77,9 +77,9 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
         if let Some(known) = already.get(&place) {
             return Ok(*known);
         }
-        let told = told_around(&recorded, &looks[place], start)?;
-        already.insert(place, told);
-        anyhow::Ok(told)
+        let text = reported_around(&recorded, &looks[place], start)?;
+        already.insert(place, text);
+        anyhow::Ok(text)
     };
     let begun = Instant::now();
     tell(0)?;
@@ -101,16 +101,16 @@ pub fn holdings(words: &[&str], size: u64) -> Result<[Score; 3]> {
         let (mut at_least, mut at_most) = (of.at_least, of.at_most);
         let (mut low, mut high) = (look.bytes, look.bytes);
         for other in range.filter(|other| *other != place) {
-            let (told, bytes) = (tell(other)?, looks[other].bytes);
-            at_least = at_least.min(told.at_least);
-            at_most = at_most.max(told.at_most);
+            let (text, bytes) = (tell(other)?, looks[other].bytes);
+            at_least = at_least.min(text.at_least);
+            at_most = at_most.max(text.at_most);
             (low, high) = (low.min(bytes), high.max(bytes));
         }
         let is_within = low <= at_most + LAG_BYTES && at_least - LAG_BYTES <= high;
         let seconds = || (look.boot_ns - start) as f64 / 1e9;
         let in_words = || {
             format!(
-                "at +{:.2}s: charged {}, told {} ({} to {})",
+                "at +{:.2}s: charged {}, reported {} ({} to {})",
                 seconds(),
                 look.bytes,
                 of.bytes,
@@ -157,32 +157,32 @@ fn looks(group: &MemoryGroup, is_over: &AtomicBool) -> Result<Vec<Look>> {
 }
 
 /// What the report says of the begin and of the end of a look.
-fn told_around(recorded: &Recorded, look: &Look, start: i64) -> Result<Told> {
+fn reported_around(recorded: &Recorded, look: &Look, start: i64) -> Result<Reported> {
     let [begun, done] = [look.boot_ns, look.until_ns].map(|boot_ns| boot_ns - start);
     let (begun, done) = std::thread::scope(|scope| {
-        let begun = scope.spawn(|| told(recorded, begun));
-        let done = told(recorded, done);
+        let begun = scope.spawn(|| reported(recorded, begun));
+        let done = reported(recorded, done);
         (begun.join(), done)
     });
     let (Ok(begun), done) = (begun, done?) else {
         bail!("a report panicked");
     };
     let begun = begun?;
-    Ok(Told {
+    Ok(Reported {
         at_least: begun.at_least.min(done.at_least),
         bytes: begun.bytes,
         at_most: begun.at_most.max(done.at_most),
     })
 }
 
-fn told(recorded: &Recorded, offset_ns: i64) -> Result<Told> {
+fn reported(recorded: &Recorded, offset_ns: i64) -> Result<Reported> {
     let moment = format!("+{:.6}s", offset_ns.max(0) as f64 / 1e9);
     let report = recorded.report(&["--at", &moment, "--section", "at"])?;
     let amount = |key: &str| {
-        let told = report["at"][key].as_i64();
-        told.with_context(|| format!("the report has no {key} at {moment}"))
+        let text = report["at"][key].as_i64();
+        text.with_context(|| format!("the report has no {key} at {moment}"))
     };
-    Ok(Told {
+    Ok(Reported {
         at_least: amount("held_at_least_bytes")?,
         bytes: amount("held_bytes")?,
         at_most: amount("held_at_most_bytes")?,

@@ -225,11 +225,11 @@ fn survives(good: &Good, what: &str, bad: &Path) -> Result<Excess> {
     let mut most = Excess::default();
     let on_bad = ran(good.at_once, bad)?;
     for ((command, on_good), ran) in COMMANDS.into_iter().zip(&good.ran).zip(on_bad) {
-        let told = ran.said.chars().take(2_000).collect::<String>();
-        let is_orderly = matches!(ran.code, Some(0 | 1)) && !told.contains("panicked");
+        let text = ran.said.chars().take(2_000).collect::<String>();
+        let is_orderly = matches!(ran.code, Some(0 | 1)) && !text.contains("panicked");
         ensure!(
             is_orderly,
-            "{command}, {what}: ended with {:?}: {told}",
+            "{command}, {what}: ended with {:?}: {text}",
             ran.code
         );
         let read_count = if command == "diff" { 2 } else { 1 };

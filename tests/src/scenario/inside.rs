@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Enough for a cause to be told.
+/// Enough for a cause to be reported.
 const SMALL: &str = "64M";
 /// So many seconds it takes for that.
 const QUICK: u64 = 3;
@@ -183,7 +183,7 @@ impl Inside {
 
 /// What was said of one run.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct Reported {
     /// Whose it is.
     pub inside: Inside,
     /// The cause.
@@ -196,7 +196,7 @@ pub struct Told {
     pub sentence: Option<String>,
 }
 
-impl Told {
+impl Reported {
     /// Whether that is right, and read rather than guessed where there are headers to read.
     pub fn is_right(&self) -> bool {
         let is_read = self.confidence.as_deref() == Some("measured");
@@ -213,7 +213,7 @@ impl Told {
 ///
 /// # Errors
 /// When a run itself fails.
-pub fn told_inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Told>> {
+pub fn reported_inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Reported>> {
     let recorders = insides
         .iter()
         .map(|inside| {
@@ -226,20 +226,20 @@ pub fn told_inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Told>> {
         .map(|(inside, recorder)| {
             let recorded = recorder.wait()?;
             let text = recorded.report_text(&["--section", "layout"])?;
-            Ok(Told {
+            Ok(Reported {
                 sentence: text.lines().nth(1).map(|line| line.trim().to_owned()),
-                ..told(inside, &recorded)?
+                ..reported(inside, &recorded)?
             })
         })
         .collect()
 }
 
-fn told(inside: Inside, recorded: &Recorded) -> Result<Told> {
+fn reported(inside: Inside, recorded: &Recorded) -> Result<Reported> {
     let report = recorded.report(&[])?;
     let layouts = report["layouts"].as_array().context("no layouts")?;
     let most = layouts.first();
     let cause = most.and_then(|layout| layout["cause"].as_str());
-    Ok(Told {
+    Ok(Reported {
         inside,
         cause: cause.map(str::to_owned),
         confidence: most
@@ -256,7 +256,7 @@ fn off_by(layout: &Value, recording: &Recording) -> Result<f64> {
     let number = |value: &Value| value.as_i64().context("no number");
     let (upid, at) = (number(&layout["upid"])?, number(&layout["at"]["boot_ns"])?);
     let from = at - number(&layout["span_ns"])?;
-    let told = number(&layout["anon_bytes"])? as f64;
+    let shown = number(&layout["anon_bytes"])? as f64;
     let mut amounts: Vec<(i64, f64)> = Vec::new();
     recording.scan(&["rss_anon_bytes"], |row: MemRow| {
         let anon = row.rss_anon_bytes.filter(|_| row.upid.0 == upid);
@@ -275,7 +275,7 @@ fn off_by(layout: &Value, recording: &Recording) -> Result<f64> {
     if most == 0.0 {
         bail!("no row of mem around the reading");
     }
-    Ok((least - told).max(told - most).max(0.0) / most)
+    Ok((least - shown).max(shown - most).max(0.0) / most)
 }
 
 /// A program that holds still: it is ended when the value goes.
@@ -337,15 +337,15 @@ pub fn inside(words: &[&str], insides: &[Inside]) -> Result<Vec<Score>> {
         read.case(is_read()?, || inside.name.to_owned());
     }
     drop(grown);
-    let told = runs
+    let shown = runs
         .into_iter()
-        .map(|(inside, recorder)| told(inside, &recorder.wait()?));
-    let told = told.collect::<Result<Vec<_>>>()?;
+        .map(|(inside, recorder)| reported(inside, &recorder.wait()?));
+    let shown = shown.collect::<Result<Vec<_>>>()?;
     let mut causes = Score::new("the cause is right");
     let mut sums = Score::new("the parts add up to anonymous memory within 1 %");
-    for told in &told {
-        causes.case(told.is_right(), || format!("{told:?}"));
-        sums.case(told.off_by <= 0.01, || format!("{told:?}"));
+    for shown in &shown {
+        causes.case(shown.is_right(), || format!("{shown:?}"));
+        sums.case(shown.off_by <= 0.01, || format!("{shown:?}"));
     }
     Ok(vec![read, causes, sums])
 }

@@ -258,7 +258,7 @@ pub fn mortal(words: &[&str], bytes: i64, count: usize) -> Result<Vec<Score>> {
     let start = info.clocks.first().context("no clock")?.boot_ns.0;
     let last = lines.last().context("the workload said nothing")?;
     let end = workload::number(last, "end_boot_ns")?;
-    // So many are told, each by a report of its own.
+    // So many are reported, each by a report of its own.
     const MOMENTS: i64 = 15;
     let step_ms = (end - start) / 1_000_000 / MOMENTS;
     let mut score = Score::new("residual within 1 % of what is in use, or dated");
@@ -296,10 +296,10 @@ pub fn mortal(words: &[&str], bytes: i64, count: usize) -> Result<Vec<Score>> {
         });
     }
     let is_full = currents.iter().any(|current| *current >= bytes / 2);
-    let told = Score::of("some books are of a full group", is_full, || {
+    let text = Score::of("some books are of a full group", is_full, || {
         format!("{currents:?}, {last_error:?}")
     });
-    Ok(vec![in_group, score, told])
+    Ok(vec![in_group, score, text])
 }
 
 /// The books of the first cgroup in a report at an instant.

@@ -93,25 +93,25 @@ pub fn marks(words: &[&str], processes: u64, count: u64, per_second: u64) -> Res
     for row in rows.iter().filter(|row| names.contains(&row.name.as_str())) {
         senders.case(row.upid.is_some(), || format!("{row:?}"));
     }
-    let told: i64 = diags
+    let text: i64 = diags
         .iter()
         .filter(|row| row.subject == "mark" && row.kind == Some(DiagKind::LostEvents))
         .filter_map(|row| row.count)
         .sum();
     let counts = Score::of(
         "every mark arrived or is counted",
-        arrived_total + told == seen.tried,
+        arrived_total + text == seen.tried,
         || {
             format!(
-                "{arrived_total} arrived and {told} are told, of {}",
+                "{arrived_total} arrived and {text} are reported, of {}",
                 seen.tried
             )
         },
     );
-    let told = Score::of("what was dropped is told", told >= seen.dropped, || {
-        format!("{told} of {} dropped marks are told", seen.dropped)
+    let text = Score::of("what was dropped is reported", text >= seen.dropped, || {
+        format!("{text} of {} dropped marks are reported", seen.dropped)
     });
-    seen.scores = vec![senders, clocks, counts, told];
+    seen.scores = vec![senders, clocks, counts, text];
     Ok(seen)
 }
 

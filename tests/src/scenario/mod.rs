@@ -32,7 +32,7 @@ pub use endings::endings;
 pub use holdings::holdings;
 pub use hostile::{Excess, Hostile, hostile};
 pub use identities::{daemons, exec_from_thread, execs, titles};
-pub use inside::{INSIDES, Inside, Told, inside, inside_diff, told_inside};
+pub use inside::{INSIDES, Inside, Reported, inside, inside_diff, reported_inside};
 pub use ledger::{ledger, mortal, sudden, total};
 pub use marks::{Marks, marks};
 pub use oom::{oom, oom_on_v2};

@@ -45,7 +45,7 @@ pub fn oom(words: &[&str]) -> Result<Vec<Score>> {
     });
     Ok(vec![
         Score::of(
-            "the bound that was hit is told",
+            "the bound that was hit is reported",
             bound == Some((Some("CONSTRAINT_MEMCG".to_owned()), Some(LIMIT_BYTES), true)),
             || format!("{kill:?}"),
         ),

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A slope is told from eight steps on, and of these the first three count as warm-up.
+/// A slope is distinguished from eight steps on, and of these the first three count as warm-up.
 const STEPS: &str = "10";
 /// What every step keeps.
 const LEAK_BYTES: i64 = 4 << 20;

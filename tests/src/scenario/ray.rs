@@ -96,8 +96,8 @@ fn session(dir: &tempfile::TempDir) -> Result<Command> {
 
 /// The role of each process id that the session knows.
 fn roles(truth: &Value) -> Result<BTreeMap<i64, String>> {
-    let told = truth["roles"].as_object().context("no roles")?;
-    told.iter()
+    let text = truth["roles"].as_object().context("no roles")?;
+    text.iter()
         .map(|(pid, role)| {
             let role = role.as_str().context("a role is no text")?;
             let named = OF_RAY.iter().find(|(kind, _)| *kind == role);
@@ -122,7 +122,7 @@ fn everybody_is_known(recorded: &Recorded, truth: &BTreeMap<i64, String>) -> Res
         };
         let was_it = role.starts_with("task ") && titles.iter().any(was);
         let is_it = is(process, role) || was_it && is(process, "idle worker");
-        score.case(is_it, || told(process, role));
+        score.case(is_it, || reported(process, role));
     }
     if truth.len() < 7 {
         bail!("the session tells of too few processes: {truth:?}");
@@ -130,17 +130,17 @@ fn everybody_is_known(recorded: &Recorded, truth: &BTreeMap<i64, String>) -> Res
     let rows: Vec<ProcessRow> = recorded.recording.rows()?;
     for process in &rows {
         let cmdline = process.cmdline.as_deref().unwrap_or_default();
-        let is_told = truth.contains_key(&i64::from(process.tgid.0));
+        let is_reported = truth.contains_key(&i64::from(process.tgid.0));
         let agent = OF_RAYLET.iter().find(|(part, _)| cmdline.contains(part));
         let is_worker = cmdline.contains("/ray/_private/workers/default_worker.py");
         let expected = match agent {
-            _ if is_told => continue,
+            _ if is_reported => continue,
             Some((_, role)) => role,
             None if is_worker => "idle worker",
             // Short-lived helpers of no kind of their own.
             None => continue,
         };
-        score.case(is(process, expected), || told(process, expected));
+        score.case(is(process, expected), || reported(process, expected));
     }
     Ok(score)
 }
@@ -149,7 +149,7 @@ fn is(process: &ProcessRow, role: &str) -> bool {
     process.framework.as_deref() == Some("Ray") && process.role.as_deref() == Some(role)
 }
 
-fn told(process: &ProcessRow, role: &str) -> String {
+fn reported(process: &ProcessRow, role: &str) -> String {
     format!(
         "pid {} ({}) is {:?} {:?}, not Ray {role}",
         process.tgid, process.comm, process.framework, process.role

@@ -35,7 +35,7 @@ pub fn removed_group(words: &[&str]) -> Result<Vec<Score>> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     let of_group = rows.iter().filter(|row| row.cgroup.ends_with(&*name));
     let diags: Vec<DiagRow> = recorded.recording.rows()?;
-    let trouble = diags
+    let failure = diags
         .iter()
         .find(|row| row.severity == Some(Severity::Loss) || row.subject.contains("cgroup"));
     Ok(vec![
@@ -47,8 +47,8 @@ pub fn removed_group(words: &[&str]) -> Result<Vec<Score>> {
             of_group.clone().count() > 0,
             || format!("{rows:?}"),
         ),
-        Score::of("its end is no trouble", trouble.is_none(), || {
-            format!("{trouble:?}")
+        Score::of("its end is no failure", failure.is_none(), || {
+            format!("{failure:?}")
         }),
     ])
 }

@@ -23,8 +23,8 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
     let (victim, culprit) = (number(truth, "victim")?, number(truth, "culprit")?);
     let (held, grown) = (number(truth, "held_bytes")?, number(truth, "grown_bytes")?);
 
-    let told: Value = recorded.report(&[])?;
-    let kills = told["oom_kills"].as_array().context("no oom_kills")?;
+    let shown: Value = recorded.report(&[])?;
+    let kills = shown["oom_kills"].as_array().context("no oom_kills")?;
     let kill = kills.iter().find(|kill| kill["victim_pid"] == victim);
     let kill = kill.with_context(|| format!("no kill of {victim} in {kills:?}"))?;
     let found = &kill["post_mortem"];
@@ -72,7 +72,7 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
             || format!("{longest:?}, at the kill {at_kill}, in all {grown}"),
         ),
         Score::of(
-            "what the victim held is told",
+            "what the victim held is reported",
             kill["victim_anon_bytes"]
                 .as_i64()
                 .is_some_and(|found| (held - HELD_BACK_BYTES..held + (4 << 20)).contains(&found)),

@@ -57,7 +57,7 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
             .as_i64()
             .with_context(|| format!("the peak has no {key}"))
     };
-    let told = amount("held_bytes")?;
+    let text = amount("held_bytes")?;
     let start = report["recording"]["start"]["boot_ns"]
         .as_i64()
         .context("no start")?;
@@ -79,8 +79,8 @@ pub fn scope(words: &[&str], workload: &[&str]) -> Result<Vec<Score>> {
         ),
         Score::of(
             "the peak is what the group is charged for, within 1 % of it and of its kernel memory",
-            (bytes - told) * 100 <= bytes && (told - all) * 100 <= all,
-            || format!("told {told}, seen {bytes}, {all} with kernel memory"),
+            (bytes - text) * 100 <= bytes && (text - all) * 100 <= all,
+            || format!("reported {text}, seen {bytes}, {all} with kernel memory"),
         ),
         Score::of(
             "its time is that of the group within 0.4 s",

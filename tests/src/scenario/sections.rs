@@ -1,4 +1,4 @@
-//! What a process is told of its descendants, against the recording that it is told from.
+//! What a process is reported of its descendants, against the recording that it is distinguished from.
 
 use super::book::{Book, Score};
 use crate::recorder::{Recorded, record};
@@ -21,14 +21,14 @@ pub fn sections(words: &[&str], bytes: i64, hold_ms: u64) -> Result<Vec<Score>> 
         anyhow::bail!("not two lines: {lines:?}");
     };
     let owner = book.expect(number(line, "pid")?)?.upid;
-    let told = line["answer"]["bytes"].as_i64();
+    let text = line["answer"]["bytes"].as_i64();
     let read = highest(&recorded, &book, owner)?;
-    let is_there = told.is_some_and(|told| told >= bytes && told < 2 * bytes);
+    let is_there = text.is_some_and(|text| text >= bytes && text < 2 * bytes);
     let is_refused = |answer: &serde_json::Value| answer["reason"].is_string();
     Ok(vec![
         Score::of(
             "the answer is what the recording says",
-            told == Some(read),
+            text == Some(read),
             || format!("{line}, the recording {read}"),
         ),
         Score::of(
@@ -37,7 +37,7 @@ pub fn sections(words: &[&str], bytes: i64, hold_ms: u64) -> Result<Vec<Score>> 
             || format!("{line}, of {bytes}"),
         ),
         Score::of(
-            "of another's section, and of none, nothing is told but why",
+            "of another's section, and of none, nothing is reported but why",
             is_refused(&stranger["stranger"]) && is_refused(&line["unknown"]),
             || format!("{stranger} {line}"),
         ),

@@ -134,13 +134,13 @@ pub fn object(words: &[&str], kind: &str, size: u64, processes: u64) -> Result<V
     // Inodes of two devices can be the same.
     let is_object = |row: &&CachedFileRow| row.inode == inode && row.path.contains("workload");
     let as_file = files.iter().find(is_object);
-    let told_kind = match kind {
+    let reported_kind = match kind {
         "memfd" => MappingKind::Memfd,
         _ => MappingKind::Tmpfs,
     };
     let of_object: Vec<&ShmObjectRow> = rows
         .iter()
-        .filter(|row| row.inode == inode && row.kind == Some(told_kind))
+        .filter(|row| row.inode == inode && row.kind == Some(reported_kind))
         .collect();
     let names: HashSet<&str> = of_object
         .iter()

@@ -99,9 +99,9 @@ pub fn staged(words: &[&str], stage: Stage) -> Result<Vec<Score>> {
             run(record(words, &group.inside(&command))?)?
         }
     };
-    let told: Value = recorded.report(&[])?;
+    let shown: Value = recorded.report(&[])?;
     let text = recorded.report_text(&[])?;
-    let kills = told["oom_kills"].as_array().context("no oom_kills")?;
+    let kills = shown["oom_kills"].as_array().context("no oom_kills")?;
     let is_of_group = |kill: &&Value| {
         let cgroup = kill["cgroup"].as_str().unwrap_or_default();
         group.dir().ends_with(cgroup.trim_start_matches('/')) && !cgroup.is_empty()
@@ -115,8 +115,8 @@ pub fn staged(words: &[&str], stage: Stage) -> Result<Vec<Score>> {
         || kill.to_string(),
     )];
     if let Some(victim) = truth.get("victim") {
-        let is_told = &kill["victim_pid"] == victim;
-        scores.push(Score::of("the victim is told", is_told, || {
+        let is_reported = &kill["victim_pid"] == victim;
+        scores.push(Score::of("the victim is reported", is_reported, || {
             kill.to_string()
         }));
     }
@@ -132,24 +132,24 @@ pub fn staged(words: &[&str], stage: Stage) -> Result<Vec<Score>> {
     scores.push(largest(found, &truth));
     scores.push(sum(found));
     if let Some(trigger) = truth.get("trigger") {
-        let is_told = &kill["trigger_pid"] == trigger;
-        scores.push(Score::of("the trigger is told", is_told, || {
+        let is_reported = &kill["trigger_pid"] == trigger;
+        scores.push(Score::of("the trigger is reported", is_reported, || {
             kill.to_string()
         }));
     }
     if let Some(leaker) = truth.get("leaker") {
         scores.push(Score::of(
-            "the leak is told apart from the spike",
+            "the leak is distinguished from the spike",
             found["is_sudden"] == true && &found["leak"]["pid"] == leaker,
             || format!("{truth}: {found}"),
         ));
     }
     if let Some(outside) = truth.get("outside") {
         let all = found["growers"].as_array().into_iter().flatten();
-        let is_told = all.clone().any(|one| &one["pid"] == outside);
+        let is_reported = all.clone().any(|one| &one["pid"] == outside);
         scores.push(Score::of(
             "who lives outside of the group is no part of it",
-            !is_told,
+            !is_reported,
             || format!("{truth}: {found}"),
         ));
     }
@@ -180,13 +180,13 @@ fn run(recorded: Recorded) -> Result<(Recorded, Value)> {
 fn wrote(found: &Value, truth: &Value, file: &Path) -> Score {
     let object = &found["grown_object"];
     let bytes = object["bytes"].as_i64().unwrap_or(0);
-    let is_told = found["grown_kind"]["kind"] == "shared"
+    let is_reported = found["grown_kind"]["kind"] == "shared"
         && object["name"].as_str().map(Path::new) == Some(file)
         && object["held_by"][0]["pid"] == truth["writer"]
         && (LIMIT_BYTES / 4..LIMIT_BYTES).contains(&bytes);
     Score::of(
         "the file that filled the group is named, and who wrote it",
-        is_told,
+        is_reported,
         || format!("{truth}: {found}"),
     )
 }
@@ -200,12 +200,12 @@ fn copied(found: &Value) -> Score {
     };
     // What the others and the parent hold leaves 136 MiB, less what the kernel takes for itself.
     let room = LIMIT_BYTES / 4..LIMIT_BYTES * 5 / 8;
-    let is_told = first["process_count"] == 5
+    let is_reported = first["process_count"] == 5
         && room.contains(&last("grown_bytes"))
         && last("copied_bytes") * 2 > last("grown_bytes");
     Score::of(
-        "the copies that children made are told once",
-        is_told,
+        "the copies that children made are reported once",
+        is_reported,
         || found.to_string(),
     )
 }
@@ -213,11 +213,11 @@ fn copied(found: &Value) -> Score {
 /// Who holds most under the limit.
 fn largest(found: &Value, truth: &Value) -> Score {
     let first = &found["holders"][0];
-    let is_told = match truth.get("largest") {
+    let is_reported = match truth.get("largest") {
         Some(largest) => &first["pid"] == largest,
         None => first["process_count"] == truth["copiers"] || first["pid"] == truth["parent"],
     };
-    Score::of("who held most is told", is_told, || {
+    Score::of("who held most is reported", is_reported, || {
         format!("{truth}: {found}")
     })
 }

@@ -1,4 +1,4 @@
-//! What outlives a command is told, and ended when that was asked for: all of it, and nobody
+//! What outlives a command is reported, and ended when that was asked for: all of it, and nobody
 //! else.
 
 use super::book::{Book, Score};
@@ -67,18 +67,18 @@ pub fn survivors(words: &[&str], kills: bool) -> Result<Vec<Score>> {
         std::thread::sleep(Duration::from_millis(10));
     }
     let rows: Vec<SurvivorRow> = recorded.recording.rows()?;
-    let mut told = Score::new("each is told, with what it holds, as a child of another by now");
+    let mut text = Score::new("each is reported, with what it holds, as a child of another by now");
     let mut fates = Score::new("each fares as was asked");
     for (place, pid) in left.pids.iter().enumerate() {
         let row = rows
             .iter()
             .find(|row| i64::from(row.tgid.0) == i64::from(*pid));
-        let is_told = row.is_some_and(|row| {
+        let is_reported = row.is_some_and(|row| {
             row.has_root_ended
                 && row.rss_anon_bytes.is_some_and(|anon| anon.0 >= BYTES)
                 && row.parent_tgid.is_some()
         });
-        told.case(is_told, || format!("{row:?}"));
+        text.case(is_reported, || format!("{row:?}"));
         let fate = row.and_then(|row| row.fate);
         // The second one ignores SIGTERM.
         let wanted = match (kills, place) {
@@ -104,12 +104,12 @@ pub fn survivors(words: &[&str], kills: bool) -> Result<Vec<Score>> {
     Ok(vec![
         // Three, the supervisor's child, and those that it starts while it is ended.
         Score::of("nobody is missing", rows.len() >= 4, || format!("{rows:?}")),
-        told,
+        text,
         fates,
         Score::of(
-            "who is not of the tree is not told and not touched",
+            "who is not of the tree is not reported and not touched",
             !has_stranger && is_unharmed,
-            || format!("told {has_stranger}, unharmed {is_unharmed}"),
+            || format!("reported {has_stranger}, unharmed {is_unharmed}"),
         ),
         Score::of(
             "the file in /dev/shm is left without an owner",

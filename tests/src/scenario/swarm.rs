@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Every hundredth child calls exec.
 const EXECS: &str = "100";
 
-/// What a child ended with, as wait4 told its parent.
+/// What a child ended with, as wait4 reported its parent.
 type End = (Option<i32>, Option<i64>);
 
 /// The recorder is stopped for at least `stop` while `count` processes come and go.
@@ -124,7 +124,7 @@ fn children(recorded: &Recorded, root: u32, truth: &[Value]) -> Result<Vec<Score
     Ok(vec![ends, parents])
 }
 
-/// What else the machine does may be lost: kills by the OOM killer are told of strangers too.
+/// What else the machine does may be lost: kills by the OOM killer are reported of strangers too.
 fn no_process_lost(recorded: &Recorded) -> Result<Score> {
     let diags: Vec<DiagRow> = recorded.recording.rows()?;
     let loss = diags

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 /// # Errors
 /// When the run itself fails.
 pub fn vm(words: &[&str], small: u64) -> Result<Vec<Score>> {
-    Ok(told(words, small)?.0)
+    Ok(reported(words, small)?.0)
 }
 
 /// The ways in turn, each with a run of its own: every one tells the truth, and all tell the
@@ -26,7 +26,7 @@ pub fn vm_ways(ways: &[&'static str], small: u64) -> Result<Vec<Score>> {
     let mut same = Score::new("the same rows and sums as by the first way");
     let mut first = None;
     for way in ways {
-        let (own, rows) = told(&["--probes", way], small)?;
+        let (own, rows) = reported(&["--probes", way], small)?;
         scores.extend(own);
         let first = first.get_or_insert_with(|| rows.clone());
         same.case(*first == rows && !rows.is_empty(), || {
@@ -39,7 +39,7 @@ pub fn vm_ways(ways: &[&'static str], small: u64) -> Result<Vec<Score>> {
 
 /// Runs the workload; the scores, and what was recorded without what differs from run to run:
 /// times, process ids, and addresses, which `rows` above holds against the truth.
-fn told(words: &[&str], small: u64) -> Result<(Vec<Score>, Vec<String>)> {
+fn reported(words: &[&str], small: u64) -> Result<(Vec<Score>, Vec<String>)> {
     let small_word = small.to_string();
     let arguments = ["vm", "--small", &small_word];
     let mut traced = Running::start(&arguments)?;

@@ -105,6 +105,12 @@ pub(super) const STEPS: &[Step] = &[
         inputs: None,
     },
     Step {
+        name: "words",
+        words: &["xtask", "words"],
+        turn: Turn::Compiles,
+        inputs: None,
+    },
+    Step {
         name: "schema",
         words: &["xtask", "schema", "--check"],
         turn: Turn::Compiles,

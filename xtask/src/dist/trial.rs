@@ -143,7 +143,7 @@ exec chroot "$0" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin \
         );
         let start = Instant::now();
         let report = self.run(packages, &script)?;
-        told(name, start, &report)
+        reported(name, start, &report)
     }
 }
 
@@ -158,7 +158,7 @@ fn recording(memtrace: &str, python: &str) -> String {
 }
 
 /// Says what a report found, if that is right, and took no longer than it may.
-fn told(name: &str, start: Instant, report: &str) -> Result<()> {
+fn reported(name: &str, start: Instant, report: &str) -> Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     check(name, "bpf", report)?;
     if seconds > LIMIT_S {
@@ -204,7 +204,7 @@ fn python(release: &Release) -> Result<()> {
     let start = Instant::now();
     let mut command = Command::new("sh");
     let report = sh::capture(command.current_dir(&dir).args(["-e", "-c", &script]))?;
-    told("wheels", start, &report)?;
+    reported("wheels", start, &report)?;
     finds_remote(&bin.join("memtrace"))
 }
 
@@ -219,7 +219,7 @@ fn from_source(release: &Release, packages: &[&PathBuf]) -> Result<()> {
     let start = Instant::now();
     let mut command = Command::new("sh");
     let report = sh::capture(command.current_dir(&dir).args(["-e", "-c", &script]))?;
-    told("source packages, once compiled", start, &report)?;
+    reported("source packages, once compiled", start, &report)?;
     finds_remote(&memtrace)
 }
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 const STAGED: &[[&str; 3]] = &[
     [
         "flipped bits",
-        "none changes an answer without being told",
+        "none changes an answer without being reported",
         "a_flipped_bit",
     ],
     [

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_of_each_series_is_told_by_its_numbers() {
+    fn the_newest_of_each_series_is_reported_by_its_numbers() {
         let packages = [
             "linux-image-6.1.0-9-cloud-amd64",
             "linux-image-6.1.0-56-cloud-amd64",

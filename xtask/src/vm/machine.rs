@@ -15,7 +15,7 @@ pub(super) struct Said {
     /// JSON lines.
     pub(super) report: String,
     /// How it ended, where that was not in order.
-    pub(super) trouble: Option<String>,
+    pub(super) failure: Option<String>,
 }
 
 const EMULATOR: &str = "qemu-system-x86_64";
@@ -88,8 +88,8 @@ pub(super) fn emulated(kernel: &Kernel, start: &Start, patience: Duration) -> Re
     if let Some(initramfs) = &start.initramfs {
         qemu.arg("-initrd").arg(initramfs);
     }
-    let trouble = ended(qemu.spawn().context("failed to start qemu")?, patience)?;
-    said(&report, trouble.map(|how| how + &last_words(&console)))
+    let failure = ended(qemu.spawn().context("failed to start qemu")?, patience)?;
+    said(&report, failure.map(|how| how + &last_words(&console)))
 }
 
 /// A disk with the files of a directory, or an empty one.
@@ -115,8 +115,8 @@ pub(super) fn native(programs: &Path, patience: Duration) -> Result<Said> {
         .stdout(File::create(&report)?)
         .spawn()
         .context("failed to start memtrace-guest")?;
-    let trouble = ended(child, patience)?;
-    said(&report, trouble)
+    let failure = ended(child, patience)?;
+    said(&report, failure)
 }
 
 fn log(name: &str, what: &str) -> Result<PathBuf> {
@@ -125,11 +125,11 @@ fn log(name: &str, what: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-fn said(report: &Path, trouble: Option<String>) -> Result<Said> {
+fn said(report: &Path, failure: Option<String>) -> Result<Said> {
     let bytes = std::fs::read(report)?;
     Ok(Said {
         report: String::from_utf8_lossy(&bytes).into_owned(),
-        trouble,
+        failure,
     })
 }
 
@@ -138,8 +138,8 @@ fn ended(mut child: Child, patience: Duration) -> Result<Option<String>> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            let trouble = (!status.success()).then(|| format!("it ended with {status}"));
-            return Ok(trouble);
+            let failure = (!status.success()).then(|| format!("it ended with {status}"));
+            return Ok(failure);
         }
         if start.elapsed() > patience {
             child.kill()?;

@@ -31,7 +31,7 @@ pub(super) struct Test {
     pub(super) binary: PathBuf,
     /// The test's name in it.
     pub(super) name: String,
-    /// Marked `#[ignore]`: told as skipped.
+    /// Marked `#[ignore]`: reported as skipped.
     pub(super) is_ignored: bool,
 }
 

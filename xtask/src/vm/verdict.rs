@@ -104,7 +104,7 @@ enum Ending {
 pub(super) struct Verdict {
     lines: Vec<Line>,
     /// What keeps the run from being good beside failed tests.
-    troubles: Vec<String>,
+    failures: Vec<String>,
 }
 
 impl Verdict {
@@ -115,7 +115,7 @@ impl Verdict {
             match serde_json::from_str(line) {
                 Ok(line) => lines.push(line),
                 // Switched off in the middle of a line.
-                Err(_) if said.trouble.is_some() => {}
+                Err(_) if said.failure.is_some() => {}
                 Err(error) => {
                     return Err(error).with_context(|| format!("failed to parse {line:?}"));
                 }
@@ -123,30 +123,30 @@ impl Verdict {
         }
         let mut verdict = Self {
             lines,
-            troubles: said.trouble.clone().into_iter().collect(),
+            failures: said.failure.clone().into_iter().collect(),
         };
         let is_complete = (verdict.lines.iter())
             .any(|line| matches!(line, Line::End { end } if *end == tests.len()));
         if !is_complete {
-            verdict.troubles.push("the report has no end".to_owned());
+            verdict.failures.push("the report has no end".to_owned());
         }
         for line in &verdict.lines {
             match line {
-                Line::Failure { failure } => verdict.troubles.push(failure.clone()),
+                Line::Failure { failure } => verdict.failures.push(failure.clone()),
                 Line::NoProbes { no_probes } => {
                     verdict
-                        .troubles
+                        .failures
                         .push(format!("no list of probes: {no_probes}"));
                 }
                 _ => {}
             }
         }
-        let untold = tests.iter().filter(|test| !verdict.tells_of(test));
-        let untold: Vec<String> = untold.map(ToString::to_string).collect();
-        if !untold.is_empty() {
+        let unreported = tests.iter().filter(|test| !verdict.tells_of(test));
+        let unreported: Vec<String> = unreported.map(ToString::to_string).collect();
+        if !unreported.is_empty() {
             verdict
-                .troubles
-                .push(format!("no result of {}", untold.join(", ")));
+                .failures
+                .push(format!("no result of {}", unreported.join(", ")));
         }
         Ok(verdict)
     }
@@ -169,9 +169,9 @@ impl Verdict {
             .count()
     }
 
-    /// Whether every test of the list was told of, none failed, and some passed.
+    /// Whether every test of the list was reported of, none failed, and some passed.
     pub(super) fn is_good(&self) -> bool {
-        self.troubles.is_empty()
+        self.failures.is_empty()
             && self.count(Ending::Failed) == 0
             && self.count(Ending::Passed) > 0
     }
@@ -207,10 +207,10 @@ impl Verdict {
             self.count(Ending::Passed),
             self.count(Ending::Failed),
             self.count(Ending::Skipped),
-            if self.troubles.is_empty() {
+            if self.failures.is_empty() {
                 String::new()
             } else {
-                format!("; {} other troubles", self.troubles.len())
+                format!("; {} other failures", self.failures.len())
             }
         )
     }
@@ -236,9 +236,9 @@ impl fmt::Display for Verdict {
         for line in &self.lines {
             line.fmt(f)?;
         }
-        self.troubles
+        self.failures
             .iter()
-            .try_for_each(|trouble| writeln!(f, "  trouble: {trouble}"))
+            .try_for_each(|failed| writeln!(f, "  failure: {failed}"))
     }
 }
 
@@ -252,8 +252,8 @@ impl fmt::Display for Line {
             },
             Self::Doctor { doctor } => {
                 writeln!(f, "  doctor: the {} backend", doctor.plan.backend)?;
-                let told = doctor.checks.iter().filter(|check| check.verdict != "pass");
-                for check in told {
+                let reported = doctor.checks.iter().filter(|check| check.verdict != "pass");
+                for check in reported {
                     writeln!(f, "    {} {}: {}", check.verdict, check.check, check.reason)?;
                 }
                 for costs in doctor.probe_costs.iter().flatten() {
@@ -263,11 +263,11 @@ impl fmt::Display for Line {
                         ("mmap of others", &costs.untraced_mmap),
                         ("other calls", &costs.other_call),
                     ];
-                    let told = parts.map(|(what, cost)| match cost {
+                    let reported = parts.map(|(what, cost)| match cost {
                         Some(cost) => format!("{what} {:.2}x", cost.ratio),
                         None => format!("{what} unknown"),
                     });
-                    writeln!(f, "    costs by {}: {}", costs.way, told.join(", "))?;
+                    writeln!(f, "    costs by {}: {}", costs.way, reported.join(", "))?;
                 }
                 Ok(())
             }
@@ -297,7 +297,7 @@ impl fmt::Display for Line {
                 }
                 Ok(())
             }
-            // Told among the troubles, or nothing to tell.
+            // Reported among the failures, or nothing to tell.
             Self::NoProbes { .. } | Self::Failure { .. } | Self::Btf { .. } | Self::End { .. } => {
                 Ok(())
             }
@@ -325,10 +325,10 @@ mod tests {
         names.iter().map(test).collect()
     }
 
-    fn verdict(lines: &[&str], names: &[&str], trouble: Option<&str>) -> Verdict {
+    fn verdict(lines: &[&str], names: &[&str], failed: Option<&str>) -> Verdict {
         let said = Said {
             report: lines.join("\n"),
-            trouble: trouble.map(str::to_owned),
+            failure: failed.map(str::to_owned),
         };
         Verdict::read(&said, &tests(names)).unwrap()
     }
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_good_when_every_test_is_told_of_and_some_passed() {
+    fn a_run_is_good_when_every_test_is_reported_of_and_some_passed() {
         let good = verdict(&[KERNEL, PASSED, SKIPPED, &end(2)], &["a", "b"], None);
         assert!(good.is_good(), "{good}");
         assert_eq!(

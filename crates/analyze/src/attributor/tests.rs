@@ -240,16 +240,16 @@ fn objects_and_files_of_those_whom_nobody_looked_at_are_unknown() {
     run.edit(500, |row| row.cgroup = Some(PATH.into()));
     run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
     run.cgroup(9.0, PATH, [1.625, 1.0, 0.25], None);
-    let told = |run: &Script| {
+    let text = |run: &Script| {
         let ledger = of_group(run.clone(), "+9s");
         let others = [ledger.other_shared_bytes, ledger.other_files_bytes];
         assert_eq!(others, [Some(gib(0.25)); 2]);
         assert_eq!(ledger.residual_bytes, Some(Bytes(0)));
         [ledger.shared_bytes, ledger.files_bytes]
     };
-    assert_eq!(told(&run), [None; 2]);
+    assert_eq!(text(&run), [None; 2]);
     run.pss(500, 6.0, [1024.0, 1024.0], true);
-    assert_eq!(told(&run), [Some(Bytes(0)); 2]);
+    assert_eq!(text(&run), [Some(Bytes(0)); 2]);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn what_could_be_reclaimed_is_unknown_where_a_part_of_it_is() {
 }
 
 #[test]
-fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
+fn what_a_process_that_has_just_ended_has_not_given_back_is_reported() {
     let ended = |at: f64| {
         let mut run = alone();
         run.process(501, Some(500), 5.0, "x");
@@ -282,12 +282,12 @@ fn what_a_process_that_has_just_ended_has_not_given_back_is_told() {
     };
     let ledger = ended(10.02);
     assert_eq!(ledger.residual_bytes, Some(gib(1.0)));
-    let told: Vec<(Bytes, i64)> = ledger
+    let text: Vec<(Bytes, i64)> = ledger
         .may_be_ending()
         .iter()
         .map(|line| (line.bytes, line.ago_ns.0 / 1_000_000))
         .collect();
-    assert_eq!(told, [(gib(1.0), 20)]);
+    assert_eq!(text, [(gib(1.0), 20)]);
     let before = ended(9.99);
     assert_eq!(before.residual_bytes, Some(Bytes(0)));
     assert!(before.may_be_ending().is_empty());
@@ -309,7 +309,7 @@ fn files_and_objects_that_others_pay_for_stand_beside_the_books() {
 }
 
 #[test]
-fn an_object_that_could_not_be_asked_is_told_by_the_neighbouring_reading() {
+fn an_object_that_could_not_be_asked_is_reported_by_the_neighbouring_reading() {
     let mut run = alone();
     run.object(500, 5.0, "/dev/shm/plasmaA", [512.0, 512.0]);
     run.unasked_object(500, 9.0, "/dev/shm/plasmaA");

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// More requests are not looked at.
 const REQUESTS_MAX: usize = 1_000_000;
 
-/// So many failed ones are told, the first.
+/// So many failed ones are reported, the first.
 pub(super) const FAILED_MAX: usize = 1_000;
 
 /// A request that has ended, one time that it was sent.
@@ -21,7 +21,7 @@ pub(super) struct Request {
     pub(super) sending: Sending,
     /// Tokens of the prompt: as planned where the server did not count, none where neither is known.
     pub(super) prompt_tokens: i64,
-    /// Of those that are told.
+    /// Of those that are reported.
     pub(super) error: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Requests {
     pub(super) unplaced_count: usize,
     /// Requests that are not looked at.
     pub(super) left_out_count: usize,
-    told_count: usize,
+    reported_count: usize,
 }
 
 impl Requests {
@@ -83,18 +83,19 @@ impl Requests {
             self.left_out_count += 1;
             return;
         }
-        let is_told = row.outcome != Some(RequestOutcome::Ok) && self.told_count < FAILED_MAX;
-        self.told_count += usize::from(is_told);
+        let is_reported =
+            row.outcome != Some(RequestOutcome::Ok) && self.reported_count < FAILED_MAX;
+        self.reported_count += usize::from(is_reported);
         self.list.push(Request {
             condition,
             attempt: row.attempt,
             sending: Sending::from(&row),
             prompt_tokens: row.prompt_tokens.or(row.planned_prompt_tokens).unwrap_or(0),
-            error: row.error.filter(|_| is_told),
+            error: row.error.filter(|_| is_reported),
         });
     }
 
-    /// Those that failed and are told.
+    /// Those that failed and are reported.
     pub(super) fn failed(&self) -> impl Iterator<Item = &Request> {
         let failed = self.list.iter().filter(|request| !request.is_ok());
         failed.take(FAILED_MAX)

@@ -241,7 +241,7 @@ pub(crate) struct Drawn(Drawing);
 
 impl Drawn {
     /// With names.
-    pub(crate) fn told(
+    pub(crate) fn reported(
         self,
         processes: &[Process],
         groups: &Groups,

@@ -113,9 +113,9 @@ pub(super) fn read<S: RowSource>(
         }
     })?;
     take_readings(&mut all, &mut readings, BootNs(i64::MAX));
-    let told = devices.iter().zip(all);
-    Ok(told
-        .map(|(device, followed)| followed.told(device, clock))
+    let reported = devices.iter().zip(all);
+    Ok(reported
+        .map(|(device, followed)| followed.reported(device, clock))
         .collect())
 }
 
@@ -216,7 +216,7 @@ impl Followed {
         };
         let mut held = vec![Some(Bytes(0)); FIRST_PROCESS + self.chosen.len()];
         let mut clients = HashSet::new();
-        let mut told = Bytes(0);
+        let mut reported = Bytes(0);
         for (piece, holding) in &self.pieces {
             // A client that processes share counts for the one with the lowest id.
             if piece.client.is_some_and(|client| !clients.insert(client)) {
@@ -224,18 +224,18 @@ impl Followed {
             }
             let held = &mut held[holding.function];
             *held = (*held).zip(holding.bytes).map(|(sum, bytes)| sum + bytes);
-            told = told + holding.bytes.unwrap_or_default();
+            reported = reported + holding.bytes.unwrap_or_default();
         }
         let reserved = self.reserved.unwrap_or_default();
         held[USED] = self.used;
         held[RESERVED] = Some(reserved);
-        held[UNATTRIBUTED] = self.used.map(|used| used - reserved - told);
+        held[UNATTRIBUTED] = self.used.map(|used| used - reserved - reported);
         for (function, bytes) in held.into_iter().enumerate() {
             self.thinned.set(at, function, bytes);
         }
     }
 
-    fn told(mut self, device: &GpuDevice, clock: &RunClock) -> GpuCurves {
+    fn reported(mut self, device: &GpuDevice, clock: &RunClock) -> GpuCurves {
         self.draw();
         let thin = self.thinned.finish();
         let series = |id: &str, name: &str, function: usize| {

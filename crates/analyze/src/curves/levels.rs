@@ -98,7 +98,7 @@ impl Levels {
     }
 
     /// From when on how much, since the start of the recording, in at most so many steps; those
-    /// that do not differ are one. All but the highest are told with two digits.
+    /// that do not differ are one. All but the highest are reported with two digits.
     pub fn steps(&self, start: BootNs, most: usize) -> Vec<(DurationNs, Option<Bytes>)> {
         let Some(begin) = self.start else {
             return Vec::new();
@@ -110,14 +110,14 @@ impl Levels {
         let highest = self.highest.iter().copied().max().unwrap_or_default();
         let mut steps: Vec<(DurationNs, Option<Bytes>)> = Vec::new();
         for (place, bytes) in levels.enumerate() {
-            let told = match bytes {
+            let reported = match bytes {
                 UNKNOWN => None,
                 bytes if bytes == highest => Some(Bytes(bytes)),
                 bytes => Some(Bytes(rounded(bytes).min(highest))),
             };
-            if steps.last().is_none_or(|(_, before)| *before != told) {
+            if steps.last().is_none_or(|(_, before)| *before != reported) {
                 let after = length_ns.saturating_mul(place as i64);
-                steps.push((begin + DurationNs(after) - start, told));
+                steps.push((begin + DurationNs(after) - start, reported));
             }
         }
         steps
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_life_fits_and_its_highest_is_told_to_the_byte() {
+    fn a_long_life_fits_and_its_highest_is_reported_to_the_byte() {
         let mut levels = Levels::default();
         for second in 0..86_400 {
             let bytes = if second == 40_000 {
@@ -151,8 +151,8 @@ mod tests {
         levels.finish(BootNs(86_400_000_000_000));
         let steps = levels.steps(BootNs(0), STEPS_MAX);
         assert!(levels.highest.len() <= STEPS_MAX);
-        let told: Vec<i64> = steps.iter().map(|(_, bytes)| bytes.unwrap().0).collect();
-        assert_eq!(told, [10_000, 987_654_321, 10_000]);
+        let text: Vec<i64> = steps.iter().map(|(_, bytes)| bytes.unwrap().0).collect();
+        assert_eq!(text, [10_000, 987_654_321, 10_000]);
     }
 
     #[test]
@@ -165,12 +165,12 @@ mod tests {
         levels.finish(BootNs(32 * FIRST_LENGTH_NS));
         levels.finish(BootNs(3_600_000_000_000));
         let steps = levels.steps(BootNs(0), STEPS_MAX);
-        let told: Vec<i64> = steps.iter().map(|(_, bytes)| bytes.unwrap().0).collect();
-        assert_eq!(told, (10..42).collect::<Vec<_>>());
+        let text: Vec<i64> = steps.iter().map(|(_, bytes)| bytes.unwrap().0).collect();
+        assert_eq!(text, (10..42).collect::<Vec<_>>());
     }
 
     #[test]
-    fn what_is_unknown_and_absurd_times_are_told_as_that() {
+    fn what_is_unknown_and_absurd_times_are_reported_as_that() {
         let mut levels = Levels::default();
         levels.set(BootNs(5), None);
         levels.finish(BootNs(i64::MAX));

@@ -8,7 +8,7 @@ use memtrace_model::tables::{CgroupMemRow, NodeMemRow};
 use memtrace_model::{BootNs, Bytes, RowSource};
 use memtrace_timeline::Thinned;
 
-/// So many cgroups are told.
+/// So many cgroups are reported.
 const CGROUPS_MAX: usize = 6;
 /// Of so many it is looked whether they were read.
 const CANDIDATES_MAX: usize = 32;

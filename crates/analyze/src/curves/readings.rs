@@ -1,4 +1,4 @@
-//! What GPUs told of themselves, in the order of time: where it changed. Of more than there is room
+//! What GPUs reported of themselves, in the order of time: where it changed. Of more than there is room
 //! for, the extremes stay.
 
 use memtrace_model::{BootNs, Bytes, DurationNs, Order};
@@ -8,7 +8,7 @@ use memtrace_timeline::Thinned;
 const USED: usize = 0;
 const RESERVED: usize = 1;
 
-/// What a device told of itself.
+/// What a device reported of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reading {
     pub(super) at: BootNs,
@@ -45,8 +45,8 @@ impl Readings {
     /// Takes the next.
     pub(super) fn take(&mut self, reading: Reading) {
         let last = self.last[reading.device].replace(reading);
-        let told = |reading: Reading| (reading.used, reading.reserved);
-        if last.map(told) == Some(told(reading)) {
+        let reported = |reading: Reading| (reading.used, reading.reserved);
+        if last.map(reported) == Some(reported(reading)) {
             return;
         }
         if self.thinned.is_empty() && self.list.len() >= self.room {

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 /// The document of a page, as whoever draws it reads it.
 fn document(report: &mut dyn Written) -> Value {
     let mut out = Vec::new();
-    let told = report.told(&Style::default());
-    let written = report.page(&Style::default(), &told, &mut out);
+    let text = report.chapters(&Style::default());
+    let written = report.page(&Style::default(), &text, &mut out);
     written.expect("a Vec can be written to");
     serde_json::from_slice(&out).expect("JSON")
 }
@@ -133,15 +133,15 @@ fn every_peak_that_the_report_names_is_drawn_at_its_height_and_time() {
             assert_eq!(highest, peak.as_i64(), "{name} {}", series["id"]);
             seen += 1;
         };
-        let told = &document["report"];
+        let text = &document["report"];
         let line = |id: &str| find(&curves["lines"], "id", &id.into()).expect("a line");
-        if let Some(held) = told["held_peak"]["bytes"].as_i64() {
-            let at = &told["peak"]["at"]["offset_ns"];
+        if let Some(held) = text["held_peak"]["bytes"].as_i64() {
+            let at = &text["peak"]["at"]["offset_ns"];
             check(line("held"), &held.into(), at);
         }
-        let rss = &told["sum_of_rss_peak_bytes"];
+        let rss = &text["sum_of_rss_peak_bytes"];
         if rss.as_i64() > Some(0) {
-            check(line("rss"), rss, &told["sum_of_rss_peak_at"]["offset_ns"]);
+            check(line("rss"), rss, &text["sum_of_rss_peak_at"]["offset_ns"]);
         }
         for process in &report.analysis.processes {
             let peak = process.peak.amounts.rss().unwrap_or_default().0;
@@ -152,7 +152,7 @@ fn every_peak_that_the_report_names_is_drawn_at_its_height_and_time() {
             assert!(level.unwrap_or(0) >= peak, "{name} {}", process.name);
             seen += 1;
         }
-        let devices = told["gpu"]["devices"].as_array();
+        let devices = text["gpu"]["devices"].as_array();
         for device in devices.into_iter().flatten() {
             let gpu = find(&curves["gpus"], "id", &device["device"]).expect("a curve");
             let used = &device["peak"]["used_bytes"];
@@ -274,13 +274,13 @@ fn a_page_of_two_recordings_begins_with_what_changed() {
     let own = document(&mut after);
     let diff = Diff::of(&before.analysis, &after.analysis);
     before.analysis.path = Some("before".to_owned());
-    let mut told = DiffReport {
+    let mut text = DiffReport {
         before,
         after,
         diff,
         limit: None,
     };
-    let compared = document(&mut told);
+    let compared = document(&mut text);
     assert_eq!(compared["title"], "memtrace diff");
     let lines = list(&compared["answer"]).iter();
     let lines: Vec<&str> = lines.filter_map(|line| line["text"].as_str()).collect();
@@ -294,7 +294,7 @@ fn a_page_of_two_recordings_begins_with_what_changed() {
 }
 
 #[test]
-fn a_step_that_an_attribute_numbers_is_told_from_others_of_its_name() {
+fn a_step_that_an_attribute_numbers_is_reported_from_others_of_its_name() {
     let mut run = Script::command(&["train"], 40.0);
     run.process(1, None, 0.0, "trainer");
     run.mem(1, 0.5, [100.0, 0.0, 0.0]);
@@ -310,12 +310,12 @@ fn a_step_that_an_attribute_numbers_is_told_from_others_of_its_name() {
     run.mark(Some(1), 23.0, End, "rollout");
     let document = document(&mut run.drawn());
     let bands = list(&document["bands"]).iter();
-    let told: Vec<_> = bands
+    let text: Vec<_> = bands
         .map(|band| (band["stage"].as_str(), band["step"].as_i64()))
         .collect();
     let rollouts = (500..512).map(|step| (Some("rollout"), Some(step)));
     let others = [(None, None), (None, None)];
-    assert_eq!(told, rollouts.chain(others).collect::<Vec<_>>());
+    assert_eq!(text, rollouts.chain(others).collect::<Vec<_>>());
 }
 
 #[test]
@@ -356,13 +356,13 @@ fn kills_elsewhere_and_groups_without_readings_take_no_place_from_those_that_hol
         let (_, script, _) = runs.find(|(name, _, _)| *name == "oom_kill").expect("it");
         script()
     };
-    let told = |script: Script| {
+    let text = |script: Script| {
         let document = document(&mut script.drawn());
         let limits = list(&document["curves"]["limits"]).iter();
         let names = limits.map(|limit| limit["name"].as_str().expect("a name").to_owned());
         names.collect::<Vec<_>>()
     };
-    let alone = told(run());
+    let alone = text(run());
     assert!(!alone.is_empty());
     let mut script = run();
     let kill = script.rows.0.iter().find_map(|record| match record {
@@ -379,5 +379,5 @@ fn kills_elsewhere_and_groups_without_readings_take_no_place_from_those_that_hol
         stranger.memcg = Some(path);
         script.put(*stranger);
     }
-    assert_eq!(told(script), alone);
+    assert_eq!(text(script), alone);
 }

@@ -19,54 +19,58 @@ const MIN_CHANGE: i64 = 1 << 20;
 const MIN_CHANGE_SHARE: f64 = 0.02;
 
 /// Writes a comparison down: the whole, the roles, then kinds within roles.
-pub(super) fn build(told: &DiffReport, style: &Style) -> Vec<Chapter> {
+pub(super) fn build(chapter: &DiffReport, style: &Style) -> Vec<Chapter> {
     let top = style.top.unwrap_or(DEFAULT_TOP);
-    let mut sections = vec![head(told)];
+    let mut sections = vec![head(chapter)];
     sections.extend(
-        told.limit
+        chapter
+            .limit
             .as_ref()
             .map(|(allowed, excesses)| verdict(*allowed, excesses.iter().map(excess_line))),
     );
-    sections.extend(leaks(told));
-    sections.push(whole(told));
-    sections.push(roles(told, top));
-    sections.extend(stages(told, top));
-    sections.extend(inside(told, top));
-    sections.extend(on_gpus(told, top));
-    sections.extend(kinds(told, top));
+    sections.extend(leaks(chapter));
+    sections.push(whole(chapter));
+    sections.push(roles(chapter, top));
+    sections.extend(stages(chapter, top));
+    sections.extend(inside(chapter, top));
+    sections.extend(on_gpus(chapter, top));
+    sections.extend(kinds(chapter, top));
     sections
 }
 
-fn head(told: &DiffReport) -> Chapter {
+fn head(chapter: &DiffReport) -> Chapter {
     let mut section = Chapter::new("memtrace diff");
-    if told.diff.is_newly_failed {
+    if chapter.diff.is_newly_failed {
         section
             .alert("B failed and A did not: what B did not get to do is missing from its figures.");
     }
-    let both = [("A", &told.before.analysis), ("B", &told.after.analysis)];
+    let both = [
+        ("A", &chapter.before.analysis),
+        ("B", &chapter.after.analysis),
+    ];
     section.tell(
         Tone::Alert,
         both.iter().filter_map(|(name, analysis)| {
             let ended = what_happened(analysis);
-            let told = format!("What happened in {name}: {}", ended.text);
-            ended.is_alarming.then_some(told)
+            let chapter = format!("What happened in {name}: {}", ended.text);
+            ended.is_alarming.then_some(chapter)
         }),
     );
-    section.say(recording("A", &told.before.analysis));
-    section.say(recording("B", &told.after.analysis));
-    if told.before.analysis.info.is_polled() || told.after.analysis.info.is_polled() {
+    section.say(recording("A", &chapter.before.analysis));
+    section.say(recording("B", &chapter.after.analysis));
+    if chapter.before.analysis.info.is_polled() || chapter.after.analysis.info.is_polled() {
         section.quiet(
             "Peaks of a recording made by polling are lower bounds: what lies between two polls \
              is not in them.",
         );
     }
-    if told.diff.has_other_basis {
+    if chapter.diff.has_other_basis {
         section.alert(
             "A and B were observed in different ways: a rise of RSS may only be a better view of \
              it, so --fail-above does not judge RSS.",
         );
     }
-    section.tell(Tone::Alert, other_gpus(told));
+    section.tell(Tone::Alert, other_gpus(chapter));
     for (name, analysis) in both {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
@@ -78,8 +82,9 @@ fn head(told: &DiffReport) -> Chapter {
 }
 
 /// Devices that are not the same: what is held on them does not compare.
-fn other_gpus(told: &DiffReport) -> Option<String> {
-    let [before, after] = [&told.before.analysis, &told.after.analysis].map(Analysis::gpu_models);
+fn other_gpus(chapter: &DiffReport) -> Option<String> {
+    let [before, after] =
+        [&chapter.before.analysis, &chapter.after.analysis].map(Analysis::gpu_models);
     let named = |models: &[(&str, usize)]| {
         let models = models.iter();
         let models = models.map(|(name, count)| format!("{count} × {}", visible(name)));
@@ -156,17 +161,17 @@ pub(crate) fn in_words(figure: &Change) -> String {
     }
 }
 
-fn whole(told: &DiffReport) -> Chapter {
-    let rss = told.diff.whole.kind(Kind::Rss);
-    let held = &told.diff.held_peak;
+fn whole(chapter: &DiffReport) -> Chapter {
+    let rss = chapter.diff.whole.kind(Kind::Rss);
+    let held = &chapter.diff.held_peak;
     let mut section = Chapter::new(format!("Most held: {}", in_words(held)));
     section.say(format!(
         "Sum of RSS: peak {}; mean {}.",
         in_words(&rss.peak),
         in_words(&rss.mean)
     ));
-    if told.has_gpu() {
-        let line = format!("Peak on GPUs: {}.", in_words(&told.diff.whole.gpu_peak));
+    if chapter.has_gpu() {
+        let line = format!("Peak on GPUs: {}.", in_words(&chapter.diff.whole.gpu_peak));
         section.say(line);
     }
     if let (Some(before), Some(after)) = (rss.slope.before, rss.slope.after) {
@@ -181,8 +186,8 @@ fn whole(told: &DiffReport) -> Chapter {
 }
 
 /// What grows from step to step in B, and did not in A; `None` where nothing does.
-fn leaks(told: &DiffReport) -> Option<Chapter> {
-    let stages = told.diff.stages.iter();
+fn leaks(chapter: &DiffReport) -> Option<Chapter> {
+    let stages = chapter.diff.stages.iter();
     let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen).collect();
     // Stages of one loop rise together.
     let most = risen.first()?;
@@ -207,8 +212,8 @@ fn leaks(told: &DiffReport) -> Option<Chapter> {
 }
 
 /// The slopes of numbered phases that both have; `None` where neither has enough steps.
-fn stages(told: &DiffReport, top: usize) -> Option<Chapter> {
-    let stages = told.diff.stages.iter();
+fn stages(chapter: &DiffReport, top: usize) -> Option<Chapter> {
+    let stages = chapter.diff.stages.iter();
     let known = stages.filter(|stage| stage.before.is_some() || stage.after.is_some());
     let shown: Vec<&StageChange> = known.take(top).collect();
     if shown.is_empty() {
@@ -236,8 +241,8 @@ pub(crate) fn has_changed(figure: &Change) -> bool {
     difference >= MIN_CHANGE && is_share
 }
 
-fn roles(told: &DiffReport, top: usize) -> Chapter {
-    let roles = told.diff.roles.iter();
+fn roles(chapter: &DiffReport, top: usize) -> Chapter {
+    let roles = chapter.diff.roles.iter();
     let moved = |role: &&Comparison| {
         let rss = role.kind(Kind::Rss);
         has_changed(&rss.peak) || has_changed(&rss.mean) || rss.slope.before != rss.slope.after
@@ -263,7 +268,7 @@ fn roles(told: &DiffReport, top: usize) -> Chapter {
             growth(rss(role).slope.after)
         })
         .add_to(&mut section);
-    let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
+    let (all, shown) = (chapter.diff.roles.len(), moved.len().min(top));
     section.rest(all, shown, words::more_roles, " changed less.");
     section.quiet(
         "MEAN is the change of the mean over the whole recording, or of a command from its exec \
@@ -273,8 +278,8 @@ fn roles(told: &DiffReport, top: usize) -> Chapter {
 }
 
 /// What changed inside of processes; `None` where nothing did.
-fn inside(told: &DiffReport, top: usize) -> Option<Chapter> {
-    let changes = &told.diff.layouts;
+fn inside(chapter: &DiffReport, top: usize) -> Option<Chapter> {
+    let changes = &chapter.diff.layouts;
     if changes.is_empty() {
         return None;
     }
@@ -283,7 +288,7 @@ fn inside(told: &DiffReport, top: usize) -> Option<Chapter> {
     let turned = changes
         .iter()
         .filter(|change| seen.insert(&change.role) && change.cause_before != change.cause_after);
-    let told: Vec<String> = turned
+    let chapter: Vec<String> = turned
         .map(|change| {
             let (before, after) = (change.cause_before.shown(), change.cause_after.shown());
             format!(
@@ -292,7 +297,7 @@ fn inside(told: &DiffReport, top: usize) -> Option<Chapter> {
             )
         })
         .collect();
-    section.tell(Tone::Strong, told);
+    section.tell(Tone::Strong, chapter);
     TableOf::of(changes.iter().take(top))
         .flexible("role", |change| change.role.to_string())
         .words("what", 0, |change| change.part.shown().to_owned())
@@ -307,12 +312,12 @@ fn inside(told: &DiffReport, top: usize) -> Option<Chapter> {
 }
 
 /// The roles that were on GPUs.
-fn on_gpus(told: &DiffReport, top: usize) -> Option<Chapter> {
+fn on_gpus(chapter: &DiffReport, top: usize) -> Option<Chapter> {
     let is_there = |figure: &Change| {
         let amounts = [figure.before, figure.after];
         amounts.into_iter().flatten().any(|bytes| bytes.0 > 0)
     };
-    let roles = told.diff.roles.iter();
+    let roles = chapter.diff.roles.iter();
     let mut roles: Vec<&Comparison> = roles.filter(|role| is_there(&role.gpu_peak)).collect();
     if roles.is_empty() {
         return None;
@@ -358,9 +363,9 @@ pub(crate) fn growth(bytes_per_hour: Option<Bytes>) -> Cell {
 }
 
 /// The kinds within roles whose peak changed most.
-fn kinds(told: &DiffReport, top: usize) -> Option<Chapter> {
+fn kinds(chapter: &DiffReport, top: usize) -> Option<Chapter> {
     let moved = |figure: &Change| figure.difference().map_or(0, |bytes| bytes.0.abs());
-    let mut lines: Vec<(&Comparison, Kind)> = told
+    let mut lines: Vec<(&Comparison, Kind)> = chapter
         .diff
         .roles
         .iter()
@@ -377,16 +382,16 @@ fn kinds(told: &DiffReport, top: usize) -> Option<Chapter> {
     let mut section = Chapter::new("By role and kind");
     let shown = lines.iter().take(top);
     section.table(table(shown.map(|(role, kind)| (*role, Some(*kind)))));
-    let told = format!(" more changed by at least {}.", bytes(Bytes(MIN_CHANGE)));
-    section.rest(lines.len(), top, words::count, &told);
+    let chapter = format!(" more changed by at least {}.", bytes(Bytes(MIN_CHANGE)));
+    section.rest(lines.len(), top, words::count, &chapter);
     Some(section)
 }
 
 /// Every figure of all processes and of each role, for programs.
-pub(super) fn figures(told: &DiffReport, top: usize) -> Table {
-    let gpu = told.has_gpu().then_some(None);
+pub(super) fn figures(chapter: &DiffReport, top: usize) -> Table {
+    let gpu = chapter.has_gpu().then_some(None);
     let kinds = || Kind::ALL.iter().copied().map(Some).chain(gpu);
-    let roles = once(&told.diff.whole).chain(told.diff.roles.iter().take(top));
+    let roles = once(&chapter.diff.whole).chain(chapter.diff.roles.iter().take(top));
     table(roles.flat_map(|role| kinds().map(move |kind| (role, kind))))
 }
 

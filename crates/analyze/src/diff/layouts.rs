@@ -38,7 +38,7 @@ struct Inside {
 }
 
 /// What changed, by role and part, the largest change first. Roles that only one of the two has are
-/// told elsewhere.
+/// reported elsewhere.
 pub(super) fn changes(before: &Analysis, after: &Analysis) -> Vec<LayoutChange> {
     let [before, after] = [before, after].map(insides);
     let both = before.iter().filter_map(|(role, old)| {
@@ -67,8 +67,8 @@ fn change(role: &Arc<str>, part: LayoutPart, old: &Inside, new: &Inside) -> Opti
         before: Some(Bytes(before)),
         after: Some(Bytes(after)),
     };
-    let is_told = moved(rss_before, rss_after) || moved(free_before, free_after);
-    is_told.then(|| LayoutChange {
+    let is_reported = moved(rss_before, rss_after) || moved(free_before, free_after);
+    is_reported.then(|| LayoutChange {
         role: Arc::clone(role),
         part,
         rss: pair(rss_before, rss_after),

@@ -1,4 +1,4 @@
-//! A comparison as it is written: what is told of both recordings, and the object of its JSON.
+//! A comparison as it is written: what is reported of both recordings, and the object of its JSON.
 
 use super::{Diff, DiffReport, Excess, chapters};
 use crate::page::{self, Document};
@@ -15,7 +15,7 @@ const FORMAT: &str = "memtrace-diff";
 const VERSION: u32 = 1;
 
 impl Written for DiffReport {
-    fn told(&self, style: &Style) -> Vec<Chapter> {
+    fn chapters(&self, style: &Style) -> Vec<Chapter> {
         chapters::build(self, style)
     }
 
@@ -31,18 +31,23 @@ impl Written for DiffReport {
         write_object(&object, out)
     }
 
-    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()> {
+    fn page(
+        &mut self,
+        style: &Style,
+        reported: &[Chapter],
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
         let top = style.top.unwrap_or(page::TOP);
         self.diff.roles.truncate(top);
         let before = report::cut(&mut self.before, Some(top));
         let after = report::cut(&mut self.after, Some(top));
         let analyses = [&before.report.analysis, &after.report.analysis];
         let object = Object::of(analyses, &self.diff, self.limit.as_ref());
-        // What changed is told above the first table.
+        // What changed is reported above the first table.
         let is_table = |block: &Block| matches!(block, Block::Table(_));
-        let mut chapters = told.iter();
+        let mut chapters = reported.iter();
         let first_table = chapters.position(|chapter| chapter.blocks.iter().any(is_table));
-        let head = &told[..first_table.unwrap_or(told.len())];
+        let head = &reported[..first_table.unwrap_or(reported.len())];
         let [before, after] = [(before, &[][..]), (after, head)].map(|(report, head)| {
             let analysis = &report.report.analysis;
             Document::of(report::Object::of(report), analysis, head)

@@ -23,7 +23,7 @@ fn role<'a>(diff: &'a Diff, name: &str) -> &'a Comparison {
 }
 
 #[test]
-fn what_grew_is_told_by_role_and_kind() {
+fn what_grew_is_reported_by_role_and_kind() {
     let diff = diff();
     let workers = role(&diff, "vLLM worker");
     let anon = workers.kind(Kind::Anon);
@@ -46,7 +46,7 @@ fn a_role_that_is_new_has_nothing_before() {
 }
 
 #[test]
-fn what_grew_on_gpus_is_told_and_can_fail_a_comparison() {
+fn what_grew_on_gpus_is_reported_and_can_fail_a_comparison() {
     let (before, after) = (
         vllm_on_gpus().analyzed(None),
         vllm_on_gpus_later().analyzed(None),
@@ -65,11 +65,11 @@ fn what_grew_on_gpus_is_told_and_can_fail_a_comparison() {
     };
     assert_eq!(role(&diff, "vLLM API server").gpu_peak, nothing);
     let excesses = diff.excesses(0.05);
-    let told: Vec<_> = excesses
+    let shown: Vec<_> = excesses
         .iter()
         .map(|one| (&*one.name, one.figure))
         .collect();
-    assert_eq!(told, [("all", "gpu_peak"), ("vLLM worker", "gpu_peak")]);
+    assert_eq!(shown, [("all", "gpu_peak"), ("vLLM worker", "gpu_peak")]);
     // Without a GPU in one of them it is not known what it held there.
     let other = ray_with_vllm().analyzed(None);
     let diff = Diff::of(&other, &after);
@@ -102,7 +102,7 @@ fn steps(kept: f64, seed: u64) -> Analysis {
 }
 
 #[test]
-fn two_recordings_of_the_same_are_quiet_and_a_leak_of_20_mb_a_step_is_told() {
+fn two_recordings_of_the_same_are_quiet_and_a_leak_of_20_mb_a_step_is_reported() {
     let quiet = Diff::of(&steps(0.0, 1), &steps(0.0, 2));
     assert_eq!(quiet.excesses(0.05), []);
     assert!(quiet.stages.iter().all(|stage| !stage.has_risen_by(0.0)));
@@ -114,11 +114,11 @@ fn two_recordings_of_the_same_are_quiet_and_a_leak_of_20_mb_a_step_is_told() {
     let slope = stage.after.expect("a slope");
     let low_to_high = slope.low_bytes_per_step..=slope.high_bytes_per_step;
     assert!(low_to_high.contains(&20e6), "{slope:?}");
-    let told = leak.excesses(0.5);
-    let [told] = told.as_slice() else {
-        panic!("{told:?}");
+    let shown = leak.excesses(0.5);
+    let [shown] = shown.as_slice() else {
+        panic!("{shown:?}");
     };
-    assert_eq!((&*told.name, told.figure), ("train", "per_step"));
+    assert_eq!((&*shown.name, shown.figure), ("train", "per_step"));
     assert_eq!(
         Diff::of(&steps(19.07, 1), &steps(19.07, 2)).excesses(0.05),
         []
@@ -155,7 +155,7 @@ fn a_rise_within_what_the_figures_can_be_off_is_no_excess() {
 }
 
 #[test]
-fn a_command_that_failed_only_now_is_told() {
+fn a_command_that_failed_only_now_is_reported() {
     let fine = ray_with_vllm().analyzed(None);
     let mut failed = ray_with_vllm_later().analyzed(None);
     failed.info.command_exit_code = Some(1);
@@ -205,15 +205,17 @@ fn a_rise_above_what_is_allowed_is_an_excess_and_a_fall_is_none() {
             .map(|excess| (excess.name.to_string(), excess.figure))
             .collect()
     };
-    let told = |name: &str, figure| (name.to_owned(), figure);
+    let shown = |name: &str, figure| (name.to_owned(), figure);
     let all = names(0.05);
-    assert!(all.contains(&told("all", "held_peak")) && all.contains(&told("vLLM worker", "mean")));
     assert!(
-        all.contains(&told("PyTorch DataLoader worker", "peak")),
+        all.contains(&shown("all", "held_peak")) && all.contains(&shown("vLLM worker", "mean"))
+    );
+    assert!(
+        all.contains(&shown("PyTorch DataLoader worker", "peak")),
         "new is grown"
     );
     assert!(!all.iter().any(|(name, _)| name == "Ray driver"));
-    assert!(!names(0.6).contains(&told("all", "held_peak")));
+    assert!(!names(0.6).contains(&shown("all", "held_peak")));
     let same = ray_with_vllm().analyzed(None);
     assert_eq!(Diff::of(&same, &same).excesses(0.0), []);
 }
@@ -232,14 +234,14 @@ fn served(end: impl FnOnce(&mut Script)) -> Report {
 fn first_lines(before: Report, after: Report) -> (bool, String) {
     let diff = Diff::of(&before.analysis, &after.analysis);
     let is_newly_failed = diff.is_newly_failed;
-    let mut told = DiffReport {
+    let mut shown = DiffReport {
         before,
         after,
         diff,
         limit: None,
     };
     let mut text = Vec::new();
-    let written = FORMATS[0].write(&mut told, &Style::default(), &mut text);
+    let written = FORMATS[0].write(&mut shown, &Style::default(), &mut text);
     written.unwrap();
     (is_newly_failed, String::from_utf8(text).unwrap())
 }

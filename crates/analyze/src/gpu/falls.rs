@@ -1,6 +1,6 @@
 //! Sharp falls of a device's memory: what left the GPU, and what appeared in the machine's
 //! memory in the same second. A model that is put to sleep is such a fall; so is the end of
-//! a process, which is told apart.
+//! a process, which is distinguished.
 
 use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::process::Process;
@@ -21,11 +21,11 @@ const MARK_BEFORE_NS: DurationNs = DurationNs(5_000_000_000);
 /// A process that ended so long before the first step can be what made it: a device is read
 /// a little later.
 const END_BEFORE_NS: DurationNs = DurationNs(2_000_000_000);
-/// A smaller fall is not told.
+/// A smaller fall is not reported.
 const LEAST: Bytes = Bytes(256 << 20);
 /// Nor is one by a smaller part of the device.
 const LEAST_PART: i64 = 20;
-/// The largest so many are told.
+/// The largest so many are reported.
 const FALLS_MAX: usize = 5;
 
 /// A fall on one device or several at once.
@@ -44,7 +44,7 @@ pub struct Fall {
     pub devices: Vec<DeviceFall>,
     /// Who held less after it, and by how much; the largest first.
     pub left: Vec<GpuPart>,
-    /// What of that stayed on the devices and no process is told to hold any longer; `None` under
+    /// What of that stayed on the devices and no process is reported to hold any longer; `None` under
     /// 256 MiB, and where it is not known.
     pub stayed_bytes: Option<Bytes>,
     /// Processes that held memory of those devices and ended meanwhile, by `upid`.
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn falls_of_all_devices_at_once_are_told_together() {
+    fn falls_of_all_devices_at_once_are_reported_together() {
         let fall = |ms: i64| (BootNs(ms * MS - 1), BootNs(ms * MS), Bytes(GIB));
         let device = |name: &str| (Arc::<str>::from(name), Some(0));
         let found = [
@@ -315,10 +315,10 @@ mod tests {
             (device("a"), fall(60_000)),
         ];
         let falls = together(found, BootNs(60_200 * MS));
-        let told: Vec<_> = falls
+        let text: Vec<_> = falls
             .iter()
             .map(|fall| (fall.devices.len(), fall.to.boot_ns.0 / MS))
             .collect();
-        assert_eq!(told, [(2, 2_400), (1, 60_200)]);
+        assert_eq!(text, [(2, 2_400), (1, 60_200)]);
     }
 }

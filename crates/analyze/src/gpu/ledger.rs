@@ -30,20 +30,20 @@ pub struct GpuLedger {
     pub total_bytes: Option<Bytes>,
     /// Memory that is not free; `None` when unknown.
     pub used_bytes: Option<Bytes>,
-    /// What processes are told to hold, each piece of memory once.
+    /// What processes are reported to hold, each piece of memory once.
     pub processes_bytes: Bytes,
-    /// Kept by driver and firmware; `None` where it is not told apart, and then part of what
+    /// Kept by driver and firmware; `None` where it is not distinguished, and then part of what
     /// nothing explains.
     pub reserved_bytes: Option<Bytes>,
     /// Who holds memory, the largest first, those of unknown size last.
     pub lines: Vec<GpuLine>,
-    /// What nothing explains: used, less reserved, less what processes are told to hold.
-    /// Below zero where processes are told to hold more than is used. `None` where it is not
+    /// What nothing explains: used, less reserved, less what processes are reported to hold.
+    /// Below zero where processes are reported to hold more than is used. `None` where it is not
     /// known what is used.
     pub unattributed_bytes: Option<Bytes>,
     /// Processes of which it is not known what they hold.
     pub unknown_process_count: usize,
-    /// Who has the device open without being told to hold anything, where memory is
+    /// Who has the device open without being reported to hold anything, where memory is
     /// unexplained.
     #[serde(rename = "open_in")]
     #[schemars(with = "Vec<Who>")]
@@ -84,7 +84,7 @@ pub(super) fn is_context(kind: Option<GpuUse>) -> bool {
 /// A process that holds memory of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, JsonSchema)]
 pub struct GpuHolder {
-    /// Which process. Of one that is not recorded: the id that the driver told, and the kernel's
+    /// Which process. Of one that is not recorded: the id that the driver reported, and the kernel's
     /// name for it; `None` where /proc does not show it.
     #[serde(flatten)]
     pub who: Who,
@@ -124,8 +124,8 @@ impl GpuLedger {
         self.processes_bytes = counted.filter_map(|line| line.bytes).sum();
         let unknown = self.lines.iter().filter(|line| line.bytes.is_none());
         self.unknown_process_count = unknown.count();
-        let told = self.reserved_bytes.unwrap_or(Bytes(0)) + self.processes_bytes;
-        self.unattributed_bytes = self.used_bytes.map(|used| used - told);
+        let reported = self.reserved_bytes.unwrap_or(Bytes(0)) + self.processes_bytes;
+        self.unattributed_bytes = self.used_bytes.map(|used| used - reported);
     }
 }
 

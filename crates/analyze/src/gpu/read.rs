@@ -19,7 +19,7 @@ use memtrace_timeline::Totals;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Marks told with a fall.
+/// Marks reported with a fall.
 const MARKS_MAX: usize = 3;
 
 /// The devices, before it is known who held their memory.
@@ -174,7 +174,7 @@ impl GpuTimeline {
     }
 
     /// Reads who held what: at the instants of the states, and of each role at those of `by_role`.
-    pub(crate) fn told<S: RowSource>(
+    pub(crate) fn reported<S: RowSource>(
         mut self,
         source: &S,
         (table, groups, by_role): (&ProcessTable, &Groups, &[BootNs]),
@@ -314,7 +314,7 @@ impl GpuTimeline {
         audits
     }
 
-    /// The ledgers of every device at every instant: what the device told last, and who held
+    /// The ledgers of every device at every instant: what the device reported last, and who held
     /// its memory. The processes of a divided device are those of its instances.
     fn held_on_gpus<S: RowSource>(
         &self,
@@ -328,7 +328,7 @@ impl GpuTimeline {
             let Some(&place) = self.places.get(&row.device) else {
                 return;
             };
-            let told = DeviceReading {
+            let reported = DeviceReading {
                 boot: row.boot_ns,
                 total: row.total_bytes,
                 used: row.used_bytes,
@@ -336,14 +336,14 @@ impl GpuTimeline {
             };
             let later = instants.partition_point(|at| *at < row.boot_ns);
             for states in standing.iter_mut().skip(later) {
-                states[place] = Some(told);
+                states[place] = Some(reported);
             }
         })?;
         let moments = standing.iter().zip(instants).enumerate();
-        let held_on_gpus = moments.map(|(moment, (told, &at))| {
-            let devices = told.iter().enumerate();
-            let ledgers = devices.filter_map(|(place, told)| {
-                self.ledger(place, *told, (moment, clock.at(at)), tracks)
+        let held_on_gpus = moments.map(|(moment, (reported, &at))| {
+            let devices = reported.iter().enumerate();
+            let ledgers = devices.filter_map(|(place, reported)| {
+                self.ledger(place, *reported, (moment, clock.at(at)), tracks)
             });
             ledgers.collect()
         });
@@ -354,7 +354,7 @@ impl GpuTimeline {
     fn ledger(
         &self,
         place: usize,
-        told: Option<DeviceReading>,
+        reported: Option<DeviceReading>,
         (moment, at): (usize, Instant),
         tracks: &HeldOnGpus,
     ) -> Option<GpuLedger> {
@@ -367,7 +367,7 @@ impl GpuTimeline {
             is_divided = true;
             lines.extend(tracks.lines(moment, instance));
         }
-        if told.is_none() && lines.is_empty() {
+        if reported.is_none() && lines.is_empty() {
             return None;
         }
         let mut ledger = GpuLedger {
@@ -376,10 +376,10 @@ impl GpuTimeline {
             place,
             is_divided,
             at,
-            age_ns: told.map_or(DurationNs(0), |told| at.boot_ns - told.boot),
-            total_bytes: told.and_then(|told| told.total),
-            used_bytes: told.and_then(|told| told.used),
-            reserved_bytes: told.and_then(|told| told.reserved),
+            age_ns: reported.map_or(DurationNs(0), |reported| at.boot_ns - reported.boot),
+            total_bytes: reported.and_then(|reported| reported.total),
+            used_bytes: reported.and_then(|reported| reported.used),
+            reserved_bytes: reported.and_then(|reported| reported.reserved),
             processes_bytes: Bytes(0),
             lines,
             unattributed_bytes: None,
@@ -395,8 +395,12 @@ impl GpuTimeline {
 fn holders<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Holders, S::Error> {
     let mut holders = Holders::default();
     source.scan(&["upid", "source"], |row: GpuProcessRow| {
-        let is_told = row.source != Some(GpuSource::Descriptor);
-        if let Some(place) = row.upid.filter(|_| is_told).and_then(|id| table.find(id)) {
+        let is_reported = row.source != Some(GpuSource::Descriptor);
+        if let Some(place) = row
+            .upid
+            .filter(|_| is_reported)
+            .and_then(|id| table.find(id))
+        {
             let exit = table.processes[place].exit_boot_ns();
             holders.0.insert(place, exit);
         }
@@ -410,7 +414,7 @@ fn host<'s>(states: &[&'s Snapshot], boot: BootNs) -> Option<&'s Totals> {
     state.map(|state| &state.totals)
 }
 
-/// What a device told of itself.
+/// What a device reported of itself.
 #[derive(Clone, Copy, Debug)]
 struct DeviceReading {
     boot: BootNs,

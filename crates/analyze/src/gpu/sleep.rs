@@ -1,5 +1,5 @@
 //! The sleep audit: what a mark that names a sleep, or a waking, did to the memory of GPUs.
-//! A sharp fall is told without a mark too; here the answer can be that nothing left.
+//! A sharp fall is reported without a mark too; here the answer can be that nothing left.
 
 use super::falls::{HostGain, before};
 use super::ledger::{GpuHolder, GpuLedger, GpuPart};
@@ -34,7 +34,7 @@ const LATER: DurationNs = DurationNs(1_000_000_000);
 const WINDOWS_MAX: usize = 4_096;
 /// What moved less than this part of what could has not moved.
 const NOTHING: f64 = 0.01;
-/// So many names are told.
+/// So many names are reported.
 const NAMES_MAX: usize = 4;
 
 /// What the marks of one name that names a sleep or a waking did, or of names that differ by the
@@ -417,9 +417,9 @@ impl Sleeps {
         // Those that did least are what a person asks about.
         audits.order_by(|(a, _), (b, _)| a.total_cmp(b));
         audits.truncate(NAMES_MAX);
-        let mut told: Vec<Audit> = audits.into_iter().map(|(_, audit)| audit).collect();
-        told.order_by_key(|audit| audit.from);
-        told
+        let mut reported: Vec<Audit> = audits.into_iter().map(|(_, audit)| audit).collect();
+        reported.order_by_key(|audit| audit.from);
+        reported
     }
 }
 

@@ -52,7 +52,7 @@ impl Sum {
 /// several of them share counts in each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GpuPeak {
-    /// How much; `None` where they were never told to hold anything.
+    /// How much; `None` where they were never reported to hold anything.
     pub bytes: Option<Bytes>,
     /// When.
     pub at: Option<Instant>,
@@ -190,14 +190,14 @@ impl Sums {
         accounted: impl Iterator<Item = (usize, Bytes)>,
         clock: &RunClock,
     ) -> (Vec<Option<GpuPeak>>, GpuPeak) {
-        let told = |sum: Sum| GpuPeak {
+        let reported = |sum: Sum| GpuPeak {
             bytes: sum.peak.map(|(bytes, _)| bytes),
             at: sum.peak.map(|(_, at)| clock.at(at)),
             is_lower_bound: sum.has_been_unknown,
         };
         let mut groups: Vec<Option<GpuPeak>> =
-            self.groups.iter().map(|sum| sum.map(told)).collect();
-        let mut all = told(self.all);
+            self.groups.iter().map(|sum| sum.map(reported)).collect();
+        let mut all = reported(self.all);
         for (process, highest) in accounted {
             let group = self.group_of.get(process).copied();
             let in_group = group.and_then(|group| groups.get_mut(group as usize));

@@ -116,7 +116,7 @@ fn memory_on_a_gpu_is_the_roles_that_the_process_had_then() {
 }
 
 #[test]
-fn what_a_killed_process_leaves_on_a_device_is_told() {
+fn what_a_killed_process_leaves_on_a_device_is_reported() {
     let analysis = left_by_a_killed().analyzed(None);
     let gpus = analysis.gpus.as_ref().expect("a GPU");
     let left = gpus.devices[0].left_at_end().expect("it is much more");

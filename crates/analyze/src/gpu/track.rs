@@ -289,7 +289,7 @@ impl HeldOnGpus {
         lines.collect()
     }
 
-    /// Who had the device open then without being told to hold anything.
+    /// Who had the device open then without being reported to hold anything.
     pub(super) fn candidates(&self, moment: usize, device: usize) -> Vec<GpuHolder> {
         let mut standing: Vec<(Key, Step)> = self.standing(moment, device, true).collect();
         standing.order_by_key(|(key, _)| key.tgid);

@@ -452,12 +452,12 @@ impl Kills {
         let Some(GroupKills { kills, last }) = self.pending.get_mut(&row.cgroup) else {
             return Vec::new();
         };
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while let Some((at, kill)) = kills.pop_if(|(at, _)| *at < row.boot_ns) {
-            told.extend(last.as_ref().and_then(|last| logged(at, &kill, last)));
+            reported.extend(last.as_ref().and_then(|last| logged(at, &kill, last)));
         }
         *last = Some(row.clone());
-        told
+        reported
     }
 
     /// Those after the last row of their group.
@@ -515,15 +515,15 @@ fn of_group(
     };
     let anon = anon.0.saturating_sub(own).max(0);
     let is_alone = row.other_process_count == Some(0);
-    let told = row.kernel_memory_bytes();
-    let is_apart = is_alone && !has_recorder && told.is_some();
+    let reported = row.kernel_memory_bytes();
+    let is_apart = is_alone && !has_recorder && reported.is_some();
     let of_others = match (is_alone, row.other_anon_bytes) {
         (true, _) => 0,
         (false, Some(others)) => others.0,
         (false, None) => anon,
     };
     let of_others_at_least = row.other_anon_at_least_bytes.unwrap_or_default().0;
-    let kernel = told.unwrap_or_default().0.max(0);
+    let kernel = reported.unwrap_or_default().0.max(0);
     let (first, since) = groups.kernel_since(row, kernel);
     let was_there_before = whole.is_command && first - whole.start <= AT_ONCE;
     let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);

@@ -25,7 +25,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// `None` where anonymous memory was not told apart.
+    /// `None` where anonymous memory was not distinguished.
     pub(super) fn of(process: usize, row: &PssRow) -> Option<Self> {
         let shared_away = row.rss_anon_bytes? - row.pss_anon_bytes?;
         Some(Self {
@@ -49,7 +49,7 @@ struct Member {
     stay: Option<u32>,
     is_present: bool,
     anon: i64,
-    /// What fork gave it; `None` before its first row where nothing told.
+    /// What fork gave it; `None` before its first row where nothing reported.
     inherited: Option<i64>,
     /// Of this stay: the family that it is a member of, if it is of any, and what fork gave it.
     family: Option<u32>,

@@ -120,10 +120,10 @@ impl ObjectHistories {
             Some(last) if *last.mappers == *mappers => Arc::clone(&last.mappers),
             _ => mappers.into(),
         };
-        let told = bytes.or(last.map(|last| last.bytes));
+        let reported = bytes.or(last.map(|last| last.bytes));
         history.looks.push(Look {
             at: row.boot_ns,
-            bytes: told.unwrap_or_default(),
+            bytes: reported.unwrap_or_default(),
             is_known: bytes.is_some(),
             mappers,
             since: row.unchanged_until_boot_ns,

@@ -14,7 +14,7 @@ use serde::Serialize;
 const NAMES_MAX: usize = 4;
 /// So many columns a name of a process has in a sentence.
 const NAME_COLUMNS: usize = 40;
-/// So many who stand out are told in the first lines.
+/// So many who stand out are reported in the first lines.
 const OUTLIERS_MAX: usize = 2;
 
 labels! {
@@ -111,7 +111,7 @@ pub(super) fn happened(report: &RunReport) -> Option<String> {
         .cgroup
         .as_ref()
         .map(|path| format!(", at the limit of {}", group(path, first.pod.as_deref())));
-    let mut told = format!(
+    let mut reported = format!(
         "{} was first: {}{}{}",
         who(first),
         first.how,
@@ -124,7 +124,7 @@ pub(super) fn happened(report: &RunReport) -> Option<String> {
             (all + 1, elsewhere + usize::from(link.host != first.host))
         });
         let after = next.after_first_ns.map(duration).unwrap_or_default();
-        told.push_str(&format!(
+        reported.push_str(&format!(
             "; {} followed, {} of them on other hosts, the next one {} after {after}",
             counted(all, "end", "ends"),
             count(elsewhere),
@@ -137,7 +137,7 @@ pub(super) fn happened(report: &RunReport) -> Option<String> {
     let errors = same.clone().filter_map(|link| link.error_ns).max();
     if let Some(error) = errors.filter(|error| error.0 > 0) {
         let ends = counted(same.count(), "end was", "ends were");
-        told.push_str(&format!(
+        reported.push_str(&format!(
             "; {ends} at the same time within ±{}",
             duration(error)
         ));
@@ -145,11 +145,11 @@ pub(super) fn happened(report: &RunReport) -> Option<String> {
     let unknown = others.iter().filter(|link| link.error_ns.is_none()).count();
     if unknown > 0 {
         let ends = counted(unknown, "end has", "ends have");
-        told.push_str(&format!(
+        reported.push_str(&format!(
             "; {ends} no known order, because a clock is not synchronized"
         ));
     }
-    Some(told + ".")
+    Some(reported + ".")
 }
 
 fn hosts(report: &RunReport) -> Option<String> {
@@ -159,7 +159,7 @@ fn hosts(report: &RunReport) -> Option<String> {
             .iter()
             .filter(move |line| line.status == status)
     };
-    let mut told: Vec<String> = Vec::new();
+    let mut reported: Vec<String> = Vec::new();
     if let Some(first) = of(HostStatus::Silent).next() {
         let since = first.end.map(|end| at(report, end)).unwrap_or_default();
         let before = first.silent_ns.map(duration).unwrap_or_default();
@@ -168,7 +168,7 @@ fn hosts(report: &RunReport) -> Option<String> {
             1 => String::new(),
             _ => format!("; nor were {}", names(others)),
         };
-        told.push(format!(
+        reported.push(format!(
             "{} was not heard from after {since}, {before} before the last host, and its \
              recording was not closed{others}",
             first.host
@@ -177,14 +177,14 @@ fn hosts(report: &RunReport) -> Option<String> {
     let missing = of(HostStatus::Missing).count();
     if missing > 0 {
         let names = names(of(HostStatus::Missing).map(|line| &*line.host));
-        told.push(format!(
+        reported.push(format!(
             "{} of {} expected hosts {} no recording: {names}",
             count(missing),
             count(report.expected_host_count.unwrap_or(missing)),
             if missing == 1 { "has" } else { "have" },
         ));
     }
-    (!told.is_empty()).then(|| told.join("; ") + ".")
+    (!reported.is_empty()).then(|| reported.join("; ") + ".")
 }
 
 fn all_well(report: &RunReport) -> Option<String> {
@@ -290,13 +290,13 @@ fn stands_out(report: &RunReport) -> Option<String> {
     let holding = |one: &&Outlier| one.measure == Measure::Peak && one.bytes > one.median_bytes;
     let first = report.outliers.iter().find(holding);
     let growing = report.outliers.iter().find(growing);
-    let told: Vec<String> = [first, growing]
+    let reported: Vec<String> = [first, growing]
         .into_iter()
         .flatten()
         .take(OUTLIERS_MAX)
         .map(difference)
         .collect();
-    (!told.is_empty()).then(|| told.join("; ") + ".")
+    (!reported.is_empty()).then(|| reported.join("; ") + ".")
 }
 
 /// The host of whose limit the least part was left.
@@ -356,11 +356,11 @@ fn clocks(report: &RunReport) -> Option<String> {
     if report.clocks.len() < 2 || by_steps.is_empty() && alone.is_empty() {
         return None;
     }
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     if let Some(first) = by_steps.first() {
         let skew = first.skew_ns.unwrap_or_default();
         let way = if skew.0 < 0 { "behind" } else { "ahead of" };
-        told.push(format!(
+        reported.push(format!(
             "{} known from common steps ({} {} {way} {}, ±{})",
             names(by_steps.iter().map(|line| &*line.host))
                 + if by_steps.len() == 1 { " is" } else { " are" },
@@ -372,13 +372,13 @@ fn clocks(report: &RunReport) -> Option<String> {
     }
     if !alone.is_empty() {
         let names = names(alone.iter().map(|line| &*line.host));
-        told.push(format!("{names} may be off by any amount"));
+        reported.push(format!("{names} may be off by any amount"));
     }
     let all = by_steps.len() + alone.len();
     let clocks = counted(all, "clock is", "clocks are");
     Some(format!(
         "{clocks} not known to be synchronized: {}.",
-        told.join(", ")
+        reported.join(", ")
     ))
 }
 

@@ -8,7 +8,7 @@ use memtrace_model::{Bytes, DurationNs, Label, Order};
 use memtrace_report::words::{self, bytes, count, counted, duration};
 use memtrace_report::{Block, Cell, Chapter, Table, TableOf, Tone};
 
-/// Sentences of a list that are told unless all are asked for.
+/// Sentences of a list that are reported unless all are asked for.
 const FEW: usize = 5;
 
 /// The head: which run it is, and the answer.
@@ -47,14 +47,14 @@ pub(super) fn problems(report: &RunReport, top: usize) -> Option<Chapter> {
     }
     let what = counted(report.problems.len(), "thing", "things");
     let mut chapter = Chapter::alarming(format!("Not used, or only in part: {what}"));
-    let told = report.problems.iter().map(|problem| {
+    let reported = report.problems.iter().map(|problem| {
         let rec = problem
             .rec
             .as_ref()
             .map_or_else(String::new, |rec| format!(" {rec}"));
         format!("{}{rec}: {}", problem.host, problem.text)
     });
-    chapter.tell(Tone::Plain, told.take(top.max(FEW)));
+    chapter.tell(Tone::Plain, reported.take(top.max(FEW)));
     chapter.rest(
         report.problems.len(),
         top.max(FEW),
@@ -121,11 +121,11 @@ pub(super) fn outliers(report: &RunReport, top: usize) -> Option<Chapter> {
         return None;
     }
     let mut chapter = Chapter::new("Stands out from others that do the same");
-    let told = report
+    let reported = report
         .outliers
         .iter()
         .map(|one| answer::difference(one) + ".");
-    chapter.tell(Tone::Plain, told.take(top));
+    chapter.tell(Tone::Plain, reported.take(top));
     chapter.rest(
         report.outliers.len(),
         top,

@@ -33,7 +33,7 @@ pub(super) struct Later {
 
 impl KnownClock {
     /// A time of the host, as well as it is known.
-    pub(super) fn told(&self, wall: WallNs) -> WallNs {
+    pub(super) fn reported(&self, wall: WallNs) -> WallNs {
         match self.by_steps.filter(|_| self.line.is_corrected) {
             Some((ahead, _)) => WallNs(wall.0.saturating_sub(ahead)),
             None => wall,
@@ -80,7 +80,10 @@ impl KnownClock {
         });
         let known = by_steps.into_iter().chain(by_bounds);
         known.min_by_key(|later| later.error_ns).unwrap_or(Later {
-            ns: self.told(own).0.saturating_sub(other.told(others).0),
+            ns: self
+                .reported(own)
+                .0
+                .saturating_sub(other.reported(others).0),
             error_ns: None,
         })
     }

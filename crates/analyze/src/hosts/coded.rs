@@ -263,8 +263,8 @@ mod tests {
             prop_assert_eq!(read.collect::<Vec<_>>(), held);
             let highest = role.iter().max().copied().unwrap_or(0);
             for (place, &bytes) in (0..).zip(&role) {
-                let told = curve.parts.first().map_or(0, |part| part.at(place));
-                prop_assert!(told >= bytes && told - bytes <= highest / ALIKE_PART);
+                let text = curve.parts.first().map_or(0, |part| part.at(place));
+                prop_assert!(text >= bytes && text - bytes <= highest / ALIKE_PART);
             }
         }
     }

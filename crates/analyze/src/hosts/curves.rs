@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_change_no_figure_and_reach_the_peaks_that_are_told() {
+    fn curves_change_no_figure_and_reach_the_peaks_that_are_reported() {
         for (name, ..) in JOBS {
             let (report, curves) = curves(parts(name));
             assert_eq!(
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_hosts_those_that_stand_out_have_a_curve_and_the_rest_is_told_together() {
+    fn of_many_hosts_those_that_stand_out_have_a_curve_and_the_rest_is_reported_together() {
         let few = parts("many_hosts");
         let many = (0..200).map(|place| {
             let mut part = few[place % few.len()].clone();
@@ -258,8 +258,8 @@ mod tests {
         let others = curves.others.expect("others");
         assert_eq!(others.count, 200 - HOSTS_MAX);
         let drawn: BTreeSet<&str> = curves.hosts.iter().map(|curve| &*curve.host).collect();
-        let told = report.outliers.iter().map(|one| &*one.host);
-        assert!(report.outliers.len() > 5 && told.into_iter().all(|host| drawn.contains(host)));
+        let text = report.outliers.iter().map(|one| &*one.host);
+        assert!(report.outliers.len() > 5 && text.into_iter().all(|host| drawn.contains(host)));
         let [highest, middle, lowest] = &others.held;
         assert!(lowest.highest() <= middle.highest() && middle.highest() <= highest.highest());
     }

@@ -5,7 +5,7 @@ use super::part::HostPart;
 use super::run::{ChainLink, WallTime};
 use memtrace_model::{DurationNs, Order, WallNs};
 
-/// So many are told.
+/// So many are reported.
 const ENDS_MAX: usize = 64;
 
 /// A host that was not heard from any more.
@@ -27,12 +27,12 @@ pub(super) fn chain(hosts: &[EndsOf<'_>]) -> (Vec<ChainLink>, usize) {
     let mut links: Vec<(Option<WallNs>, &KnownClock, ChainLink)> = Vec::new();
     let mut count = 0;
     for of in hosts {
-        let told = |wall: Option<WallNs>| wall.map(|wall| WallTime(of.clock.told(wall)));
+        let reported = |wall: Option<WallNs>| wall.map(|wall| WallTime(of.clock.reported(wall)));
         let ended = of.parts.iter().flat_map(|part| &part.ends);
         links.extend(ended.map(|end| {
             let link = ChainLink {
                 host: of.host.to_owned(),
-                at: told(end.wall_ns),
+                at: reported(end.wall_ns),
                 after_first_ns: None,
                 error_ns: None,
                 is_after_first: false,
@@ -52,7 +52,7 @@ pub(super) fn chain(hosts: &[EndsOf<'_>]) -> (Vec<ChainLink>, usize) {
             count += 1;
             let link = ChainLink {
                 host: of.host.to_owned(),
-                at: told(Some(silence.since)),
+                at: reported(Some(silence.since)),
                 after_first_ns: None,
                 error_ns: None,
                 is_after_first: false,

@@ -24,12 +24,12 @@ impl<'a> Host<'a> {
 
     pub(super) fn start(&self) -> Option<WallNs> {
         let starts = self.parts.iter().filter_map(|part| part.start_wall_ns);
-        starts.min().map(|start| self.clock.told(start))
+        starts.min().map(|start| self.clock.reported(start))
     }
 
     pub(super) fn end(&self) -> Option<WallNs> {
         let ends = self.parts.iter().filter_map(|part| part.end_wall_ns);
-        ends.max().map(|end| self.clock.told(end))
+        ends.max().map(|end| self.clock.reported(end))
     }
 
     pub(super) fn peak(&self) -> Option<&'a PartPeak> {
@@ -104,7 +104,7 @@ impl<'a> Host<'a> {
             peak_bytes: peak.map(|peak| peak.bytes),
             peak_at_least_bytes: peak.map(|peak| peak.at_least_bytes),
             peak_at_most_bytes: peak.map(|peak| peak.at_most_bytes),
-            peak_at: peak.and_then(|peak| Some(WallTime(self.clock.told(peak.wall_ns?)))),
+            peak_at: peak.and_then(|peak| Some(WallTime(self.clock.reported(peak.wall_ns?)))),
             largest: peak.and_then(|peak| Some(peak.holders.first()?.name.clone())),
             at_job_peak_bytes: at_job_peak,
             limit_cgroup: limit.and_then(|limit| limit.cgroup.clone()),

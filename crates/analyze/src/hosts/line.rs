@@ -1,5 +1,5 @@
 //! A line of what `--reduce` writes: what a recording adds to the answer for its run, or why it can't
-//! be read, so that its host is told of and does not vanish.
+//! be read, so that its host is reported of and does not vanish.
 
 use super::merge::Unread;
 use super::part::{HostPart, PartError, Place};
@@ -19,7 +19,7 @@ pub enum Line {
 
 /// A recording that could not be read, as it is written.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct Reported {
     format: String,
     version: u32,
     #[serde(flatten)]
@@ -33,10 +33,10 @@ impl Line {
     /// # Errors
     /// When the text is something else, or of another version.
     pub fn parse(text: &str) -> Result<Self, PartError> {
-        if let Ok(told) = serde_json::from_str::<Told>(text)
-            && (told.format.as_str(), told.version) == (FORMAT, VERSION)
+        if let Ok(reported) = serde_json::from_str::<Reported>(text)
+            && (reported.format.as_str(), reported.version) == (FORMAT, VERSION)
         {
-            let Told { place, why, .. } = told;
+            let Reported { place, why, .. } = reported;
             return Ok(Self::Unread(Unread { place, why }));
         }
         match HostPart::parse(text) {
@@ -53,7 +53,7 @@ impl Line {
 impl Unread {
     /// What is written of it.
     pub fn line(&self) -> impl Serialize {
-        Told {
+        Reported {
             format: FORMAT.to_owned(),
             version: VERSION,
             place: self.place.clone(),

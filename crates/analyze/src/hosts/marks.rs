@@ -8,11 +8,11 @@ use memtrace_model::tables::{PhaseEnd, PhaseForm, PhaseRow};
 use memtrace_model::{DurationNs, Order, Upid, WallNs};
 use std::collections::{BTreeMap, HashMap};
 
-/// So many phases of a host are told, by process and name.
+/// So many phases of a host are reported, by process and name.
 const PHASES_MAX: usize = 200;
-/// So many pairs of process and name are told apart.
+/// So many pairs of process and name are distinguished.
 const GROUPS_MAX: usize = 20_000;
-/// Steps of so many names, and so many of each, are told to other hosts.
+/// Steps of so many names, and so many of each, are reported to other hosts.
 const NAMES_MAX: usize = 8;
 const BEGINS_MAX: usize = 128;
 /// Of fewer steps nothing is learned.
@@ -30,7 +30,7 @@ pub(super) struct PhaseSums {
 
 #[derive(Debug)]
 struct Group {
-    told: PartPhase,
+    reported: PartPhase,
     /// What its process held at the end of each step, by number.
     ends: BTreeMap<i64, f64>,
 }
@@ -65,7 +65,7 @@ impl PhaseSums {
         }
         let name = key.1.clone();
         let group = self.groups.entry(key).or_insert_with(|| Group {
-            told: PartPhase {
+            reported: PartPhase {
                 name,
                 process_name: row.process_name.clone(),
                 pid: row.tgid,
@@ -78,14 +78,14 @@ impl PhaseSums {
             },
             ends: BTreeMap::new(),
         });
-        let told = &mut group.told;
+        let reported = &mut group.reported;
         let took = row.duration_ns.unwrap_or_default();
-        let timed = told.timed_count.get_or_insert(0);
+        let timed = reported.timed_count.get_or_insert(0);
         *timed += usize::from(row.duration_ns.is_some());
-        told.count += 1;
-        told.open_count += usize::from(row.ended_by != Some(PhaseEnd::Marked));
-        told.total_ns = DurationNs(told.total_ns.0.saturating_add(took.0));
-        told.longest_ns = told.longest_ns.max(took);
+        reported.count += 1;
+        reported.open_count += usize::from(row.ended_by != Some(PhaseEnd::Marked));
+        reported.total_ns = DurationNs(reported.total_ns.0.saturating_add(took.0));
+        reported.longest_ns = reported.longest_ns.max(took);
         if let Some((step, held)) = step.zip(row.rss_end_bytes)
             && group.ends.len() < STEPS_MAX
         {
@@ -121,7 +121,8 @@ impl PhaseSums {
 
     /// The phases that took longest, and how many there are.
     pub(super) fn phases(&self) -> (Vec<PartPhase>, usize) {
-        let mut phases: Vec<&PartPhase> = self.groups.values().map(|group| &group.told).collect();
+        let mut phases: Vec<&PartPhase> =
+            self.groups.values().map(|group| &group.reported).collect();
         phases.order_by(|a, b| {
             let key = |one: &PartPhase| (std::cmp::Reverse(one.total_ns), one.pid);
             key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))

@@ -34,7 +34,7 @@ pub struct Unread {
 }
 
 /// Merges the parts of a run, in any order. `expected` are the hosts that the run should have,
-/// where the person told.
+/// where the person reported.
 pub fn merge(
     run: &str,
     parts: impl IntoIterator<Item = HostPart>,
@@ -83,7 +83,7 @@ fn merged(
         }
         is_same
     });
-    Merged::of(run, &parts, expected).told(problems, has_curves)
+    Merged::of(run, &parts, expected).reported(problems, has_curves)
 }
 
 struct Merged<'a> {
@@ -110,19 +110,19 @@ impl<'a> Merged<'a> {
         let hosts: Vec<Host<'_>> = hosts
             .map(|((name, parts), clock)| Host { name, parts, clock })
             .collect();
-        let told = parts.iter().filter_map(|part| part.expected_hosts.as_ref());
-        let told: BTreeSet<String> = told.flatten().cloned().collect();
+        let reported = parts.iter().filter_map(|part| part.expected_hosts.as_ref());
+        let reported: BTreeSet<String> = reported.flatten().cloned().collect();
         let expected: Option<BTreeSet<String>> = expected.map(|hosts| hosts.into_iter().collect());
         Self {
             run,
             parts,
             end: end(&hosts),
             hosts,
-            expected: expected.or(Some(told).filter(|told| !told.is_empty())),
+            expected: expected.or(Some(reported).filter(|reported| !reported.is_empty())),
         }
     }
 
-    fn told(&self, mut problems: Vec<RunProblem>, has_curves: bool) -> RunReport {
+    fn reported(&self, mut problems: Vec<RunProblem>, has_curves: bool) -> RunReport {
         let mut courses: Vec<Course<'_>> = self.hosts.iter().map(Host::course).collect();
         let far = sum::take_far(&mut courses);
         problems.extend(far.into_iter().map(|part| {

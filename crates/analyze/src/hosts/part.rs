@@ -34,7 +34,7 @@ pub struct HostPart {
     /// The run, the host and the recording.
     #[serde(flatten)]
     pub place: Place,
-    /// The hosts that the run should have, where somebody told.
+    /// The hosts that the run should have, where somebody reported.
     pub(super) expected_hosts: Option<Vec<String>>,
     /// The host.
     pub(super) machine: Machine,

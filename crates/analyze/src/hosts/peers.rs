@@ -20,7 +20,7 @@ const FLOOR_PART: i64 = 20;
 const FLOOR_BYTES: i64 = 64 << 20;
 const FLOOR_BYTES_PER_STEP: i64 = 1 << 20;
 const FLOOR_BYTES_PER_HOUR: i64 = 64 << 20;
-/// So many are told.
+/// So many are reported.
 const OUTLIERS_MAX: usize = 32;
 
 /// One of those that do the same.

@@ -60,7 +60,7 @@ fn part(analysis: &Analysis, phases: &PhaseSums, place: Place) -> HostPart {
     let losses = analysis.losses.iter().filter(is_loss);
     let losses: Vec<String> = losses.map(|loss| cut(&loss.detail)).collect();
     let seen = analysis.host_seen.as_deref();
-    let (told_phases, phase_count) = phases.phases();
+    let (reported_phases, phase_count) = phases.phases();
     let (ranks, rank_count) = ranks(analysis, phases);
     let (ends, end_count) = ends(analysis);
     let held = seen.and_then(|seen| {
@@ -107,7 +107,7 @@ fn part(analysis: &Analysis, phases: &PhaseSums, place: Place) -> HostPart {
         roles: roles(analysis),
         ranks,
         rank_count,
-        phases: told_phases,
+        phases: reported_phases,
         phase_count,
         marks: phases.marks(),
         ends,
@@ -328,14 +328,14 @@ fn ends(analysis: &Analysis) -> (Vec<PartEnd>, usize) {
         }
     });
     let mut ends: Vec<PartEnd> = kills.collect();
-    let is_told = |(place, process): &(usize, &Process)| {
+    let is_reported = |(place, process): &(usize, &Process)| {
         let rank = process.role.as_ref().and_then(|role| role.rank.as_ref());
         let is_watched = process.is_main || rank.is_some();
         let is_failure = matches!(process.ending, Ending::Exited(_)) && is_watched;
         let is_violent = process.gravity() <= Ending::STOPPED;
         process.ending.is_notable() && (is_violent || is_failure) && !killed.contains(place)
     };
-    let others = processes.iter().enumerate().filter(is_told);
+    let others = processes.iter().enumerate().filter(is_reported);
     ends.extend(others.map(|(_, process)| {
         PartEnd {
             wall_ns: process.end.and_then(wall),

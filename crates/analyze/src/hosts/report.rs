@@ -131,20 +131,20 @@ pub static RUN_SECTIONS: &[RunSection] = &[
 const MAIN_TABLE: Fill = chapters::hosts_table;
 
 impl Written for RunReport {
-    fn told(&self, style: &Style) -> Vec<Chapter> {
+    fn chapters(&self, style: &Style) -> Vec<Chapter> {
         let top = style.top.unwrap_or(match style.is_full {
             true => usize::MAX,
             false => DEFAULT_TOP,
         });
         if let Some(section) = style.section.and_then(RunSection::named) {
             let nothing = || Chapter::new(format!("{}: nothing to report", section.name));
-            let told = (section.tell)(self, top).unwrap_or_else(nothing);
-            return explained(vec![told], style);
+            let reported = (section.tell)(self, top).unwrap_or_else(nothing);
+            return explained(vec![reported], style);
         }
-        let told = RUN_SECTIONS
+        let reported = RUN_SECTIONS
             .iter()
             .filter_map(|section| (section.tell)(self, top));
-        explained(told.collect(), style)
+        explained(reported.collect(), style)
     }
 
     fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a> {
@@ -173,14 +173,19 @@ impl Written for RunReport {
         write_object(&value, out)
     }
 
-    fn page(&mut self, style: &Style, told: &[Chapter], out: &mut dyn io::Write) -> io::Result<()> {
+    fn page(
+        &mut self,
+        style: &Style,
+        reported: &[Chapter],
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
         let answer = answer::lines(self);
         let curves = self.curves.take();
         // Before lists are cut.
         let flags = page::flags(self, curves.as_deref());
         let counts = page::Counts::of(self);
         self.cut(style.top.unwrap_or(TOP));
-        let head = told.get(..1).unwrap_or_default();
+        let head = reported.get(..1).unwrap_or_default();
         let object = Object::of(answer, self);
         page::write(head, object, curves.as_deref(), flags, counts, out)
     }

@@ -36,7 +36,7 @@ pub struct RunReport {
     pub host_count: usize,
     /// How many recordings they have.
     pub recording_count: usize,
-    /// How many hosts were expected; null where nobody told.
+    /// How many hosts were expected; null where nobody reported.
     pub expected_host_count: Option<usize>,
     /// The most that all hosts held at one time; null without a row of memory.
     pub peak: Option<JobPeak>,
@@ -82,7 +82,7 @@ pub struct JobPeak {
     pub bytes: Bytes,
     /// They held no more than this at any instant.
     pub at_most_bytes: Bytes,
-    /// What the peaks of hosts add up to, each at its own time: what is told in error as the peak of
+    /// What the peaks of hosts add up to, each at its own time: what is reported in error as the peak of
     /// a job.
     pub sum_of_peaks_bytes: Bytes,
     /// Whether it can have been more: a host was polled, or is not known at all times.
@@ -94,7 +94,7 @@ pub struct JobPeak {
     pub host_count: usize,
     /// What roles held of it in anonymous memory, the largest first.
     pub roles: Vec<RoleShare>,
-    /// What was shared of it, once a host; null where kinds of memory were not told apart on some
+    /// What was shared of it, once a host; null where kinds of memory were not distinguished on some
     /// host.
     pub shared_bytes: Option<Bytes>,
 }
@@ -133,9 +133,9 @@ labels! {
 pub struct Observed {
     /// Whether it was polled, so that its peaks are lower bounds.
     pub is_polled: bool,
-    /// How often; null where the kernel told every peak, and where that is not known.
+    /// How often; null where the kernel reported every peak, and where that is not known.
     pub interval_ns: Option<DurationNs>,
-    /// Whether its peak is a sum of RSS: kinds of memory were not told apart.
+    /// Whether its peak is a sum of RSS: kinds of memory were not distinguished.
     pub is_sum_of_rss: bool,
 }
 
@@ -184,7 +184,7 @@ pub struct HostLine {
     pub left_ns: Option<DurationNs>,
     /// How many kills by the OOM killer, and other unexpected ends.
     pub end_count: usize,
-    /// How many processes the OOM killer ended, of those that are told.
+    /// How many processes the OOM killer ended, of those that are reported.
     pub oom_kill_count: usize,
     /// How many kinds of losses its recordings tell of.
     pub loss_count: usize,
@@ -361,7 +361,7 @@ pub struct HostClockLine {
     pub stage: Option<String>,
     /// How many of them.
     pub step_count: usize,
-    /// Whether times of this host are told by that: it is better known so.
+    /// Whether times of this host are reported by that: it is better known so.
     pub is_corrected: bool,
 }
 

@@ -275,13 +275,13 @@ fn no_lower_bound_of_the_sum_is_claimed_by_clocks_that_can_be_off_by_more_than_w
 
 #[test]
 fn what_is_shared_in_a_job_is_unknown_where_a_host_does_not_tell_kinds_apart() {
-    let shared = |are_told_apart: bool| {
+    let shared = |are_distinguished: bool| {
         let mut script = Script::command(&["x"], 60.0);
         script.process(1, None, 0.0, "/bin/x");
         script.mem(1, 5.0, [100.0, 0.0, 0.0]);
         for record in &mut script.rows.0 {
             if let Record::Mem(row) = record
-                && !are_told_apart
+                && !are_distinguished
             {
                 (row.rss_anon_bytes, row.rss_file_bytes) = (None, None);
                 row.rss_shmem_bytes = None;
@@ -301,15 +301,15 @@ fn what_is_shared_in_a_job_is_unknown_where_a_host_does_not_tell_kinds_apart() {
 #[test]
 fn one_that_holds_more_and_one_that_grows_stand_out_of_eight_ranks() {
     let report = reported("eight_ranks");
-    let told = |measure: Measure| {
+    let shown = |measure: Measure| {
         let found = report
             .outliers
             .iter()
             .filter(move |one| one.measure == measure && one.rank.is_some());
         found.filter_map(|one| one.rank.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(told(Measure::Peak)[0], "3");
-    assert_eq!(told(Measure::PerStep), ["5"]);
+    assert_eq!(shown(Measure::Peak)[0], "3");
+    assert_eq!(shown(Measure::PerStep), ["5"]);
     let slow = report
         .phases
         .iter()
@@ -320,7 +320,7 @@ fn one_that_holds_more_and_one_that_grows_stand_out_of_eight_ranks() {
 }
 
 #[test]
-fn a_host_that_fell_silent_one_that_is_late_and_one_that_is_missing_are_told() {
+fn a_host_that_fell_silent_one_that_is_late_and_one_that_is_missing_are_reported() {
     let report = reported("lost_host");
     let status = |host: &str| {
         report
@@ -350,7 +350,7 @@ fn a_host_that_fell_silent_one_that_is_late_and_one_that_is_missing_are_told() {
 }
 
 #[test]
-fn a_clock_that_nobody_synchronizes_is_told_by_steps_in_common() {
+fn a_clock_that_nobody_synchronizes_is_reported_by_steps_in_common() {
     let report = reported("clock_off");
     let clock = |host: &str| {
         report
@@ -421,7 +421,7 @@ fn stages_of_a_pipeline_that_begin_later_are_no_clock_that_is_ahead_where_ntp_bo
 }
 
 #[test]
-fn the_first_death_is_told_with_who_followed_and_order_only_where_clocks_allow() {
+fn the_first_death_is_reported_with_who_followed_and_order_only_where_clocks_allow() {
     let report = reported("oom_chain");
     let of = |host: &str, pid: u32| {
         let link = report
@@ -480,7 +480,7 @@ fn one_clock_that_is_ahead_makes_no_host_silent() {
 }
 
 #[test]
-fn two_recordings_of_one_place_are_told_and_one_counts() {
+fn two_recordings_of_one_place_are_reported_and_one_counts() {
     let mut twice = parts("oom_chain");
     twice.extend(parts("oom_chain").pop());
     let unread = Unread {
@@ -493,8 +493,8 @@ fn two_recordings_of_one_place_are_told_and_one_counts() {
     };
     let report = merge("4711", twice, vec![unread], None);
     assert_eq!(report.peak, reported("oom_chain").peak);
-    let told: Vec<&str> = report.problems.iter().map(|one| &*one.host).collect();
-    assert_eq!(told, ["node3", "node9"]);
+    let shown: Vec<&str> = report.problems.iter().map(|one| &*one.host).collect();
+    assert_eq!(shown, ["node3", "node9"]);
 }
 
 #[test]
@@ -558,12 +558,12 @@ fn a_clock_that_is_decades_off_leaves_the_others_as_they_are() {
     let peak = report.peak.expect("a peak");
     assert_eq!((peak.bin_s, peak.bytes), (1, without.bytes));
     assert_eq!(peak.at_most_bytes, without.at_most_bytes);
-    let told: Vec<&str> = report.problems.iter().map(|one| &*one.host).collect();
-    assert_eq!(told, ["d"]);
+    let shown: Vec<&str> = report.problems.iter().map(|one| &*one.host).collect();
+    assert_eq!(shown, ["d"]);
 }
 
 #[test]
-fn nothing_at_all_is_told_as_nothing() {
+fn nothing_at_all_is_reported_as_nothing() {
     let report = merge("none", Vec::new(), Vec::new(), expected(&["node1"]));
     assert_eq!(report.hosts[0].status, HostStatus::Missing);
     let text = written(&report, "text", &Style::default());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const SECOND_NS: i64 = 1_000_000_000;
 /// So many of them.
 const SECONDS_MAX: usize = 900;
-/// So many without a row of their own are told apart.
+/// So many without a row of their own are distinguished.
 const STRANGERS_MAX: usize = 1_000;
 
 /// The sweep, and who was put into it so far.

@@ -1,4 +1,4 @@
-//! What is told of a recording that goes on: who holds what at an instant, peaks, roles, limits, and
+//! What is reported of a recording that goes on: who holds what at an instant, peaks, roles, limits, and
 //! what the report finds.
 
 use super::engine;
@@ -245,8 +245,9 @@ impl Live {
 
     /// What was lost, in a sentence each; none where nothing was.
     pub fn losses(&self) -> Vec<Cow<'_, str>> {
-        let told = self.losses.iter().map(|loss| Cow::Borrowed(loss.as_str()));
-        told.chain(self.settled.left_out().map(Cow::Owned))
+        let reported = self.losses.iter().map(|loss| Cow::Borrowed(loss.as_str()));
+        reported
+            .chain(self.settled.left_out().map(Cow::Owned))
             .collect()
     }
 

@@ -10,11 +10,11 @@ use std::fmt;
 
 /// So many series there are at most.
 pub const SERIES_MAX: usize = 200;
-/// Roles that are told apart; each has a series a kind, and one of its processes.
+/// Roles that are distinguished; each has a series a kind, and one of its processes.
 const ROLES: usize = 16;
-/// Cgroups that are told, with a limit each; there is no sum of the rest, for one contains another.
+/// Cgroups that are reported, with a limit each; there is no sum of the rest, for one contains another.
 const CGROUPS: usize = 20;
-/// Devices that are told apart, with two series each.
+/// Devices that are distinguished, with two series each.
 const DEVICES: usize = 16;
 /// What stands for the rest.
 const OTHER: &str = "other";
@@ -136,7 +136,7 @@ impl Live {
         // A program can be called what stands for the rest: then it is of the rest.
         roles.order_by_key(|role| &*role.name == OTHER);
         let named = roles.iter().filter(|role| &*role.name != OTHER).count();
-        let (told, rest) = roles.split_at(named.min(ROLES));
+        let (reported, rest) = roles.split_at(named.min(ROLES));
         let mut add = |name: &str, count: usize, sum: &dyn Fn(Kind) -> Option<Bytes>| {
             let role = || ("role", name.to_owned());
             for &kind in Kind::ALL {
@@ -145,7 +145,7 @@ impl Live {
             }
             processes.samples.push((vec![role()], count as f64));
         };
-        for role in told {
+        for role in reported {
             let totals: &Totals = &role.totals;
             add(&role.name, role.process_count, &|kind| totals[kind].bytes());
         }
@@ -179,8 +179,8 @@ impl Live {
         let mut total = Family::new("memtrace_gpu_memory_total_bytes", "Memory of a GPU.");
         let mut devices: Vec<&GpuDeviceRow> = self.kept.devices();
         devices.order_by_key(|row| (Reverse(row.used_bytes), row.device.clone()));
-        let (told, rest) = devices.split_at(devices.len().min(DEVICES));
-        for row in told {
+        let (reported, rest) = devices.split_at(devices.len().min(DEVICES));
+        for row in reported {
             let gpu = || vec![("gpu", row.device.clone())];
             used.add(gpu(), row.used_bytes);
             total.add(gpu(), row.total_bytes);
@@ -210,7 +210,7 @@ mod tests {
     use std::collections::HashSet;
     use std::convert::Infallible;
 
-    /// Rows of some tables, told once.
+    /// Rows of some tables, reported once.
     #[derive(Default)]
     struct Rows(Vec<Box<dyn Any>>);
 

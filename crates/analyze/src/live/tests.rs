@@ -37,8 +37,9 @@ fn runs() -> impl Iterator<Item = (&'static str, fn() -> Script, Analysis)> {
     runs.filter_map(|&(name, run, _)| {
         let analysis = run().analyzed(None);
         let mut processes = analysis.processes.iter();
-        let is_told = analysis.peak.is_some() && processes.all(|process| process.tgid.is_some());
-        is_told.then_some((name, run, analysis))
+        let is_reported =
+            analysis.peak.is_some() && processes.all(|process| process.tgid.is_some());
+        is_reported.then_some((name, run, analysis))
     })
 }
 
@@ -124,7 +125,7 @@ fn the_ledger_of_now_is_that_of_the_report_at_the_end() {
         let deep = live.deep().expect("a report");
         let offset = live.clock().offset(deep.at).as_secs_f64();
         let analysis = run().analyzed(Some(&format!("+{offset:.9}s")));
-        let told = |analysis: &Analysis| {
+        let text = |analysis: &Analysis| {
             let at = analysis.at.as_ref().expect("an instant");
             let ledgers = at.attributions.iter().map(|one| {
                 let sums = [one.anonymous_bytes, one.shared_bytes, one.residual_bytes];
@@ -136,7 +137,7 @@ fn the_ledger_of_now_is_that_of_the_report_at_the_end() {
                 .map(|gpu| (gpu.used_bytes, gpu.processes_bytes));
             (ledgers.collect::<Vec<_>>(), gpus.collect::<Vec<_>>())
         };
-        differences.look(name, &told(&deep.report.analysis), &told(&analysis));
+        differences.look(name, &text(&deep.report.analysis), &text(&analysis));
     }
     differences.none();
 }
@@ -149,7 +150,7 @@ fn phases_grow_by_what_the_report_says() {
         let (mut live, _) = live(run(), 40);
         let deep = live.deep().expect("a report");
         let ours: Vec<&PhaseLine> = deep.phases().iter().collect();
-        let told = |line: &PhaseLine| match line {
+        let text = |line: &PhaseLine| match line {
             PhaseLine::One(phase) => Some((
                 phase.name.clone(),
                 phase.begin.map(|at| at.boot_ns),
@@ -160,13 +161,13 @@ fn phases_grow_by_what_the_report_says() {
             PhaseLine::Many(_) => None,
         };
         let theirs = analysis.phases.iter().flat_map(|phases| &phases.lines);
-        for line in theirs.filter_map(told) {
+        for line in theirs.filter_map(text) {
             count += 1;
             let same = |ours: &&PhaseLine| {
-                let ours = told(ours);
+                let ours = text(ours);
                 ours.is_some_and(|ours| (&ours.0, ours.1) == (&line.0, line.1))
             };
-            let ours = ours.iter().copied().find(same).and_then(told);
+            let ours = ours.iter().copied().find(same).and_then(text);
             differences.look(name, &ours, &Some(line));
         }
     }
@@ -255,7 +256,7 @@ fn a_cgroup_that_is_gone_is_not_the_nearest_limit() {
 }
 
 #[test]
-fn whose_memory_is_in_no_figure_is_told_as_a_loss_until_it_is_known_who_that_is() {
+fn whose_memory_is_in_no_figure_is_reported_as_a_loss_until_it_is_known_who_that_is() {
     let mut run = Script::command(&["python3", "train.py"], 30.0);
     run.process(10, None, 0.0, "python3 train.py");
     run.process(11, Some(10), 1.0, "python3 child.py");
@@ -263,7 +264,7 @@ fn whose_memory_is_in_no_figure_is_told_as_a_loss_until_it_is_known_who_that_is(
         run.mem(10, f64::from(second), [100.0, 1.0, 0.0]);
         run.mem(11, f64::from(second), [50.0, 1.0, 0.0]);
     }
-    let told = |until: f64, is_late: bool| {
+    let text = |until: f64, is_late: bool| {
         let mut stream = Stream::of(run.clone());
         stream.rows.retain_mut(|(at, record)| {
             let Record::Process(row) = record else {
@@ -283,11 +284,11 @@ fn whose_memory_is_in_no_figure_is_told_as_a_loss_until_it_is_known_who_that_is(
         let losses: Vec<String> = live.losses().into_iter().map(Into::into).collect();
         (losses, live.is_contradicted())
     };
-    let (losses, is_contradicted) = told(29.0, false);
+    let (losses, is_contradicted) = text(29.0, false);
     let [loss] = &losses[..] else {
         panic!("{losses:?}");
     };
     assert!(loss.starts_with("1 process without a row"), "{loss}");
     assert!(!is_contradicted);
-    assert!(told(22.0, true).1, "it is to be read anew");
+    assert!(text(22.0, true).1, "it is to be read anew");
 }

@@ -3,7 +3,7 @@
 //! RSS counts a page that a fork copied in each process that has it, so forked children would be
 //! said to have grown by what they never took, and a page that a child copies by writing to it
 //! would be seen nowhere. What a process has alone is at least what it has beyond its parent's
-//! memory at the fork. How much of the rest became copies is the same for all, and is told by the
+//! memory at the fork. How much of the rest became copies is the same for all, and is reported by the
 //! kernel's own account of the group: its anonymous memory, less what everybody has alone.
 //!
 //! Shared memory counts in the RSS of everyone who maps it, too. Of what they held each has its part

@@ -1,4 +1,4 @@
-//! Which growth is told: the one that led into the limit, and a slower one beside it.
+//! Which growth is reported: the one that led into the limit, and a slower one beside it.
 
 use super::growers::Grower;
 use super::kinds::{HeldKind, KindLine};
@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// Growth in the shortest window is told when it is one part in so many of what was in use: less
+/// Growth in the shortest window is reported when it is one part in so many of what was in use: less
 /// comes and goes within a second anywhere.
 const SUDDEN_PART: i64 = 20;
-/// Growth in a longer one is told from one part in so many on.
+/// Growth in a longer one is reported from one part in so many on.
 const STEADY_PART: i64 = 100;
-/// A longer window is told while the same one grew by so many times as much in it.
+/// A longer window is reported while the same one grew by so many times as much in it.
 const WIDENS_BY: i64 = 2;
 /// A slower growth is worth a word when it is one part in so many of what was in use.
 const LEAK_PART: i64 = 20;
@@ -31,7 +31,7 @@ pub(super) enum Winner {
     Kind(HeldKind),
 }
 
-/// What is told of the growth before a kill.
+/// What is reported of the growth before a kill.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrowthBefore {
     pub(super) window: usize,
@@ -48,7 +48,7 @@ pub struct Leak {
     /// Whether it is the first of the growers.
     #[serde(skip)]
     pub is_first: bool,
-    /// The length of the window in which it is told.
+    /// The length of the window in which it is reported.
     pub window_ns: DurationNs,
     /// By how much; of the one that met the limit itself, before that.
     pub grown_bytes: Bytes,
@@ -197,8 +197,9 @@ pub(super) fn leak(
             (grown >= enough && goes_on).then_some((grown, place))
         });
         let (grown, place) = leaks.max_by_key(|(grown, place)| (*grown, Reverse(*place)))?;
-        let of_told = growers.first().filter(|_| of_culprit(0));
-        let is_more = growth.is_sudden || of_told.is_none_or(|told| grown > told.grown(window));
+        let of_reported = growers.first().filter(|_| of_culprit(0));
+        let is_more =
+            growth.is_sudden || of_reported.is_none_or(|reported| grown > reported.grown(window));
         is_more.then(|| Leak {
             who: growers[place].who.clone(),
             is_first: place == 0,

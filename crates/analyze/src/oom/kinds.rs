@@ -50,7 +50,7 @@ pub struct KindLine {
     pub kind: HeldKind,
     /// How much.
     pub bytes: Bytes,
-    /// What it gained in the window that is told; `None` when it was not known before.
+    /// What it gained in the window that is reported; `None` when it was not known before.
     pub grown_bytes: Option<Bytes>,
     /// Whether that is counted from the first reading after the start of the window, which
     /// knows nothing of what came before it.
@@ -79,7 +79,7 @@ pub(super) struct Account {
 /// How hard memory was to get before a kill.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Pressure {
-    /// How often the limit was hit in the window that is told.
+    /// How often the limit was hit in the window that is reported.
     pub limit_hit_count: Option<i64>,
     /// For how long some task waited for memory in it.
     #[serde(rename = "waited_some_ns")]

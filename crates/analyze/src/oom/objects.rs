@@ -47,7 +47,7 @@ pub struct GrownObject {
     pub bytes: Bytes,
     /// How much earlier than the kill that was read; zero when it was after it.
     pub age_ns: DurationNs,
-    /// By how much it grew in the window that is told.
+    /// By how much it grew in the window that is reported.
     pub grown_bytes: Bytes,
     /// Who has it, where it is known: the processes that map it, else the one that was seen to
     /// have it open.
@@ -191,7 +191,7 @@ impl Objects {
     }
 
     /// The object that grew most in a window in which shared memory grew as `line` says, and not by
-    /// more than that. Whose object nobody knows can be of another group: it is told only where none
+    /// more than that. Whose object nobody knows can be of another group: it is reported only where none
     /// of a known process has a good part of the growth.
     pub(super) fn grown_most(
         &self,
@@ -285,7 +285,7 @@ impl Objects {
     }
 }
 
-/// Whether a process had ended when another was killed; the victim itself can be told to end first.
+/// Whether a process had ended when another was killed; the victim itself can be asked to end first.
 fn had_ended(process: &Process, kill: &OomRow) -> bool {
     let end = process.exit_boot_ns();
     Some(process.upid) != kill.victim_upid && end.is_some_and(|end| end < kill.boot_ns)

@@ -34,7 +34,7 @@ fn only(analysis: &Analysis) -> &OomFinding {
     kill
 }
 
-/// Changes what the kernel told of every kill.
+/// Changes what the kernel reported of every kill.
 fn edit_kill(run: &mut Script, change: impl Fn(&mut OomRow)) {
     for record in &mut run.rows.0 {
         if let memtrace_model::Record::Oom(row) = record {
@@ -51,7 +51,7 @@ fn culprit(analysis: &Analysis) -> Option<(u32, i64, f64)> {
         return None;
     };
     let tgid = analysis.processes[*only].tgid?;
-    Some((tgid.0, grown.0 >> 20, found.told_window_ns?.as_secs_f64()))
+    Some((tgid.0, grown.0 >> 20, found.window_ns?.as_secs_f64()))
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn the_culprit_is_who_grew_and_not_who_was_killed_or_held_most() {
 }
 
 #[test]
-fn a_victim_that_ended_before_its_kill_is_told_is_among_those_who_held_memory() {
+fn a_victim_that_ended_before_its_kill_is_reported_is_among_those_who_held_memory() {
     let mut run = run(120.0);
     run.cgroup(99.0, POD, [3.0, 2.5, 0.125], Some(LIMIT));
     run.oom(3, 1, 100.0, POD, LIMIT);
@@ -112,8 +112,8 @@ fn rss_at_oom(report: &Report) -> Option<Bytes> {
 
 /// The instants that the report leads to.
 fn hints(report: &Report) -> Vec<String> {
-    let told = written("text", report, &Style::default());
-    let words: Vec<&str> = told.split_whitespace().collect();
+    let text = written("text", report, &Style::default());
+    let words: Vec<&str> = text.split_whitespace().collect();
     let hints = words.windows(2).filter(|pair| pair[0] == "--at");
     let hints = hints.map(|pair| pair[1].trim_end_matches(['`', '.']).to_owned());
     hints.collect()
@@ -179,7 +179,7 @@ fn a_kill_is_examined_though_a_neighbour_is_killed_again_and_again() {
 }
 
 #[test]
-fn the_shortest_window_with_growth_that_matters_is_told() {
+fn the_shortest_window_with_growth_that_matters_is_reported() {
     let mut run = run(1_000.0);
     run.mem(2, 860.0, [1_300.0, 10.0, 0.0]);
     run.mem(2, 895.0, [1_310.0, 10.0, 0.0]);
@@ -255,7 +255,11 @@ fn who_had_stopped_is_not_named_where_another_went_on_until_the_kill() {
     assert_eq!(culprit(&analysis), Some((2, 198, 10.0)));
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     let grown = found.growers[1].grown_bytes[1];
-    assert_eq!(grown.map(|grown| grown.0 >> 20), Some(300), "still told");
+    assert_eq!(
+        grown.map(|grown| grown.0 >> 20),
+        Some(300),
+        "still reported"
+    );
 }
 
 #[test]
@@ -288,7 +292,7 @@ fn leak_and_spike(spiker: u32) -> Analysis {
 }
 
 #[test]
-fn a_spike_is_told_apart_from_the_leak_beside_it() {
+fn a_spike_is_distinguished_from_the_leak_beside_it() {
     let analysis = leak_and_spike(1);
     assert_eq!(culprit(&analysis), Some((1, 900, 1.0)));
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
@@ -303,7 +307,7 @@ fn a_spike_is_told_apart_from_the_leak_beside_it() {
 }
 
 #[test]
-fn a_spike_is_told_apart_from_the_leak_of_the_same_process() {
+fn a_spike_is_distinguished_from_the_leak_of_the_same_process() {
     let analysis = leak_and_spike(2);
     let (tgid, grown, window) = culprit(&analysis).expect("a culprit");
     assert_eq!((tgid, window), (2, 1.0));
@@ -337,7 +341,7 @@ fn children_that_write_to_what_they_inherited_grew_by_the_copies_alone() {
     // 3,000 MiB of anonymous memory, of which parent, leak and victim have 1,600 alone.
     assert_eq!(grower.who.members.len(), 5);
     assert!((1_398..=1_400).contains(&(grown.0 >> 20)), "{grown:?}");
-    assert!(grower.is_by_copies(found.told.expect("a window")));
+    assert!(grower.is_by_copies(found.reported.expect("a window")));
     let held: i64 = found.growers.iter().map(|one| one.bytes.0 >> 20).sum();
     assert!(
         (2_995..=3_000).contains(&held),
@@ -408,7 +412,7 @@ fn those_who_matter_have_a_line_each_and_small_ones_share_one() {
 }
 
 #[test]
-fn the_leak_of_the_tree_before_a_kill_is_told_though_its_sum_falls_by_it() {
+fn the_leak_of_the_tree_before_a_kill_is_reported_though_its_sum_falls_by_it() {
     let mut run = Script::command(&["serve"], 900.0);
     run.process(1, None, 0.0, "serve");
     run.process(2, Some(1), 1.0, "worker");

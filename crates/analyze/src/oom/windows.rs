@@ -1,4 +1,4 @@
-//! The stretches of time before a kill in which growth is told.
+//! The stretches of time before a kill in which growth is reported.
 
 use super::{MAX_KILLS_EXAMINED, examined_at};
 use crate::clock::RunClock;
@@ -8,7 +8,7 @@ use memtrace_model::{BootNs, DurationNs};
 
 /// What grew in this time did so suddenly.
 pub(super) const SUDDEN: DurationNs = DurationNs(1_000_000_000);
-/// As far back as growth is told.
+/// As far back as growth is reported.
 const LENGTHS: [DurationNs; 4] = [
     SUDDEN,
     DurationNs(10_000_000_000),
@@ -43,7 +43,7 @@ impl Windows {
                     break;
                 }
             }
-            // A victim that ended before its kill was told is asked about before it ended.
+            // A victim that ended before its kill was reported is asked about before it ended.
             let victim = processes.iter();
             let mut victim = victim.filter(|process| Some(process.upid) == kill.victim_upid);
             let examined = examined_at(kill, victim.next());

@@ -52,7 +52,7 @@ impl ProcessTracks {
             // One that ran before would make the trace as long as its life.
             let begin = process.start.boot_ns.max(clock.start());
             let parent = process.parent.and_then(|parent| processes.get(parent));
-            let notes = Annotations::of(told(process, parent));
+            let notes = Annotations::of(reported(process, parent));
             trace.begin(begin, track, ("process", &process.name), notes.notes());
             if let Some(exit) = process.exit_boot_ns() {
                 trace.end(exit.max(begin), track);
@@ -63,20 +63,20 @@ impl ProcessTracks {
 
 /// What the report's JSON tells of it, but for what the slice says itself, and the process id of its
 /// parent: it stands nowhere near in a trace.
-fn told(process: &Process, parent: Option<&Process>) -> Map<String, Value> {
-    let Ok(Value::Object(mut told)) = serde_json::to_value(process) else {
+fn reported(process: &Process, parent: Option<&Process>) -> Map<String, Value> {
+    let Ok(Value::Object(mut reported)) = serde_json::to_value(process) else {
         return Map::new();
     };
     for key in ["name", "first_seen", "end"] {
-        told.remove(key);
+        reported.remove(key);
     }
     if let Some(tgid) = parent.and_then(|parent| parent.tgid) {
-        told.insert("parent_pid".to_owned(), tgid.0.into());
+        reported.insert("parent_pid".to_owned(), tgid.0.into());
     }
     for key in ["cmdline", "last_title"] {
-        if let Some(Value::String(text)) = told.get_mut(key) {
+        if let Some(Value::String(text)) = reported.get_mut(key) {
             *text = masked(text).into_owned();
         }
     }
-    told
+    reported
 }

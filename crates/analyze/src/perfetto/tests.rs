@@ -65,7 +65,7 @@ fn the_highest_of_each_role_is_the_reports() {
     for (name, script, at) in RUNS {
         let report = script().analyzed(*at);
         let decoded = traced(script());
-        let mut told = 0;
+        let mut shown = 0;
         for role in &report.roles {
             for &kind in Kind::ALL {
                 let counter = format!("sum of {}", kind.as_str());
@@ -85,10 +85,10 @@ fn the_highest_of_each_role_is_the_reports() {
                     true => assert!(highest <= peak, "{name}: {}", role.name),
                     false => assert_eq!(highest, peak, "{name}: {} {counter}", role.name),
                 }
-                told += usize::from(highest.is_some());
+                shown += usize::from(highest.is_some());
             }
         }
-        assert_eq!(told > 0, report.peak.is_some(), "{name}");
+        assert_eq!(shown > 0, report.peak.is_some(), "{name}");
     }
 }
 

@@ -13,7 +13,7 @@ use memtrace_timeline::{Amounts, Gauge, Readings};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Roles that are told apart, those of the highest peak.
+/// Roles that are distinguished, those of the highest peak.
 const ROLES_MAX: usize = 16;
 
 /// What the rest is called, as programs beyond so many are.
@@ -23,7 +23,7 @@ const OTHERS: &str = "others";
 pub(super) struct Roles<'a> {
     clock: &'a RunClock,
     groups: &'a Groups,
-    told: Vec<Role>,
+    reported: Vec<Role>,
     is_given_up: bool,
 }
 
@@ -45,7 +45,7 @@ impl<'a> Roles<'a> {
         let since = groups.since(processes);
         let is_given_up = gauges.is_none();
         let gauges = gauges.into_iter().flatten().enumerate();
-        let told = gauges.filter_map(|(group, gauge)| {
+        let reported = gauges.filter_map(|(group, gauge)| {
             let name = &groups.list.get(group)?.name;
             let is_rest = **name == *OTHERS;
             Some(Role {
@@ -55,13 +55,13 @@ impl<'a> Roles<'a> {
                 readings: gauge.filter(|_| !is_rest)?.read(),
             })
         });
-        let mut told: Vec<Role> = told.collect();
-        told.order_by_key(|role| (Reverse(role.readings.highest()), role.group));
-        told.truncate(ROLES_MAX);
+        let mut reported: Vec<Role> = reported.collect();
+        reported.order_by_key(|role| (Reverse(role.readings.highest()), role.group));
+        reported.truncate(ROLES_MAX);
         Self {
             clock,
             groups,
-            told,
+            reported,
             is_given_up,
         }
     }
@@ -71,31 +71,31 @@ impl<'a> Roles<'a> {
         self.is_given_up
     }
 
-    /// Nothing more is told by role.
+    /// Nothing more is reported by role.
     pub(super) fn give_up(&mut self) {
-        self.told.clear();
+        self.reported.clear();
         self.is_given_up = true;
     }
 
     /// How many there are, the rest counted as one; none where it was too much.
     pub(super) fn count(&self) -> usize {
-        match self.told.len() {
+        match self.reported.len() {
             0 => 0,
             count => count + 1,
         }
     }
 
     pub(super) fn name(&self, role: usize) -> Arc<str> {
-        let role = self.told.get(role);
+        let role = self.reported.get(role);
         role.map_or_else(|| Arc::from(OTHERS), |role| Arc::clone(&role.name))
     }
 
     /// The role of a process at an instant, by its place here.
     pub(super) fn role_of(&self, process: usize, at: BootNs) -> usize {
         let group = self.groups.at(process, at);
-        let mut told = self.told.iter();
-        let place = told.position(|role| Some(role.group) == group);
-        place.unwrap_or(self.told.len())
+        let mut reported = self.reported.iter();
+        let place = reported.position(|role| Some(role.group) == group);
+        place.unwrap_or(self.reported.len())
     }
 
     /// What a role held over a span, in which all together held `tree`.
@@ -105,7 +105,7 @@ impl<'a> Roles<'a> {
         span: &Span,
         tree: impl FnOnce() -> Stretch,
     ) -> Stretch {
-        match self.told.get(role) {
+        match self.reported.get(role) {
             Some(role) => role.stretch(span, self.clock),
             None => self.rest(span, &tree()),
         }
@@ -127,10 +127,10 @@ impl<'a> Roles<'a> {
         roles
     }
 
-    /// All that no told role held. Where a role is unknown it is no part of the sum either.
+    /// All that no reported role held. Where a role is unknown it is no part of the sum either.
     fn rest(&self, span: &Span, tree: &Stretch) -> Stretch {
         let (mut begin, mut end) = (tree.begin, tree.end);
-        for role in &self.told {
+        for role in &self.reported {
             let [held_first, held_last] = role.ends(span);
             begin = begin.less(&held_first);
             end = end.less(&held_last);

@@ -24,10 +24,10 @@ pub(crate) struct UnderLoad {
     pub(crate) gpu_within: HashMap<[BootNs; 2], Bytes>,
 }
 
-/// So many conditions are told, the first: a plan has some hundred.
+/// So many conditions are reported, the first: a plan has some hundred.
 const CONDITIONS_MAX: usize = 10_000;
 
-/// Those that are told.
+/// Those that are reported.
 pub(super) fn conditions<'a>(
     spans: impl Iterator<Item = &'a Span>,
 ) -> impl Iterator<Item = (&'a Span, LoadCondition)> {

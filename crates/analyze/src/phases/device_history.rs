@@ -45,7 +45,7 @@ struct KnownDevice {
 pub(crate) struct DeviceHistory<'a> {
     clock: &'a RunClock,
     devices: Vec<KnownDevice>,
-    /// All devices together; `None` where none ever told.
+    /// All devices together; `None` where none ever reported.
     gpu: Option<Known>,
     page_cache: Option<Readings<Reading>>,
 }
@@ -184,7 +184,7 @@ struct Device {
     name: Arc<str>,
     index: Option<i32>,
     follow: Follow<Option<Bytes>>,
-    /// Whether it ever told what is in use.
+    /// Whether it ever reported what is in use.
     is_known: bool,
     /// Whether its memory is no part of another's, nor the machine's.
     is_whole: bool,
@@ -247,7 +247,7 @@ impl Devices {
 }
 
 impl Device {
-    /// One that never told what is in use is no part of the sum.
+    /// One that never reported what is in use is no part of the sum.
     fn is_counted(&self) -> bool {
         self.is_whole && self.is_known
     }

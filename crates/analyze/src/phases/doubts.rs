@@ -17,7 +17,7 @@ use std::sync::Arc;
 const LEAST_BYTES: i64 = 4 << 20;
 const LEAST_PART: i64 = 32;
 
-/// Whether what is told of a phase's start and end may be off: memory moved around that mark by
+/// Whether what is reported of a phase's start and end may be off: memory moved around that mark by
 /// more than 4 MiB and a 32nd, and nothing says on which side (docs/marks.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Uncertain {

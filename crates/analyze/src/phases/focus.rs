@@ -59,7 +59,7 @@ pub(super) struct Focus {
 /// The phases of one name.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct PhaseFocus {
-    /// Whether it is a window of the recording that was asked for by its start and end, told as
+    /// Whether it is a window of the recording that was asked for by its start and end, reported as
     /// one phase.
     pub is_window: bool,
     /// The name.
@@ -82,7 +82,7 @@ pub struct PhaseFocus {
     /// The same by role, what changed most first.
     pub roles: Vec<RoleChange>,
     /// All GPUs together from the start of the first to the end of the last; `None` where none
-    /// told what is in use.
+    /// reported what is in use.
     pub gpu: Option<Level>,
     /// Each GPU.
     pub devices: Vec<DeviceLevel>,
@@ -94,7 +94,7 @@ pub struct PhaseFocus {
     pub holders: Vec<HolderChange>,
 }
 
-/// As many phases are told in JSON, of each some KiB: half of them from the start, half from the end.
+/// As many phases are reported in JSON, of each some KiB: half of them from the start, half from the end.
 const TOLD_MAX: usize = 10_000;
 
 fn both_ends<S: Serializer>(phases: &[Phase], serializer: S) -> Result<S::Ok, S::Error> {
@@ -173,8 +173,8 @@ impl Focus {
         groups: &[SamePhases],
     ) -> Result<Self, PhaseError> {
         let is_stage = |group: &SamePhases| {
-            let told = group.name.as_ref();
-            told == name || told.replace("<N>", "*") == name
+            let reported = group.name.as_ref();
+            reported == name || reported.replace("<N>", "*") == name
         };
         let mut stages = groups.iter().enumerate();
         let stage = stages.find(|(_, group)| group.is_numbered() && is_stage(group));
@@ -252,7 +252,7 @@ impl Focus {
         Span::whole(self.members.iter().map(|&place| &spans[place]))
     }
 
-    pub(super) fn told(
+    pub(super) fn reported(
         &self,
         spans: &[Span],
         groups: &[SamePhases],

@@ -240,7 +240,7 @@ fn devices(spans: &[Span], group: &SamePhases, memory: &Memory) -> Vec<PhasePart
         let (name, index) = (Arc::clone(&first.device), first.device_index);
         let levels: Vec<_> = levels
             .iter()
-            .map(|told| Some(told.as_ref()?.level))
+            .map(|reported| Some(reported.as_ref()?.level))
             .collect();
         Some(PhasePart::of(name, index, group, &levels))
     });

@@ -17,7 +17,7 @@ use memtrace_timeline::{Amounts, Gauged, Readings};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// So many phases are told by role: those of which most is to tell.
+/// So many phases are reported by role: those of which most is to tell.
 const BY_ROLE_MAX: usize = 1_000;
 
 /// What the pass noted, for the spans.

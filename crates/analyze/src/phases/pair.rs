@@ -288,12 +288,12 @@ mod tests {
     /// Name, begin, end, depth.
     type Chapter = (String, Option<i64>, i64, usize);
 
-    fn told(spans: &[Span]) -> Vec<Chapter> {
-        let told = spans.iter().map(|span| {
+    fn reported(spans: &[Span]) -> Vec<Chapter> {
+        let text = spans.iter().map(|span| {
             let begin = span.begin.map(|begin| begin.0);
             (span.name.to_string(), begin, span.end.0, span.depth)
         });
-        told.collect()
+        text.collect()
     }
 
     fn paired(events: &[(i64, What, &str, Option<i64>)]) -> Vec<Span> {
@@ -318,7 +318,7 @@ mod tests {
         let expected = [("load", 1, 5, 0), ("load", 2, 4, 1), ("other", 3, 6, 2)];
         let expected =
             expected.map(|(name, from, to, depth)| (name.to_owned(), Some(from), to, depth));
-        assert_eq!(told(&spans), expected);
+        assert_eq!(reported(&spans), expected);
     }
 
     #[test]
@@ -337,14 +337,14 @@ mod tests {
         ];
         let mut expected =
             expected.map(|(name, from, to, depth)| (name.to_owned(), from, to, depth));
-        expected.sort_by_key(|told| told.1.unwrap_or(told.2));
-        assert_eq!(told(&spans), expected);
+        expected.sort_by_key(|text| text.1.unwrap_or(text.2));
+        assert_eq!(reported(&spans), expected);
     }
 
     #[test]
     fn an_end_without_a_begin_is_a_phase_whose_begin_is_unknown() {
         let spans = paired(&[(4, End, "load", None)]);
-        assert_eq!(told(&spans), [("load".to_owned(), None, 4, 0)]);
+        assert_eq!(reported(&spans), [("load".to_owned(), None, 4, 0)]);
         assert_eq!(spans[0].form, PhaseForm::Marked);
     }
 
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_after_the_exit_is_told_as_such_and_ends_no_earlier_than_it_begins() {
+    fn a_mark_after_the_exit_is_reported_as_such_and_ends_no_earlier_than_it_begins() {
         let events = vec![
             event(30, Some(0), Begin, "late", None),
             event(31, Some(0), Moment, "later", None),
@@ -402,7 +402,7 @@ mod tests {
             ("second", Some(5), 9, 1),
         ];
         let expected = expected.map(|(name, from, to, depth)| (name.to_owned(), from, to, depth));
-        assert_eq!(told(&spans), expected);
+        assert_eq!(reported(&spans), expected);
     }
 
     #[test]
@@ -425,11 +425,11 @@ mod tests {
         ];
         let expected =
             expected.map(|(name, from, to, depth)| (name.to_owned(), Some(from), to, depth));
-        assert_eq!(told(&spans), expected);
+        assert_eq!(reported(&spans), expected);
     }
 
     #[test]
-    fn what_is_over_since_nobody_knows_when_has_no_end_until_one_is_told() {
+    fn what_is_over_since_nobody_knows_when_has_no_end_until_one_is_reported() {
         let over = |at, span| event(at, Some(0), What::Over, "load", Some(span));
         let spans = pair(
             vec![

@@ -219,7 +219,7 @@ fn a_phase_that_is_not_there_is_an_error_that_names_those_that_are() {
 
 proptest! {
     #[test]
-    fn arbitrary_marks_are_told_without_a_panic(
+    fn arbitrary_marks_are_reported_without_a_panic(
         marks in prop::collection::vec(
             (prop::option::of(1_u32..4), -5.0..40.0_f64, 0_usize..4, 0_usize..5,
              prop::option::of(0_u32..6)),
@@ -244,12 +244,12 @@ proptest! {
             script.numbered_mark(tgid, at, kinds[kind], names[name], step);
         }
         let analysis = script.analyzed(None);
-        let told: usize = analysis.phases.iter().flat_map(|phases| &phases.lines).map(|line| match line {
+        let text: usize = analysis.phases.iter().flat_map(|phases| &phases.lines).map(|line| match line {
             PhaseLine::One(_) => 1,
             PhaseLine::Many(many) => many.count,
         }).sum();
         let count = analysis.phases.as_ref().map_or(0, |phases| phases.count);
-        prop_assert_eq!(told, count);
+        prop_assert_eq!(text, count);
     }
 }
 
@@ -390,9 +390,9 @@ fn a_figure_that_the_next_row_contradicts_at_once_is_marked_as_uncertain() {
     script.mark(Some(1), 2.01, End, "load");
     // What is freed within a millisecond of a row shows at the next interval.
     script.mem(1, 2.06, [200.0, 0.0, 0.0]);
-    script.mark(Some(1), 3.0, Begin, "told");
+    script.mark(Some(1), 3.0, Begin, "reported");
     script.mem(1, 4.5, [700.0, 0.0, 0.0]);
-    script.said_mark(Some(1), 4.51, End, "told", r#"{"rss_bytes":209715200}"#);
+    script.said_mark(Some(1), 4.51, End, "reported", r#"{"rss_bytes":209715200}"#);
     script.mem(1, 4.56, [200.0, 0.0, 0.0]);
     // Long before the next row, and by steps that are rows.
     script.mark(Some(1), 5.0, Begin, "slow");
@@ -400,7 +400,7 @@ fn a_figure_that_the_next_row_contradicts_at_once_is_marked_as_uncertain() {
     script.mark(Some(1), 5.5, End, "slow");
     script.mem(1, 9.0, [900.0, 0.0, 0.0]);
     let phases = phases(script);
-    let told: Vec<_> = phases
+    let text: Vec<_> = phases
         .lines
         .iter()
         .map(|line| match line {
@@ -414,8 +414,8 @@ fn a_figure_that_the_next_row_contradicts_at_once_is_marked_as_uncertain() {
         .collect();
     let expected = [
         ("load", false, true),
-        ("told", false, false),
+        ("reported", false, false),
         ("slow", false, false),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }

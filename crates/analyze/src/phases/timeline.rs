@@ -268,7 +268,7 @@ impl Timeline {
         self.focus.is_some() && self.boundaries.len() > BOUNDARIES_MAX
     }
 
-    /// Reads what is to be told beside processes; nothing where there are no phases.
+    /// Reads what is to be reported beside processes; nothing where there are no phases.
     pub(crate) fn device_history<'a, S: RowSource>(
         &self,
         source: &S,
@@ -279,7 +279,7 @@ impl Timeline {
 
     /// The phases with their memory, `None` when there are none; those that were asked for by name;
     /// and those that are conditions of a load experiment.
-    pub(crate) fn told(
+    pub(crate) fn reported(
         &self,
         noted: Noted<'_>,
         clock: &RunClock,
@@ -325,8 +325,9 @@ impl Timeline {
             processes.len()
         };
         let focus = self.focus.as_ref();
-        let focus = focus
-            .and_then(|focus| focus.told(&self.spans, &self.groups, &memory, states, noted_end));
+        let focus = focus.and_then(|focus| {
+            focus.reported(&self.spans, &self.groups, &memory, states, noted_end)
+        });
         let under_load = UnderLoad::of(self.named_spans(), &self.watched, &memory);
         if self.has_only_focus_by_role() {
             memory.roles.give_up();

@@ -196,7 +196,11 @@ fn too_many_programs_are_counted_together() {
     run.mem(2_000, 2.5, [50.0, 0.0, 0.0]);
     let analysis = run.analyzed(None);
     assert_eq!(analysis.roles.len(), 1_025);
-    assert_eq!(peak(&analysis, "z"), Some(50), "the largest are told apart");
+    assert_eq!(
+        peak(&analysis, "z"),
+        Some(50),
+        "the largest are distinguished"
+    );
     let others = role(&analysis, "others").expect("the others");
     assert_eq!(others.members.len(), 1_102 - 1_024);
 }

@@ -94,9 +94,9 @@ where
         groups: &groups,
         states,
     };
-    let (phases, phase, under_load) = phases.told(noted, &clock, end);
+    let (phases, phase, under_load) = phases.reported(noted, &clock, end);
     let (load, requests) = (facts.load, &facts.requests);
-    let conditions = conditions::told(load, requests, under_load, &seen.held_at, &clock, end);
+    let conditions = conditions::reported(load, requests, under_load, &seen.held_at, &clock, end);
 
     let process = options.process.as_deref();
     let process = process.map(|wanted| life::find(&table.processes, wanted));
@@ -193,7 +193,7 @@ fn drawings<S: RowSource>(
         gpus: holdings.gpus.as_ref(),
         host: &info.hostname,
     };
-    let (curves, levels) = curves::told(source, drawn, known)?;
+    let (curves, levels) = curves::reported(source, drawn, known)?;
     Ok(Box::new(Drawings {
         curves,
         bands: facts.phases.bands(&facts.table.processes, clock),

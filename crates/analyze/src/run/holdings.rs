@@ -57,7 +57,7 @@ impl Holdings {
         let of_roles = (&*table, &*groups, by_role.as_slice());
         let timeline = std::mem::take(&mut facts.gpus);
         let marks = facts.phases.marks();
-        let on_gpus = timeline.told(source, of_roles, marks, clock, &all)?;
+        let on_gpus = timeline.reported(source, of_roles, marks, clock, &all)?;
         let OnGpus {
             gpus,
             ledgers,

@@ -23,16 +23,16 @@ const FIGURES: [&str; 6] = [
 /// The figures of one mark, in the order of [`FIGURES`].
 type Figures = [Option<Bytes>; FIGURES.len()];
 
-/// A figure at an instant: the sum of what each process that still runs told last.
+/// A figure at an instant: the sum of what each process that still runs reported last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocated {
     /// The sum.
     pub bytes: Bytes,
-    /// For how long the oldest part of it has not been told again.
+    /// For how long the oldest part of it has not been reported again.
     pub age: DurationNs,
 }
 
-/// Every figure at an instant; `None` for one that no running process told.
+/// Every figure at an instant; `None` for one that no running process reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocations([Option<Allocated>; FIGURES.len()]);
 
@@ -49,8 +49,10 @@ impl Allocations {
 
     /// The age of those whose attribute begins so, the oldest counts.
     pub fn age(&self, prefix: &str) -> Option<DurationNs> {
-        let told = self.iter().filter(|(name, _)| name.starts_with(prefix));
-        told.filter_map(|(_, allocated)| Some(allocated?.age)).max()
+        let reported = self.iter().filter(|(name, _)| name.starts_with(prefix));
+        reported
+            .filter_map(|(_, allocated)| Some(allocated?.age))
+            .max()
     }
 }
 
@@ -93,18 +95,18 @@ impl Allocators {
 
     /// When all marks are taken: a line of a log can be read long after it was written.
     pub(super) fn sort(&mut self) {
-        self.reports.order_by_key(|told| told.boot_ns);
+        self.reports.order_by_key(|reported| reported.boot_ns);
     }
 
     /// What stands at an instant, none of them before the one that was asked for last.
     pub(super) fn at(&mut self, at: BootNs) -> Allocations {
-        while let Some(told) = self
+        while let Some(reported) = self
             .reports
             .get(self.past)
-            .filter(|told| told.boot_ns <= at)
+            .filter(|reported| reported.boot_ns <= at)
         {
-            let latest = self.latest.entry(told.upid).or_default();
-            for (place, figure) in latest.iter_mut().zip(told.figures) {
+            let latest = self.latest.entry(reported.upid).or_default();
+            for (place, figure) in latest.iter_mut().zip(reported.figures) {
                 *place = figure.map(|_| self.past).or(*place);
             }
             self.past += 1;
@@ -116,7 +118,7 @@ impl Allocators {
         let mut sums = Allocations::default();
         for places in self.latest.values() {
             for (figure, (sum, place)) in sums.0.iter_mut().zip(places).enumerate() {
-                let Some(told) = place.map(|place| &reports[place]) else {
+                let Some(reported) = place.map(|place| &reports[place]) else {
                     continue;
                 };
                 let before = sum.unwrap_or(Allocated {
@@ -124,8 +126,8 @@ impl Allocators {
                     age: DurationNs(0),
                 });
                 *sum = Some(Allocated {
-                    bytes: before.bytes + told.figures[figure].unwrap_or_default(),
-                    age: before.age.max(at - told.boot_ns),
+                    bytes: before.bytes + reported.figures[figure].unwrap_or_default(),
+                    age: before.age.max(at - reported.boot_ns),
                 });
             }
         }
@@ -157,29 +159,32 @@ fn figures_of(name: &str, attributes: &str) -> Option<Figures> {
 mod tests {
     use super::*;
 
-    fn told(name: &str, attributes: &str) -> Option<[Option<i64>; 6]> {
+    fn reported(name: &str, attributes: &str) -> Option<[Option<i64>; 6]> {
         figures_of(name, attributes).map(|figures| figures.map(|figure| figure.map(|it| it.0)))
     }
 
     #[test]
-    fn figures_are_told_by_the_mark_of_the_heap_and_by_phases() {
+    fn figures_are_reported_by_the_mark_of_the_heap_and_by_phases() {
         let heap = |current, peak| Some([Some(current), peak, None, None, None, None]);
         let both = r#"{"current_bytes":1,"peak_bytes":2}"#;
-        assert_eq!(told("python_heap", both), heap(1, Some(2)));
-        assert_eq!(told("load", both), None);
+        assert_eq!(reported("python_heap", both), heap(1, Some(2)));
+        assert_eq!(reported("load", both), None);
         let both = r#"{"python_heap_bytes":3,"python_heap_peak_bytes":4}"#;
-        assert_eq!(told("load", both), heap(3, Some(4)));
-        assert_eq!(told("load", r#"{"python_heap_bytes":3}"#), heap(3, None));
-        assert_eq!(told("python_heap", "no json"), None);
+        assert_eq!(reported("load", both), heap(3, Some(4)));
+        assert_eq!(
+            reported("load", r#"{"python_heap_bytes":3}"#),
+            heap(3, None)
+        );
+        assert_eq!(reported("python_heap", "no json"), None);
         let torch = r#"{"torch_cuda_alloc_bytes":5,"torch_cuda_reserved_bytes":6}"#;
         let cuda = Some([None, None, Some(5), Some(6), None, None]);
-        assert_eq!(told("load", torch), cuda);
-        assert_eq!(told("load", r#"{"torch_mps_alloc_bytes":-1}"#), None);
+        assert_eq!(reported("load", torch), cuda);
+        assert_eq!(reported("load", r#"{"torch_mps_alloc_bytes":-1}"#), None);
     }
 
     #[test]
-    fn each_process_counts_with_what_it_told_last_until_it_ends() {
-        let told = |boot, upid, exit: Option<i64>, bytes| SelfReport {
+    fn each_process_counts_with_what_it_reported_last_until_it_ends() {
+        let text = |boot, upid, exit: Option<i64>, bytes| SelfReport {
             boot_ns: BootNs(boot),
             upid: Some(Upid(upid)),
             exit_boot_ns: exit.map(BootNs),
@@ -187,9 +192,9 @@ mod tests {
         };
         let mut allocators = Allocators {
             reports: vec![
-                told(10, 1, None, 100),
-                told(20, 2, Some(40), 50),
-                told(30, 1, None, 7),
+                text(10, 1, None, 100),
+                text(20, 2, Some(40), 50),
+                text(30, 1, None, 7),
             ],
             ..Allocators::default()
         };

@@ -18,11 +18,11 @@ pub(super) struct Beside {
 
 impl Beside {
     pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
-        let mut told = Self::default();
+        let mut reported = Self::default();
         let mut texts = Interner::default();
         let columns = &["ts", "boot_ns", "upid", "name", "kind", "attributes"];
         source.scan(columns, |row: MarkRow| {
-            told.allocators.take(&row, table);
+            reported.allocators.take(&row, table);
             let label = match row.kind {
                 Some(MarkKind::Instant) if row.name == PYTHON_HEAP => return,
                 Some(MarkKind::Instant | MarkKind::Kill) => texts.intern(&row.name),
@@ -30,7 +30,7 @@ impl Beside {
                 Some(MarkKind::End) => texts.intern(&format!("{} end", row.name)),
                 Some(MarkKind::Peak) | None => return,
             };
-            told.marks.push(Mark {
+            reported.marks.push(Mark {
                 boot_ns: row.boot_ns,
                 label,
                 main: of_main(&row, table),
@@ -39,14 +39,15 @@ impl Beside {
         let columns = &["ts", "boot_ns", "mem_total_bytes", "mem_available_bytes"];
         source.scan(columns, |row: NodeMemRow| {
             if let (Some(total), Some(available)) = (row.mem_total_bytes, row.mem_available_bytes) {
-                told.nodes
+                reported
+                    .nodes
                     .push((row.boot_ns, NodeReading { total, available }));
             }
         })?;
         // A line of a log can be read long after it was written.
-        told.marks.order_by_key(|mark| mark.boot_ns);
-        told.allocators.sort();
-        Ok(told)
+        reported.marks.order_by_key(|mark| mark.boot_ns);
+        reported.allocators.sort();
+        Ok(reported)
     }
 }
 

@@ -393,11 +393,11 @@ mod tests {
                 row.rank = Some(rank.to_owned());
             });
         }
-        let told = r#"{"python_heap_bytes":1048576,"python_heap_peak_bytes":2097152,
+        let shown = r#"{"python_heap_bytes":1048576,"python_heap_peak_bytes":2097152,
             "torch_cuda_alloc_bytes":1073741824,"torch_cuda_reserved_bytes":2147483648,
             "torch_mps_alloc_bytes":0,"torch_mps_driver_bytes":0}"#;
         let kind = memtrace_model::tables::MarkKind::End;
-        run.said_mark(Some(700), 30.0, kind, "step", told);
+        run.said_mark(Some(700), 30.0, kind, "step", shown);
         run
     }
 
@@ -442,8 +442,8 @@ mod tests {
             ("memory_samples.jsonl", in_lines),
             ("memory_summary.json", in_summary),
         ] {
-            let told: BTreeSet<String> = documented(file).into_iter().map(str::to_owned).collect();
-            assert_eq!(keys, told, "{file}");
+            let shown: BTreeSet<String> = documented(file).into_iter().map(str::to_owned).collect();
+            assert_eq!(keys, shown, "{file}");
         }
     }
 
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn gpus_are_told_at_every_sample_with_who_holds_them() {
+    fn gpus_are_reported_at_every_sample_with_who_holds_them() {
         let [csv, .., gpus, holders] = written(training(), 2);
         let times = |text: &str| -> BTreeSet<String> {
             let rows = text.split_terminator("\r\n").skip(1);
@@ -486,13 +486,13 @@ mod tests {
             [1, 10, 12, 13, 17].map(|column| row[column].clone())
         });
         let at = |heap: [String; 5]| heap.join(" ");
-        let told: Vec<String> = heaps.by_ref().map(at).collect();
-        assert!(told.contains(&"15.000    ".to_owned()), "{told:?}");
+        let shown: Vec<String> = heaps.by_ref().map(at).collect();
+        assert!(shown.contains(&"15.000    ".to_owned()), "{shown:?}");
         assert!(
-            told.contains(&"60.000 1.00 30.000 1.0000 30.000".to_owned()),
-            "{told:?}"
+            shown.contains(&"60.000 1.00 30.000 1.0000 30.000".to_owned()),
+            "{shown:?}"
         );
-        assert!(told.contains(&"120.000    ".to_owned()), "{told:?}");
+        assert!(shown.contains(&"120.000    ".to_owned()), "{shown:?}");
     }
 
     #[test]

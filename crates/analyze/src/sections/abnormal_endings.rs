@@ -1,5 +1,5 @@
 //! Endings that nobody asked for: they stand among the first lines of a report. How all processes
-//! ended is told by `endings`.
+//! ended is reported by `endings`.
 
 use super::endings::Group;
 use super::oom_kills;
@@ -48,16 +48,16 @@ impl Section for AbnormalEndings {
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         // Among the first lines of the whole report stands the first of them.
-        let is_told = view.is_below_the_answer()
+        let is_reported = view.is_below_the_answer()
             && oom_kills::is_none(analysis)
             && self.in_short(analysis).is_some();
         let kills = analysis.log_kills.iter();
         let kills = kills.filter_map(|kill| kill.in_words(&analysis.processes, &analysis.clock));
         let endings = self.abnormal_endings.iter();
         let all = kills.chain(endings.map(|one| one.in_words(analysis)));
-        let others: Vec<String> = all.skip(usize::from(is_told)).collect();
+        let others: Vec<String> = all.skip(usize::from(is_reported)).collect();
         let most = view.most(MAX_TOLD);
-        let mut section = Chapter::alarming(match is_told {
+        let mut section = Chapter::alarming(match is_reported {
             true => "Others ended abnormally",
             false => "Ended abnormally",
         });
@@ -88,7 +88,7 @@ impl AbnormalEndings {
                 by_root.entry(root).or_default().push(survivor);
             }
         }
-        // `--kill-survivors` did, and the survivors are told with what became of them.
+        // `--kill-survivors` did, and the survivors are reported with what became of them.
         let is_by_recorder = |&place: &usize| {
             let survivor = by_upid.get(&analysis.processes[place].upid);
             let fate = survivor.and_then(|one| one.row.fate);
@@ -134,10 +134,10 @@ impl AbnormalEndings {
         let endings = &self.abnormal_endings;
         let logged = analysis.log_kills.first().filter(|kill| !kill.is_own_end);
         let logged = logged.and_then(|kill| {
-            let told = kill.in_words(&analysis.processes, &analysis.clock)?;
-            Some((told, kill.members.first().copied(), endings.as_slice()))
+            let reported = kill.in_words(&analysis.processes, &analysis.clock)?;
+            Some((reported, kill.members.first().copied(), endings.as_slice()))
         });
-        let (told, who, others) = logged.or_else(|| {
+        let (reported, who, others) = logged.or_else(|| {
             let first = self.headline(analysis)?;
             let who = first.group.who.members.first().copied();
             let others = endings.get(1..).unwrap_or_default();
@@ -147,7 +147,7 @@ impl AbnormalEndings {
             0 => String::new(),
             others => format!(" {} more ended abnormally.", processes(others)),
         };
-        Some((told + &more, who))
+        Some((reported + &more, who))
     }
 }
 

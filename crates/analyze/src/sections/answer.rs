@@ -18,7 +18,7 @@ use std::iter::once;
 
 /// A moment before its end a process still holds what it held last.
 const MOMENT_NS: i64 = 1_000_000;
-/// Who holds nine tenths of what the largest holds is told with it: which is larger is chance.
+/// Who holds nine tenths of what the largest holds is reported with it: which is larger is chance.
 const ALIKE: f64 = 0.9;
 
 /// A sentence of the answer.
@@ -117,11 +117,11 @@ fn happened(analysis: &Analysis) -> (AnswerLine, Option<Instant>) {
 
 /// Who was killed, or crashed, and the instant that shows what led to it.
 fn violence(analysis: &Analysis) -> Option<(String, Option<Instant>)> {
-    if let Some((told, kill)) = oom_kills::in_short(analysis) {
-        return Some((told, Some(kill.examined())));
+    if let Some((reported, kill)) = oom_kills::in_short(analysis) {
+        return Some((reported, Some(kill.examined())));
     }
-    let (told, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
-    Some((told, who.and_then(|who| before_end(analysis, who))))
+    let (reported, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
+    Some((reported, who.and_then(|who| before_end(analysis, who))))
 }
 
 /// The last instant at which a process held something.
@@ -148,7 +148,7 @@ fn ending(analysis: &Analysis) -> (String, bool) {
     let after = analysis.command_duration().map(words::duration);
     let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
     let how = || analysis.command_ended_in_words().unwrap_or_default();
-    let (mut told, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
+    let (mut reported, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
         (_, Some(Ending::Exited(0))) => (format!("the command succeeded (exit 0){after}"), false),
         (_, Some(Ending::Killed { .. })) => {
             let how = how();
@@ -177,17 +177,18 @@ fn ending(analysis: &Analysis) -> (String, bool) {
             let (running, all) = (running.count(), processes(analysis.processes.len()));
             let were = if running == 1 { "was" } else { "were" };
             let running = count(running);
-            let told = format!("{running} of {all} {were} still running when the recording ended");
-            (told, false)
+            let reported =
+                format!("{running} of {all} {were} still running when the recording ended");
+            (reported, false)
         }
     };
     let outlived = &analysis.leftovers.outlived;
     if !outlived.is_empty() {
         let held = held_in_words(outlived.iter());
         let who = processes(outlived.len());
-        told.push_str(&format!("; {who} outlived it and held {held}"));
+        reported.push_str(&format!("; {who} outlived it and held {held}"));
     }
-    (told + ".", is_alarming)
+    (reported + ".", is_alarming)
 }
 
 /// How much was held at most, when, and who held most of it.
@@ -221,8 +222,9 @@ fn most_of_it(analysis: &Analysis, state: &Composition) -> Option<String> {
     // A parent comes before its children.
     alike.order_by_key(|group| group.who.members.first().copied());
     let (held, group) = most;
-    if let Some((told, _)) = of_nobody(analysis, state).filter(|(_, bytes)| *bytes > held.sum()) {
-        return Some(told);
+    if let Some((reported, _)) = of_nobody(analysis, state).filter(|(_, bytes)| *bytes > held.sum())
+    {
+        return Some(reported);
     }
     let who = |group: &HolderGroup| match group.who.process_count {
         1 => analysis.with_role(&group.who.who),
@@ -283,8 +285,8 @@ fn of_nobody(analysis: &Analysis, state: &Composition) -> Option<(String, Bytes)
         let who = analysis.with_role(&Who::from(&analysis.processes[share.process]));
         format!(", pinned by {who}")
     });
-    let told = format!("{} {kind}: {}{pinner}", lead(state, left), bytes(left));
-    (left.0 > 0).then_some((told, left))
+    let reported = format!("{} {kind}: {}{pinner}", lead(state, left), bytes(left));
+    (left.0 > 0).then_some((reported, left))
 }
 
 /// `2 × vLLM worker held 4.1 GiB`: where others have the role of a process too.
@@ -303,7 +305,7 @@ fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<Strin
     ))
 }
 
-/// A tmpfs is told beside another limit from this part of it on.
+/// A tmpfs is reported beside another limit from this part of it on.
 const FILLED: f64 = 0.5;
 
 /// How near the limits were: that of the cgroup or else the machine's memory, when it is reached if that
@@ -320,11 +322,11 @@ fn limit(analysis: &Analysis) -> Option<String> {
     ];
     let others = others.into_iter().flatten();
     let others = others.map(|limit| (limit.share(), limit.in_words(&analysis.clock)));
-    let mut told: Vec<(f64, String)> = others.collect();
-    told.extend(limit_of_group(analysis, !told.is_empty()));
-    told.order_by(|(a, _), (b, _)| b.total_cmp(a));
-    let told: Vec<String> = told.into_iter().map(|(_, words)| words).collect();
-    (!told.is_empty()).then(|| told.join("; ") + ".")
+    let mut reported: Vec<(f64, String)> = others.collect();
+    reported.extend(limit_of_group(analysis, !reported.is_empty()));
+    reported.order_by(|(a, _), (b, _)| b.total_cmp(a));
+    let reported: Vec<String> = reported.into_iter().map(|(_, words)| words).collect();
+    (!reported.is_empty()).then(|| reported.join("; ") + ".")
 }
 
 /// How near the limit of the cgroup was at the peak, or what was available of the machine, and how
@@ -350,8 +352,8 @@ fn limit_of_group(analysis: &Analysis, has_others: bool) -> Option<(f64, String)
         true => "",
         false => "none; ",
     };
-    let told = format!("{none}{available} of the machine's {total} were available at the peak");
-    Some((used, told))
+    let reported = format!("{none}{available} of the machine's {total} were available at the peak");
+    Some((used, reported))
 }
 
 /// What was in use in the group that sets the limit, which can be one above that of the processes.
@@ -370,7 +372,7 @@ fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
         return format!("{limit} on {group}; its usage was not recorded{part}");
     };
     let share = words::share(Some(used), Some(limit));
-    let told = format!(
+    let reported = format!(
         "{} of the {} of {group} were in use at the peak ({share})",
         bytes(used),
         bytes(limit)
@@ -378,9 +380,9 @@ fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
     match growth::time_to_fill(analysis, limit - used) {
         Some((slope, left)) => {
             let (slope, left) = (words::slope(slope), words::duration(left));
-            format!("{told}; at {slope} in all, the limit is reached in about {left}")
+            format!("{reported}; at {slope} in all, the limit is reached in about {left}")
         }
-        None => told,
+        None => reported,
     }
 }
 

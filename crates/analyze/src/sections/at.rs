@@ -36,14 +36,14 @@ impl Section for At {
         ));
         peak::table(&mut section, analysis, at, view.top);
         peak::notes(&mut section, analysis, at, view.most(peak::MAX_CGROUPS));
-        let mut told = vec![section];
-        told.extend(ledger::ledger(
+        let mut reported = vec![section];
+        reported.extend(ledger::ledger(
             analysis,
             at,
             view.top.min(view.most(ledger::MAX_LINES)),
         ));
-        told.extend(gpus::at(analysis, at, view.top));
-        told.push(peak::in_short(analysis));
-        told
+        reported.extend(gpus::at(analysis, at, view.top));
+        reported.push(peak::in_short(analysis));
+        reported
     }
 }

@@ -49,16 +49,16 @@ impl Section for LoadConditions {
                 section.alert(format!("{what}: {}.", words::count(count)));
             }
         }
-        let mut told = vec![section];
+        let mut reported = vec![section];
         let failed = &conditions.failed_requests;
         if !failed.is_empty() {
             let mut section =
                 Chapter::alarming("Failed requests, and what was held in the second before");
             section.table(failures(&failed[..failed.len().min(view.top)]));
             section.rest(failed.len(), view.top, words::count, MORE_IN_JSON);
-            told.push(section);
+            reported.push(section);
         }
-        told
+        reported
     }
 }
 

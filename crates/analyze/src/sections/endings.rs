@@ -86,7 +86,7 @@ impl Group {
         self.sender.in_words(self.ending)
     }
 
-    /// Whether somebody killed them, or they crashed. The OOM killer's kills are told elsewhere.
+    /// Whether somebody killed them, or they crashed. The OOM killer's kills are reported elsewhere.
     pub(super) fn is_violent(&self) -> bool {
         matches!(self.gravity, Ending::KILLED..=Ending::STOPPED)
     }
@@ -119,8 +119,8 @@ impl Section for Endings {
 
     /// What ended abnormally stands above.
     fn is_worth_telling(&self, _analysis: &Analysis) -> bool {
-        let is_told_above = |group: &Group| group.is_violent() || group.is_oom_kill();
-        self.notable.iter().any(|group| !is_told_above(group))
+        let is_reported_above = |group: &Group| group.is_violent() || group.is_oom_kill();
+        self.notable.iter().any(|group| !is_reported_above(group))
     }
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
@@ -136,12 +136,12 @@ impl Section for Endings {
             (endings.running_count, "running at the end"),
             (endings.unknown_count, "of unknown end"),
         ];
-        let told: Vec<String> = counts
+        let reported: Vec<String> = counts
             .iter()
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{} {what}", words::count(*count)))
             .collect();
-        let mut section = Chapter::new(format!("How they ended: {}", told.join(", ")));
+        let mut section = Chapter::new(format!("How they ended: {}", reported.join(", ")));
         section.table(self.table(view.top));
         let more = " more kinds of ending: see `--format json`.";
         section.rest(self.notable.len(), view.top, words::count, more);

@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 /// So much that no process explains is worth a line of its own.
 const UNEXPLAINED: Bytes = Bytes(256 << 20);
-/// A first reading that comes later is told.
+/// A first reading that comes later is reported.
 const LATE: DurationNs = DurationNs(1_000_000_000);
-/// Names told in one sentence.
+/// Names reported in one sentence.
 const NAMES_MAX: usize = 4;
 /// The same beside processes, where nobody else has the device open.
 const MUCH_UNEXPLAINED: Bytes = Bytes(1 << 30);
-/// So many devices are told of however few lines were asked for.
+/// So many devices are reported of however few lines were asked for.
 const DEVICES_MIN: usize = 8;
 
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -92,10 +92,10 @@ pub(crate) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Ch
 /// A device of `gpu_device`: `0`, or `0:1` for an instance of it.
 pub(super) fn short(analysis: &Analysis, device: &str) -> String {
     let mut devices = analysis.gpus.iter().flat_map(|gpus| &gpus.devices);
-    let told = devices.find(|told| &*told.device == device);
-    let index = told.and_then(|told| told.index);
+    let reported = devices.find(|reported| &*reported.device == device);
+    let index = reported.and_then(|reported| reported.index);
     let own = index.map_or_else(|| visible(device).into_owned(), |index| index.to_string());
-    match told.and_then(|told| told.parent_device.as_deref()) {
+    match reported.and_then(|reported| reported.parent_device.as_deref()) {
         Some(parent) => format!("{}:{own}", short(analysis, parent)),
         None => own,
     }
@@ -124,8 +124,8 @@ fn ledger_table(
     top: usize,
     has_time: bool,
 ) {
-    let (told, rest) = most_used(ledgers, top);
-    section.table(table(analysis, &told, has_time));
+    let (reported, rest) = most_used(ledgers, top);
+    section.table(table(analysis, &reported, has_time));
     if rest > 0 {
         let devices = if rest == 1 { "device" } else { "devices" };
         section.quiet(format!("{rest} more {devices}: see --format json."));
@@ -155,14 +155,14 @@ fn table(analysis: &Analysis, ledgers: &[&GpuLedger], has_time: bool) -> Table {
 /// The devices that have a line, and how many have none. In their own order where all have
 /// one.
 fn most_used<'a>(ledgers: &[&'a GpuLedger], top: usize) -> (Vec<&'a GpuLedger>, usize) {
-    let mut told = ledgers.to_vec();
+    let mut reported = ledgers.to_vec();
     let max = top.max(DEVICES_MIN);
-    if told.len() > max {
-        told.order_by_key(|ledger| std::cmp::Reverse(ledger.used_bytes));
+    if reported.len() > max {
+        reported.order_by_key(|ledger| std::cmp::Reverse(ledger.used_bytes));
     }
-    told.truncate(max);
-    let rest = ledgers.len() - told.len();
-    (told, rest)
+    reported.truncate(max);
+    let rest = ledgers.len() - reported.len();
+    (reported, rest)
 }
 
 /// Id and name of a holder, for two columns.
@@ -189,11 +189,11 @@ fn holder(holder: &GpuHolder) -> String {
 
 /// Those who have a part of something, inside a sentence.
 fn parts<'a>(parts: impl Iterator<Item = &'a GpuPart>) -> String {
-    let told = parts.take(NAMES_MAX).map(|part| {
+    let reported = parts.take(NAMES_MAX).map(|part| {
         let bytes = words::bytes_or_unknown(part.bytes);
         format!("{} {bytes}", holder(&part.holder))
     });
-    told.collect::<Vec<_>>().join(", ")
+    reported.collect::<Vec<_>>().join(", ")
 }
 
 /// Who held most on GPUs, beside what it held on the host.
@@ -307,11 +307,11 @@ fn remarks(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus, ledgers: &[&
 fn say_some(section: &mut Chapter, tone: Tone, lines: Vec<String>) {
     let rest = lines.len().saturating_sub(DEVICES_MIN);
     section.tell(tone, lines.into_iter().take(DEVICES_MIN));
-    let told = format!("The same for {rest} more: see --format json.");
-    section.tell(tone, (rest > 0).then_some(told));
+    let reported = format!("The same for {rest} more: see --format json.");
+    section.tell(tone, (rest > 0).then_some(reported));
 }
 
-/// Memory that is used, and no process is told to hold it.
+/// Memory that is used, and no process is reported to hold it.
 fn ghost(analysis: &Analysis, ledger: &GpuLedger) -> Option<String> {
     let rest = ledger
         .unattributed_bytes
@@ -319,7 +319,7 @@ fn ghost(analysis: &Analysis, ledger: &GpuLedger) -> Option<String> {
     let has_reserved = ledger.reserved_bytes.is_some();
     let is_empty = ledger.lines.is_empty();
     // Beside processes the driver has buffers of its own; what processes of unknown size hold
-    // is told elsewhere.
+    // is reported elsewhere.
     let is_much = is_empty || (rest >= MUCH_UNEXPLAINED && ledger.unknown_process_count == 0);
     if ledger.candidates.is_empty() && !(is_much && has_reserved) {
         return None;
@@ -355,13 +355,13 @@ fn unexplained(analysis: &Analysis, ledger: &GpuLedger, (used, rest): (&str, Byt
 }
 
 fn names(holders: &[GpuHolder]) -> String {
-    let told = holders.iter().take(NAMES_MAX).map(holder);
-    let mut told: Vec<String> = told.collect();
+    let reported = holders.iter().take(NAMES_MAX).map(holder);
+    let mut reported: Vec<String> = reported.collect();
     let rest = holders.len().saturating_sub(NAMES_MAX);
     if rest > 0 {
-        told.push(format!("{rest} more"));
+        reported.push(format!("{rest} more"));
     }
-    told.join(", ")
+    reported.join(", ")
 }
 
 /// What the recorded processes held on GPUs at their highest, in a line beside the tree's

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 /// Parts that get a line each.
 const PARTS_MAX: usize = 6;
-/// Processes of which it is told unasked.
+/// Processes of which it is reported unasked.
 const PROCESSES_MAX: usize = 3;
-/// Less than this, gained by a process, is not told unasked.
+/// Less than this, gained by a process, is not reported unasked.
 const MATTERS: Bytes = Bytes(64 << 20);
 /// Nor what is less than this part of what all held at the peak.
 const MATTERS_PART: i64 = 10;
@@ -91,7 +91,7 @@ fn is_growing(analysis: &Analysis, layout: &Layout) -> bool {
     growth.is_some_and(|growth| growth.verdict == Verdict::Growing)
 }
 
-/// What of a process is told among the first lines: of whose growth met the limit, else of who grows
+/// What of a process is reported among the first lines: of whose growth met the limit, else of who grows
 /// most, else what is not simply used.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let culprits = culprits(analysis);
@@ -195,20 +195,20 @@ fn likely(layout: &Layout, what: &str) -> String {
 /// `brk heap (+180 MiB, 3 % free) and Python objects (+20 MiB)`: the two that gained most.
 fn listed(before: &str, lines: &[&LayoutLine]) -> String {
     let all: i64 = lines.iter().map(|line| line.gained_bytes.0).sum();
-    let told = lines
+    let reported = lines
         .iter()
         .take(2)
         .filter(|line| line.gained_bytes.0 * 10 >= all);
-    let told = told.map(|line| {
+    let reported = reported.map(|line| {
         let free = free(line).map(|share| format!(", {share} free"));
         let name = line.part.shown();
         let gained = words::change(Some(line.gained_bytes));
         format!("{name} ({gained}{})", free.unwrap_or_default())
     });
-    let told: Vec<String> = told.collect();
-    match told.is_empty() {
+    let reported: Vec<String> = reported.collect();
+    match reported.is_empty() {
         true => String::new(),
-        false => format!("{before}{}", told.join(" and ")),
+        false => format!("{before}{}", reported.join(" and ")),
     }
 }
 

@@ -28,20 +28,21 @@ impl Section for Ledger {
         "what was in use at the peak, line by line, with what nothing explains";
     const KEYS: &'static [&'static str] = &["peak"];
     const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
-        let attribution = analysis.peak.as_ref().and_then(told);
+        let attribution = analysis.peak.as_ref().and_then(reported);
         one_part(table(attribution, top))
     });
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let peak = analysis.peak.as_ref();
-        let told = peak.and_then(|peak| ledger(analysis, peak, view.top.min(view.most(MAX_LINES))));
-        told.into_iter().collect()
+        let reported =
+            peak.and_then(|peak| ledger(analysis, peak, view.top.min(view.most(MAX_LINES))));
+        reported.into_iter().collect()
     }
 }
 
 /// The ledger of the cgroup that holds most of the tree; of the node where there is none.
 pub(crate) fn ledger(analysis: &Analysis, state: &Composition, max: usize) -> Option<Chapter> {
-    let attribution = told(state)?;
+    let attribution = reported(state)?;
     let mut section = Chapter::new(format!(
         "{} at {}: {} in use{}",
         scope(analysis, &attribution.scope),
@@ -66,8 +67,8 @@ pub(crate) fn ledger(analysis: &Analysis, state: &Composition, max: usize) -> Op
     Some(section)
 }
 
-/// The ledger that is told line by line.
-fn told(state: &Composition) -> Option<&Attribution> {
+/// The ledger that is reported line by line.
+fn reported(state: &Composition) -> Option<&Attribution> {
     let mut attributions = state.attributions.iter();
     attributions.find(|attribution| attribution.current_bytes.is_some())
 }
@@ -149,23 +150,23 @@ impl Lines {
         line: impl Fn(&T) -> (String, &'static str),
     ) {
         let sum: Bytes = all.iter().map(&amount).sum();
-        let told = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
-        self.push(name, "", told, "");
+        let reported = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
+        self.push(name, "", reported, "");
         if let Some(row) = self.rows.last_mut() {
             row.is_lower_bound = unknown_count > 0;
         }
         let least = self.whole.map_or(0, |whole| whole.0 / SMALL_PART);
-        let told: Vec<&T> = all
+        let reported: Vec<&T> = all
             .iter()
             .take_while(|one| amount(one).0 >= least.max(1))
             .take(self.max)
             .collect();
-        for one in &told {
+        for one in &reported {
             let (what, known) = line(one);
             self.push("", what, Some(amount(one)), known);
         }
-        let rest = all.get(told.len()..).unwrap_or_default();
-        if !rest.is_empty() && !told.is_empty() {
+        let rest = all.get(reported.len()..).unwrap_or_default();
+        if !rest.is_empty() && !reported.is_empty() {
             let count = words::count(rest.len());
             let amount = rest.iter().map(&amount).sum();
             self.push("", format!("{count} more"), Some(amount), "");
@@ -360,7 +361,7 @@ fn doubt(attribution: &Attribution) -> Option<String> {
 
 /// Who ended shortly before, and can be what is left over.
 fn ending(attribution: &Attribution) -> Option<String> {
-    let told: Vec<String> = attribution
+    let reported: Vec<String> = attribution
         .may_be_ending()
         .iter()
         .take(MAX_LINES)
@@ -373,11 +374,11 @@ fn ending(attribution: &Attribution) -> Option<String> {
             )
         })
         .collect();
-    (!told.is_empty()).then(|| {
+    (!reported.is_empty()).then(|| {
         format!(
             "The residual may include what these processes held, which ended shortly before it \
              was read: {}.",
-            told.join(", ")
+            reported.join(", ")
         )
     })
 }
@@ -388,26 +389,26 @@ fn elsewhere(attribution: &Attribution) -> Option<String> {
     let objects = beside.objects.iter();
     let objects: Bytes = objects.filter_map(SharedObject::in_memory).sum();
     let files: Bytes = beside.files.iter().filter_map(|row| row.cached_bytes).sum();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     if objects.0 > 0 {
         let names = some(&beside.objects, sized_object);
-        told.push(format!("shared objects of {} ({names})", bytes(objects)));
+        reported.push(format!("shared objects of {} ({names})", bytes(objects)));
     }
     if files.0 > 0 {
         let names = some(&beside.files, |row| {
             let cached = bytes_or_unknown(row.cached_bytes);
             format!("{cached} of {}", visible(&row.path))
         });
-        told.push(format!("{} of cached files ({names})", bytes(files)));
+        reported.push(format!("{} of cached files ({names})", bytes(files)));
     }
     let why = match attribution.scope {
         Scope::Cgroup(_) => "charged to other groups or swapped out",
         Scope::Node => "swapped out or read at another time",
     };
-    (!told.is_empty()).then(|| {
+    (!reported.is_empty()).then(|| {
         format!(
             "Used here, but in no line above because part of it is {why}: {}.",
-            told.join(", and ")
+            reported.join(", and ")
         )
     })
 }

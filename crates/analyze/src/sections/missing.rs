@@ -51,11 +51,11 @@ impl Section for Missing {
         }
         if analysis.info.is_polled() {
             let info = &analysis.info;
-            let told = format!(
+            let given = format!(
                 "Recorded with {}, not bpf: {}",
                 info.backend, info.backend_reason
             );
-            section.say(sentence(&told));
+            section.say(sentence(&given));
         }
         let missing: Vec<&Loss> = missing(analysis).collect();
         let most = view.most(MAX_LINES);
@@ -64,7 +64,7 @@ impl Section for Missing {
                 Severity::Loss => Tone::Alert,
                 Severity::Degraded | Severity::Info => Tone::Plain,
             };
-            section.tell(tone, [told(loss)]);
+            section.tell(tone, [shown(loss)]);
         }
         section.rest(missing.len(), most, words::count, MORE_IN_JSON);
         let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
@@ -130,7 +130,7 @@ fn last_heard_of(analysis: &Analysis) -> String {
     )
 }
 
-fn told(loss: &Loss) -> String {
+fn shown(loss: &Loss) -> String {
     let mut line = match (loss.severity, loss.count) {
         (Severity::Loss, Some(count)) => format!("Lost {} × ", words::count(count)),
         (Severity::Loss, None) => "Lost: ".to_owned(),

@@ -17,11 +17,11 @@ use serde::Serialize;
 
 /// Holders named in one line.
 const MAX_HOLDERS: usize = 3;
-/// What else was in use is told from one part in so many on.
+/// What else was in use is reported from one part in so many on.
 const NOTABLE_PART: i64 = 100;
 /// Growers that get a line each.
 const MAX_GROWERS: usize = 5;
-/// So many kills are told with what led to them; the others in short.
+/// So many kills are reported with what led to them; the others in short.
 const MAX_EXPLAINED: usize = 3;
 
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -53,8 +53,8 @@ impl Section for OomKills {
             }
             let post_mortem = kill.post_mortem.as_ref();
             // Among the first lines of the whole report stands the first of them.
-            let is_told = place == 0 && view.is_below_the_answer();
-            if let Some(found) = post_mortem.filter(|_| !is_told) {
+            let is_reported = place == 0 && view.is_below_the_answer();
+            if let Some(found) = post_mortem.filter(|_| !is_reported) {
                 section.strong(answer(analysis, kill, found));
             }
             section.say(victim_line(&kill.row));
@@ -74,10 +74,10 @@ impl Section for OomKills {
                 let path = analysis.path.as_deref().map(quoted);
                 let path = path.map_or_else(String::new, |path| format!(" {path}"));
                 let offset = offset(kill.examined());
-                let told = format!(
+                let reported = format!(
                     "All processes at that instant: `memtrace report{path} --at {offset}`."
                 );
-                section.quiet(told);
+                section.quiet(reported);
             }
         }
         section.rest(count, view.top, words::count, MORE_IN_JSON);
@@ -98,7 +98,7 @@ pub(super) fn is_none(analysis: &Analysis) -> bool {
 /// The first such kill in a sentence, with how many came after it.
 pub(super) fn in_short(analysis: &Analysis) -> Option<(String, &OomFinding)> {
     let first = concerning(analysis).next()?;
-    let told = match &first.post_mortem {
+    let reported = match &first.post_mortem {
         Some(found) => answer(analysis, first, found),
         None => format!(
             "{} was killed because memory ran out. {}",
@@ -111,7 +111,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<(String, &OomFinding)> {
         1 => " Another OOM kill followed.".to_owned(),
         more => format!(" {} more OOM kills followed.", words::count(more)),
     };
-    Some((told + &more, first))
+    Some((reported + &more, first))
 }
 
 /// The kills that concern nobody in the recording, in one line.
@@ -176,7 +176,7 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
 
 /// What grew when the limit was met, as parts of a sentence.
 fn growth(found: &PostMortem) -> Vec<String> {
-    let Some((told, length)) = found.told.zip(found.told_window_ns) else {
+    let Some((reported, length)) = found.reported.zip(found.window_ns) else {
         return Vec::new();
     };
     let window = window_words(length);
@@ -198,22 +198,23 @@ fn growth(found: &PostMortem) -> Vec<String> {
         return vec![format!("no process grew in the {window} before")];
     };
     let name = grower.who.in_words();
-    let mut told_of = match found.is_sudden {
+    let mut reported_of = match found.is_sudden {
         true => format!(
             "{name} grew suddenly, by {} in the {window} before",
             bytes(grown)
         ),
         false => format!("{name} grew by {} in the {window} before", bytes(grown)),
     };
-    if grower.is_by_copies(told) {
-        told_of.push_str(", by writing to pages shared since a fork");
+    if grower.is_by_copies(reported) {
+        reported_of.push_str(", by writing to pages shared since a fork");
     }
     let alike = found.growers.iter().skip(1).filter(|other| {
-        let grown_too = other.grown_bytes.get(told).copied().flatten();
+        let grown_too = other.grown_bytes.get(reported).copied().flatten();
         other.shape == grower.shape && grown_too.is_some_and(|too| too.0 * 2 >= grown.0)
     });
-    // What they share with the first is told of that one.
-    let of = |amounts: &[Option<Bytes>]| amounts.get(told).copied().flatten().unwrap_or_default();
+    // What they share with the first is reported of that one.
+    let of =
+        |amounts: &[Option<Bytes>]| amounts.get(reported).copied().flatten().unwrap_or_default();
     let mut shared = of(&grower.grown_shared_bytes).max(Bytes(0));
     let (mut count, mut more) = (0, Bytes(0));
     for other in alike {
@@ -224,12 +225,12 @@ fn growth(found: &PostMortem) -> Vec<String> {
     }
     if count > 0 {
         let count = words::count(count);
-        told_of.push_str(&match more > Bytes(0) {
+        reported_of.push_str(&match more > Bytes(0) {
             true => format!(", and {count} more like it by {}", bytes(more)),
             false => format!(", which {count} more like it share"),
         });
     }
-    vec![told_of]
+    vec![reported_of]
 }
 
 /// A slower growth beside the one that met the limit.
@@ -270,12 +271,12 @@ fn object_words(object: &GrownObject, all_grown: Bytes) -> String {
         age if age < 1.0 => String::new(),
         _ => format!(" when read {} before", words::duration(object.age_ns)),
     };
-    let told = format!("{object_name} (+{grown} to {all}{age}), {who}");
+    let reported = format!("{object_name} (+{grown} to {all}{age}), {who}");
     if object.grown_bytes.0 * 2 > all_grown.0 || object.object_count < 2 {
-        return format!("most of it in {told}");
+        return format!("most of it in {reported}");
     }
     let (count, sum) = (object.object_count, bytes(object.objects_grown_bytes));
-    format!("in {count} objects (+{sum}), the largest {told}")
+    format!("in {count} objects (+{sum}), the largest {reported}")
 }
 
 /// Anonymous and shared memory: what its end could give back.
@@ -294,7 +295,7 @@ fn growers_table(section: &mut Chapter, found: &PostMortem, most: usize) {
         grower.who.in_words()
     });
     for (place, length) in found.windows.iter().enumerate() {
-        let rank = if Some(place) == found.told { 0 } else { 2 };
+        let rank = if Some(place) == found.reported { 0 } else { 2 };
         let heading = window_heading(*length).unwrap_or(("since_start_bytes", "SINCE START"));
         table = table.change(heading, rank, |grower| {
             grower.grown_bytes.get(place).copied().flatten()
@@ -339,8 +340,8 @@ fn window_heading(length: DurationNs) -> Option<(&'static str, &'static str)> {
 fn kinds_table(section: &mut Chapter, found: &PostMortem) {
     // Most machines have none of these, and then they are no answer to anything.
     let is_rare = |kind| matches!(kind, HeldKind::Hugetlb | HeldKind::Sockets);
-    let is_told = |line: &&KindLine| !is_rare(line.kind) || line.bytes.0 != 0;
-    TableOf::of(found.kinds.iter().filter(is_told))
+    let is_reported = |line: &&KindLine| !is_rare(line.kind) || line.bytes.0 != 0;
+    TableOf::of(found.kinds.iter().filter(is_reported))
         .flexible("kind", |line| line.kind.shown())
         .held(("at_kill_bytes", "AT THE KILL"), 0, |line| line.bytes)
         .figures("share", 1, |line| match line.kind {
@@ -379,7 +380,7 @@ fn approach_line(found: &PostMortem) -> Option<String> {
             "up to {amount} of what was in use could be reclaimed without swap"
         ));
     }
-    if let Some(window) = found.told_window_ns {
+    if let Some(window) = found.window_ns {
         parts.extend(waited(&found.pressure, window));
     }
     let mut line = parts.join("; ");
@@ -390,21 +391,21 @@ fn approach_line(found: &PostMortem) -> Option<String> {
 }
 
 fn waited(pressure: &Pressure, window: DurationNs) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let window = window_words(window);
     if let Some(hits) = pressure.limit_hit_count.filter(|hits| *hits > 0) {
         let hits = words::count(hits);
-        told.push(format!("the limit was hit {hits} × in the {window} before"));
+        reported.push(format!("the limit was hit {hits} × in the {window} before"));
     }
     if let Some(some) = pressure.some_ns.filter(|some| some.0 > 0) {
         let full = pressure.full_ns.map(words::duration);
         let full = full.map_or_else(String::new, |full| format!(", all tasks during {full}"));
-        told.push(format!(
+        reported.push(format!(
             "at least one task waited for memory during {} of the {window} before{full}",
             words::duration(some)
         ));
     }
-    told
+    reported
 }
 
 fn victim_line(row: &OomRow) -> String {
@@ -473,7 +474,7 @@ fn bound(analysis: &Analysis, row: &OomRow) -> String {
 /// Who held most of what the kernel could not simply drop.
 fn holders_line(found: &PostMortem) -> Option<String> {
     let holders = &found.holders;
-    let mut told: Vec<String> = holders
+    let mut reported: Vec<String> = holders
         .iter()
         .take(MAX_HOLDERS)
         .map(|holder| format!("{} {}", holder.who.in_words(), bytes(holder.bytes)))
@@ -482,7 +483,7 @@ fn holders_line(found: &PostMortem) -> Option<String> {
     if !rest.is_empty() {
         let count: usize = rest.iter().map(|holder| holder.who.process_count).sum();
         let amount: Bytes = rest.iter().map(|holder| holder.bytes).sum();
-        told.push(format!("{} more {}", words::count(count), bytes(amount)));
+        reported.push(format!("{} more {}", words::count(count), bytes(amount)));
     }
     let place = match found.is_of_node {
         true => "at that instant",
@@ -490,13 +491,13 @@ fn holders_line(found: &PostMortem) -> Option<String> {
     };
     let holds = format!(
         "Held {place}, anonymous and shared memory: {}.",
-        told.join(" · ")
+        reported.join(" · ")
     );
     let rest = rest_line(found);
-    (!told.is_empty()).then_some(holds + &rest)
+    (!reported.is_empty()).then_some(holds + &rest)
 }
 
-/// What else was in use, so that all of it is told.
+/// What else was in use, so that all of it is reported.
 fn rest_line(found: &PostMortem) -> String {
     let Some(in_use) = found.in_use_bytes else {
         return String::new();
@@ -518,7 +519,7 @@ fn rest_line(found: &PostMortem) -> String {
         sum(|holder| holder.shared_bytes),
     );
     let is_notable = |bytes: Bytes| bytes.0 * NOTABLE_PART >= in_use.0;
-    let mut told: Vec<String> = others
+    let mut reported: Vec<String> = others
         .map(|line| format!("{} {}", line.kind.shown(), bytes(line.bytes)))
         .collect();
     let shared_in_all = found
@@ -528,21 +529,21 @@ fn rest_line(found: &PostMortem) -> String {
     let shared_left = shared_in_all.map_or(Bytes(0), |line| line.bytes - shared);
     let shared_left = shared_left.max(Bytes(0));
     if is_notable(shared_left) {
-        told.push(format!(
+        reported.push(format!(
             "shared memory that none of them maps {}",
             bytes(shared_left)
         ));
     }
     let left = in_use - named - held - shared_left;
     if is_notable(left) {
-        told.push(format!("not accounted for {}", bytes(left)));
+        reported.push(format!("not accounted for {}", bytes(left)));
     }
-    match told.is_empty() {
+    match reported.is_empty() {
         true => String::new(),
         false => format!(
             " Of the {} in use, beside them: {}.",
             bytes(in_use),
-            told.join(" · ")
+            reported.join(" · ")
         ),
     }
 }

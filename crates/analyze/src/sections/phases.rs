@@ -58,8 +58,8 @@ impl Section for Phases {
         doubt(&mut section, &single);
         stage_table(&mut section, &stages);
         repeat_table(&mut section, &repeats);
-        let told = " more that changed less: --phases shows all.";
-        section.rest(phases.lines.len(), shown.len(), words::count, told);
+        let chapter = " more that changed less: --phases shows all.";
+        section.rest(phases.lines.len(), shown.len(), words::count, chapter);
         explain(&mut section, analysis);
         vec![section]
     }
@@ -100,8 +100,9 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
             0 => String::new(),
             more => format!(" and {} more", words::count(more)),
         };
-        let told = format!("Not instrumented, because the installed version has no {first}{more}.");
-        section.quiet(told);
+        let chapter =
+            format!("Not instrumented, because the installed version has no {first}{more}.");
+        section.quiet(chapter);
     }
     section.quiet(format!(
         "SO FAR is what the tree held at the end of the phase, minus the {held} at \
@@ -112,8 +113,8 @@ fn explain(section: &mut Chapter, analysis: &Analysis) {
          end, every page once; OWN is what the process that marked it gained in RSS{gpu}."
     ));
     if phases.has_too_many_for_roles && analysis.phase.is_none() {
-        let told = "Too many marks to split them by role; --phase NAME does that for one name.";
-        section.quiet(told);
+        let chapter = "Too many marks to split them by role; --phase NAME does that for one name.";
+        section.quiet(chapter);
     }
 }
 
@@ -252,7 +253,7 @@ fn attributes(phase: &Phase) -> String {
         "python_heap_peak_bytes",
     ];
     const LENGTH_MAX: usize = 60;
-    let mut told = String::new();
+    let mut chapter = String::new();
     for (name, value) in &phase.attributes {
         let value = match value {
             Value::Null => continue,
@@ -260,12 +261,12 @@ fn attributes(phase: &Phase) -> String {
             other => other.to_string(),
         };
         let is_shown = SHOWN.contains(&name.as_str()) || name.starts_with("torch_");
-        if is_shown || told.len() + name.len() + value.len() > LENGTH_MAX {
+        if is_shown || chapter.len() + name.len() + value.len() > LENGTH_MAX {
             continue;
         }
-        told.push_str(&format!(" {name}={value}"));
+        chapter.push_str(&format!(" {name}={value}"));
     }
-    told
+    chapter
 }
 
 /// The name, indented below what it is part of, with what is odd about it.

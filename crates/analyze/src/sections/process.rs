@@ -52,14 +52,14 @@ impl Section for OneProcess {
         };
         let process = &analysis.processes[life.process];
         let most = view.most(view.style.top.unwrap_or(LINES_MAX));
-        let mut told = vec![head(analysis, life, process, view)];
-        told.extend(inside(analysis, life, most));
-        told.extend(mappings(analysis, life, most));
-        told.extend(phases(analysis, life, most));
-        told.extend(shared(life, most));
-        told.extend(on_gpus(analysis, process));
-        told.extend(children(life, most));
-        told
+        let mut chapter = vec![head(analysis, life, process, view)];
+        chapter.extend(inside(analysis, life, most));
+        chapter.extend(mappings(analysis, life, most));
+        chapter.extend(phases(analysis, life, most));
+        chapter.extend(shared(life, most));
+        chapter.extend(on_gpus(analysis, process));
+        chapter.extend(children(life, most));
+        chapter
     }
 }
 
@@ -116,8 +116,8 @@ fn head(analysis: &Analysis, life: &Life, process: &Process, view: &View<'_>) ->
 /// Who laid out its memory: why it came, and as it was at its peak and at the instant that was asked
 /// for.
 fn inside(analysis: &Analysis, life: &Life, most: usize) -> Vec<Chapter> {
-    let mut told = Vec::new();
-    let mut told_of: Vec<Instant> = Vec::new();
+    let mut chapter = Vec::new();
+    let mut reported_of: Vec<Instant> = Vec::new();
     let verdicts = analysis.layouts.iter();
     if let Some(verdict) = verdicts
         .into_iter()
@@ -128,21 +128,21 @@ fn inside(analysis: &Analysis, life: &Life, most: usize) -> Vec<Chapter> {
         section.strong(layout::sentence(analysis, verdict));
         section.quiet(layout::age(analysis, verdict));
         section.table(layout::table(&verdict.parts, most));
-        told.push(section);
-        told_of.push(verdict.at);
+        chapter.push(section);
+        reported_of.push(verdict.at);
     }
     for found in &life.layouts {
-        if told_of.contains(&found.at) {
+        if reported_of.contains(&found.at) {
             continue;
         }
         let which = if found.is_asked { "--at" } else { "its peak" };
         let at = analysis.clock.when(found.at);
         let mut section = Chapter::new(format!("Inside, as read nearest to {which}, at {at}"));
         section.table(layout::table(&found.parts, most));
-        told.push(section);
-        told_of.push(found.at);
+        chapter.push(section);
+        reported_of.push(found.at);
     }
-    told
+    chapter
 }
 
 fn mappings(analysis: &Analysis, life: &Life, most: usize) -> Option<Chapter> {

@@ -29,15 +29,15 @@ impl Section for Processes {
         if let Some(&next) = lines.get(view.top).and_then(|members| members.first()) {
             let rest = lines[view.top..].iter().map(Vec::len).sum();
             let peak = analysis.processes[next].peak.in_words();
-            let told = format!("{} more, the largest {peak}.", words::processes(rest));
-            section.quiet(told);
+            let reported = format!("{} more, the largest {peak}.", words::processes(rest));
+            section.quiet(reported);
         }
         section.quiet(exactness(analysis, shown));
         let mut largest = shown.iter().filter_map(|members| members.first());
         if largest.any(|&process| analysis.processes[process].peak.is_earlier) {
-            let told = "AT shows before where the peak was reached before the recording; no row comes \
+            let reported = "AT shows before where the peak was reached before the recording; no row comes \
                  near it.";
-            section.quiet(told);
+            section.quiet(reported);
         }
         vec![section]
     }

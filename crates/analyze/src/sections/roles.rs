@@ -24,7 +24,7 @@ impl Section for Roles {
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let roles = &analysis.roles;
-        if !is_told(roles) {
+        if !is_reported(roles) {
             return Vec::new();
         }
         let mut section = Chapter::new("By role");
@@ -79,7 +79,7 @@ fn has_gpu(roles: &[RoleFinding]) -> bool {
     roles.iter().any(|role| role.gpu.is_some())
 }
 
-fn is_told(roles: &[RoleFinding]) -> bool {
+fn is_reported(roles: &[RoleFinding]) -> bool {
     let is_known = |role: &RoleFinding| role.role.as_ref().is_some_and(|role| role.role != MAIN);
     roles.len() > 1 && roles.iter().any(is_known)
 }

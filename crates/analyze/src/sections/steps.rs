@@ -40,13 +40,13 @@ impl Section for Steps {
     const KEYS: &'static [&'static str] = &["phases"];
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let told = sentences(analysis);
+        let reported = sentences(analysis);
         // In the whole report one is among the first lines.
-        if told.len() < 1 + usize::from(view.is_below_the_answer()) {
+        if reported.len() < 1 + usize::from(view.is_below_the_answer()) {
             return Vec::new();
         }
         let mut section = Chapter::alarming("Grows from step to step");
-        section.tell(Tone::Strong, told);
+        section.tell(Tone::Strong, reported);
         vec![section]
     }
 }
@@ -133,7 +133,7 @@ fn who_leaks(analysis: &Analysis, stage: &Repeated) -> String {
     }
 }
 
-/// The role, and the process of it that can be told.
+/// The role, and the process of it that can be reported.
 fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
     let role = analysis.roles.iter().find(|role| role.name == part.name);
     let members = role

@@ -93,11 +93,11 @@ fn the_first_lines_say_what_happened_who_held_most_and_what_to_look_at_next() {
             let text = written(FORMATS[0], &reported, &style);
             let head: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
             assert!(head.len() <= 12, "{name} at {width}: {head:#?}");
-            let told = joined(&head.join(" "));
+            let shown = joined(&head.join(" "));
             for line in &lines {
                 assert!(
-                    told.contains(&joined(&line.text)),
-                    "{name}: {} in {told}",
+                    shown.contains(&joined(&line.text)),
+                    "{name}: {} in {shown}",
                     line.text
                 );
                 let command = line.command.as_deref().unwrap_or_default();
@@ -189,7 +189,7 @@ fn a_command_to_look_next_is_read_by_a_shell_as_it_was_meant() {
 }
 
 #[test]
-fn one_process_is_told_on_one_page() {
+fn one_process_is_reported_on_one_page() {
     let (_, script, _) = RUNS
         .iter()
         .find(|(name, ..)| *name == "inside")
@@ -201,8 +201,8 @@ fn one_process_is_told_on_one_page() {
     };
     let reported = script().reported_with(options("710"));
     for format in ["text", "md"] {
-        let told = written(self::format(format), &reported, &Style::default());
-        insta::assert_snapshot!(format!("inside.process.{format}"), told);
+        let shown = written(self::format(format), &reported, &Style::default());
+        insta::assert_snapshot!(format!("inside.process.{format}"), shown);
     }
     for wanted in ["OFFLOAD", "740"] {
         let life = script().reported_with(options(wanted));
@@ -281,7 +281,11 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
     };
     for (run, script, at) in RUNS {
         let reported = script().reported(*at, None);
-        for block in reported.told(&style).iter().flat_map(|told| &told.blocks) {
+        for block in reported
+            .chapters(&style)
+            .iter()
+            .flat_map(|shown| &shown.blocks)
+        {
             if let Block::Table(table) = block {
                 check_names(table, run);
             }
@@ -341,20 +345,20 @@ fn a_section_alone_says_what_it_says_in_the_whole_report() {
             let is_in_answer = ["oom-kills", "abnormal", "steps"].contains(&name);
             let head = text.split("\n\n").next().unwrap_or_default();
             let head = head.split_whitespace().collect::<Vec<_>>().join(" ");
-            let told = alone.split("\n  ").skip(1);
-            let told: Vec<&str> = told.filter(|part| !text.contains(*part)).collect();
-            let told = told
+            let shown = alone.split("\n  ").skip(1);
+            let shown: Vec<&str> = shown.filter(|part| !text.contains(*part)).collect();
+            let shown = shown
                 .join(" ")
                 .split_whitespace()
                 .collect::<Vec<_>>()
                 .join(" ");
-            let is_told = match is_in_answer {
-                true => head.contains(&told),
+            let is_reported = match is_in_answer {
+                true => head.contains(&shown),
                 false => text.contains(&alone),
             };
             assert!(
-                !is_there || is_nothing || is_told,
-                "{run}: {told} of {alone}"
+                !is_there || is_nothing || is_reported,
+                "{run}: {shown} of {alone}"
             );
             let alone = written(format("json"), &reported, &style);
             let alone: BTreeMap<String, Value> = serde_json::from_str(&alone).expect("JSON");
@@ -395,7 +399,7 @@ fn csv_has_the_table_of_a_section() {
 }
 
 #[test]
-fn what_a_killed_process_leaves_on_a_gpu_is_told_where_it_ended_and_at_the_end() {
+fn what_a_killed_process_leaves_on_a_gpu_is_reported_where_it_ended_and_at_the_end() {
     let reported = crate::golden::left_by_a_killed().reported(None, None);
     let text = written(FORMATS[0], &reported, &Style::default());
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -408,9 +412,9 @@ fn what_a_killed_process_leaves_on_a_gpu_is_told_where_it_ended_and_at_the_end()
 }
 
 #[test]
-fn what_could_not_be_seen_from_some_time_on_is_told_with_the_time() {
+fn what_could_not_be_seen_from_some_time_on_is_reported_with_the_time() {
     use crate::golden::boot;
-    let told = |at: f64| {
+    let shown = |at: f64| {
         let mut run = Script::command(&["a"], 30.0);
         run.process(1, None, 0.0, "a");
         run.mem(1, 1.0, [10.0, 1.0, 0.0]);
@@ -425,12 +429,12 @@ fn what_could_not_be_seen_from_some_time_on_is_told_with_the_time() {
         });
         written(FORMATS[0], &run.reported(None, None), &Style::default())
     };
-    assert!(told(12.0).contains("Unknown Error (+12.0s)."));
-    assert!(told(0.5).contains("Unknown Error.\n"));
+    assert!(shown(12.0).contains("Unknown Error (+12.0s)."));
+    assert!(shown(0.5).contains("Unknown Error.\n"));
 }
 
 #[test]
-fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
+fn gpus_that_differ_are_reported_and_compared_in_every_format_however_narrow() {
     use crate::golden::{card, gib, on_card};
     use memtrace_model::tables::GpuDeviceRow;
     let run = |held: f64, name: &str| {
@@ -444,9 +448,9 @@ fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
         run.put(on_card(0, 1, 2.0, Some(gib(held))));
         run.reported(None, None)
     };
-    let told = |before: &Report, after: &Report, format: &dyn Format| {
+    let shown = |before: &Report, after: &Report, format: &dyn Format| {
         let diff = crate::Diff::of(&before.analysis, &after.analysis);
-        let mut told = DiffReport {
+        let mut shown = DiffReport {
             before: before.clone(),
             after: after.clone(),
             diff,
@@ -456,19 +460,19 @@ fn gpus_that_differ_are_told_and_compared_in_every_format_however_narrow() {
             width: 60,
             ..Style::default()
         };
-        said(format, &mut told, &style)
+        said(format, &mut shown, &style)
     };
     let (before, after) = (run(10.0, "H100"), run(20.0, "B200"));
-    let text = told(&before, &after, FORMATS[0]);
+    let text = shown(&before, &after, FORMATS[0]);
     assert!(text.contains("1 × H100 in A, 1 × B200 in B"), "{text}");
     assert!(text.contains("GPU A     GPU B"), "{text}");
     assert!(text.contains("10.0 GiB  20.0 GiB"), "{text}");
-    let csv = told(&before, &after, format("csv"));
+    let csv = shown(&before, &after, format("csv"));
     let line = format!("gpu,1,1,{},{},,,,", gib(10.0), gib(20.0));
     assert!(csv.contains(&line), "{csv}");
-    let json = told(&before, &after, format("json"));
+    let json = shown(&before, &after, format("json"));
     assert!(json.contains("\"B200\""), "{json}");
-    let same = told(&before, &run(20.0, "H100"), FORMATS[0]);
+    let same = shown(&before, &run(20.0, "H100"), FORMATS[0]);
     assert!(!same.contains("Other GPUs"), "{same}");
 }
 
@@ -477,14 +481,14 @@ fn every_format_tells_what_changed_between_two_runs() {
     let before = ray_with_vllm().reported(None, None);
     let after = ray_with_vllm_later().reported(None, None);
     let diff = crate::Diff::of(&before.analysis, &after.analysis);
-    let mut told = DiffReport {
+    let mut shown = DiffReport {
         limit: Some((0.05, diff.excesses(0.05))),
         before,
         after,
         diff,
     };
     for format in FORMATS.iter().filter(|format| !format.is_page()) {
-        let report = said(*format, &mut told, &Style::default());
+        let report = said(*format, &mut shown, &Style::default());
         insta::assert_snapshot!(format!("diff.{}", format.name()), report);
     }
     for width in [60, 80, 120] {
@@ -492,7 +496,7 @@ fn every_format_tells_what_changed_between_two_runs() {
             width,
             ..Style::default()
         };
-        let report = said(FORMATS[0], &mut told, &style);
+        let report = said(FORMATS[0], &mut shown, &style);
         for line in report.lines() {
             assert!(columns(line) <= width, "{width}: {line}");
         }
@@ -620,7 +624,7 @@ fn with_phase(name: &str, phase: Option<&str>) -> Report {
 }
 
 #[test]
-fn phases_are_told_in_full_one_by_one_and_as_a_log() {
+fn phases_are_reported_in_full_one_by_one_and_as_a_log() {
     let all = Style {
         has_phases: true,
         ..Style::default()
@@ -682,14 +686,17 @@ fn phases_are_told_in_full_one_by_one_and_as_a_log() {
     let stage = with_phase("phases_on_gpus", Some("rollout"));
     let report = written(format("json"), &stage, &Style::default());
     let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
-    let told = &report["phase"];
-    let part = format!("{:#}\n{:#}", told["line"]["roles"], told["line"]["devices"]);
+    let shown = &report["phase"];
+    let part = format!(
+        "{:#}\n{:#}",
+        shown["line"]["roles"], shown["line"]["devices"]
+    );
     insta::assert_snapshot!("phases_on_gpus.stage.json", part);
 }
 
 #[test]
-fn why_the_size_of_an_object_is_unknown_is_told_by_whether_it_could_have_been_asked_for() {
-    let told = |capabilities: serde_json::Value| {
+fn why_the_size_of_an_object_is_unknown_is_reported_by_whether_it_could_have_been_asked_for() {
+    let shown = |capabilities: serde_json::Value| {
         let mut run = Script::command(&["a"], 30.0);
         run.process(1, None, 0.0, "a");
         run.edit(1, |row| row.cgroup = Some("/pod".into()));
@@ -707,17 +714,17 @@ fn why_the_size_of_an_object_is_unknown_is_told_by_whether_it_could_have_been_as
     let gone = "Whenever the unknown objects were to be read, the processes that mapped them";
     let refused = "through a process that has it, which takes CAP_CHECKPOINT_RESTORE";
     for may_ask in ["CAP_CHECKPOINT_RESTORE", "CAP_SYS_ADMIN"] {
-        let told = told(serde_json::json!(["CAP_BPF", may_ask]));
-        assert!(told.contains("1 object of unknown amount"), "{told}");
-        assert!(told.contains(gone) && !told.contains(refused), "{told}");
+        let shown = shown(serde_json::json!(["CAP_BPF", may_ask]));
+        assert!(shown.contains("1 object of unknown amount"), "{shown}");
+        assert!(shown.contains(gone) && !shown.contains(refused), "{shown}");
     }
-    let told = told(serde_json::json!(["CAP_BPF"]));
-    assert!(told.contains(refused) && !told.contains(gone), "{told}");
+    let shown = shown(serde_json::json!(["CAP_BPF"]));
+    assert!(shown.contains(refused) && !shown.contains(gone), "{shown}");
 }
 
 #[test]
 fn who_held_most_is_named_with_a_part_of_what_all_held() {
-    let told = |inherited: f64, is_anyone_read: bool| {
+    let shown = |inherited: f64, is_anyone_read: bool| {
         let mut run = Script::command(&["a"], 30.0);
         run.process(1, None, 0.0, "a");
         run.mem(1, 0.5, [400.0, 1.0, 0.0]);
@@ -737,10 +744,10 @@ fn who_held_most_is_named_with_a_part_of_what_all_held() {
     };
     for is_anyone_read in [true, false] {
         // What they share is divided among all five.
-        let shared = told(400.0, is_anyone_read);
+        let shared = shown(400.0, is_anyone_read);
         assert!(shared.starts_with("848 MiB (at most 2.4 GiB)"), "{shared}");
         assert!(shared.contains("4 processes, 177 MiB each"), "{shared}");
-        let own = told(0.0, is_anyone_read);
+        let own = shown(0.0, is_anyone_read);
         assert!(own.contains("4 processes, 512 MiB each"), "{own}");
     }
 }
@@ -748,11 +755,11 @@ fn who_held_most_is_named_with_a_part_of_what_all_held() {
 #[test]
 fn without_marks_there_is_no_word_of_phases_unless_asked() {
     let reported = with_phase("trainer_with_vllm", None);
-    let told = |style: Style| written(FORMATS[0], &reported, &style);
-    assert!(!told(Style::default()).contains("Phase"));
+    let shown = |style: Style| written(FORMATS[0], &reported, &style);
+    assert!(!shown(Style::default()).contains("Phase"));
     let asked = Style {
         has_phases: true,
         ..Style::default()
     };
-    assert!(told(asked).contains("nothing was marked"));
+    assert!(shown(asked).contains("nothing was marked"));
 }

@@ -19,8 +19,8 @@ impl Section for Trees {
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
-        let is_told = !matches!(analysis.info.target, Target::All) && has_descendants;
-        if !is_told || analysis.peak.is_none() {
+        let is_reported = !matches!(analysis.info.target, Target::All) && has_descendants;
+        if !is_reported || analysis.peak.is_none() {
             return Vec::new();
         }
         let whole = whole_rss(analysis);

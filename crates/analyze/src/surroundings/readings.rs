@@ -106,14 +106,14 @@ fn victim<'a>(kill: &OomRow, processes: &'a [Process]) -> Option<&'a Process> {
 
 /// The kills under the limit of a group and the groups below it, and of their members.
 fn kills_in(group: &str, kills: &[OomRow], processes: &[Process]) -> Vec<Freed> {
-    let told = kills.iter().filter_map(|kill| {
+    let reported = kills.iter().filter_map(|kill| {
         let victim = victim(kill, processes);
         let own = victim.and_then(|victim| victim.cgroup.as_deref());
         let mut paths = own.into_iter().chain(kill.memcg.as_deref());
         let is_inside = paths.any(|path| is_within(path, group));
         is_inside.then(|| Freed::by(kill, victim))
     });
-    told.collect()
+    reported.collect()
 }
 
 /// The group as the kernel's log tells it at a kill; what the log leaves out is of the reading
@@ -180,7 +180,7 @@ impl GroupTrack<'_> {
 /// A victim that takes longer than this to end is not waited for.
 const DYING_NS: i64 = 10_000_000_000;
 
-/// So many kills are told apart; a crash loop can have thousands.
+/// So many kills are distinguished; a crash loop can have thousands.
 const MAX_KILLS: usize = 64;
 
 /// When cgroups and the node were read.

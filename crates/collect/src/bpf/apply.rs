@@ -43,7 +43,7 @@ pub(super) struct Apply {
     unnamed_ended: i64,
 }
 
-/// Runs a program that no event told.
+/// Runs a program that no event reported.
 struct Unnamed {
     upid: Upid,
     /// When it was first seen with it.
@@ -510,8 +510,8 @@ impl Apply {
 }
 
 /// By how many execs the first number is later than the second; the kernel counts them in 16 bits.
-fn later_execs(noted: u32, told: u32) -> i16 {
-    (noted.wrapping_sub(told) as u16).cast_signed()
+fn later_execs(noted: u32, reported: u32) -> i16 {
+    (noted.wrapping_sub(reported) as u16).cast_signed()
 }
 
 #[cfg(test)]

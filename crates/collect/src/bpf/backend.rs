@@ -502,11 +502,11 @@ fn probes_diag(programs: &Programs, options: &BpfOptions, tick: &Tick) -> Record
     let (kind, mut detail) = match programs.probe_way() {
         Some(way) => {
             let (summary, unseen) = (way.summary(), way.unseen());
-            let told = format!(
+            let reported = format!(
                 "mmap, munmap, mremap, brk and madvise are seen by {way}. {summary}. Not seen: \
                  {unseen}"
             );
-            (DiagKind::Backend, told)
+            (DiagKind::Backend, reported)
         }
         None if options.probes.is_empty() => {
             let why = "no probes were asked for, or none are available; see memtrace doctor";
@@ -514,7 +514,7 @@ fn probes_diag(programs: &Programs, options: &BpfOptions, tick: &Tick) -> Record
         }
         None => (DiagKind::Unavailable, UNSEEN.to_owned()),
     };
-    if !programs.are_misses_told() {
+    if !programs.are_misses_reported() {
         detail.push_str(". This kernel does not report how many calls the probes miss");
     }
     for refusal in &programs.probe_refusals {

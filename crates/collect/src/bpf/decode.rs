@@ -112,7 +112,7 @@ fn whole<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Option<T> {
     T::read_from_bytes(bytes).ok()
 }
 
-/// A time that the kernel told.
+/// A time that the kernel reported.
 pub(super) fn boot(ns: u64) -> BootNs {
     BootNs(ns.cast_signed())
 }

@@ -32,8 +32,8 @@ impl Kretprobe {
         };
         bpf(BPF_OBJ_GET_INFO_BY_FD, &mut request).ok()?;
         // An older kernel knows less, and says how much it filled in.
-        let is_told = request.length as usize >= std::mem::offset_of!(LinkInfo, missed) + 8;
-        (is_told && info.event_type == BPF_PERF_EVENT_KRETPROBE).then_some(info.missed)
+        let is_reported = request.length as usize >= std::mem::offset_of!(LinkInfo, missed) + 8;
+        (is_reported && info.event_type == BPF_PERF_EVENT_KRETPROBE).then_some(info.missed)
     }
 }
 

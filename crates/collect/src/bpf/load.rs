@@ -45,7 +45,7 @@ const SWEEP: &str = "sweep";
 /// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
 const SWEEP_MOVED: &str = "sweep_moved";
 
-/// What the programs are told.
+/// What the programs are reported.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The ABI's configuration.
@@ -369,7 +369,7 @@ impl Programs {
     }
 
     /// Whether calls that the probes miss are counted.
-    pub fn are_misses_told(&self) -> bool {
+    pub fn are_misses_reported(&self) -> bool {
         self.calls
             .as_ref()
             .is_none_or(|calls| calls.missed().is_some())

@@ -10,7 +10,7 @@ use crate::{ProcessTable, Tick};
 use memtrace_model::{DiagKind, Record, Severity};
 use std::collections::HashMap;
 
-/// What was told so far, by program.
+/// What was reported so far, by program.
 #[derive(Default)]
 pub(super) struct Misses(HashMap<String, u64>);
 
@@ -27,9 +27,9 @@ impl Misses {
         let mut is_lifecycle = false;
         for (program, now) in programs.missed_runs() {
             let detail = detail(&program);
-            let told = self.0.entry(program.clone()).or_insert(0);
-            let count = now.saturating_sub(*told).cast_signed();
-            *told = now;
+            let reported = self.0.entry(program.clone()).or_insert(0);
+            let count = now.saturating_sub(*reported).cast_signed();
+            *reported = now;
             if count == 0 {
                 continue;
             }

@@ -43,7 +43,7 @@ impl Sums {
         self.last.retain(|upid, _| table.process(*upid).is_some());
     }
 
-    /// Writes what has been added to the sums of a process since they were last told.
+    /// Writes what has been added to the sums of a process since they were last reported.
     pub(super) fn write(
         &mut self,
         upid: Upid,

@@ -112,7 +112,7 @@ impl Instant {
 
 impl Watched {
     /// The rows that a reading is due: it itself where it differs from the one before, which
-    /// then is told again, with the time until which it held.
+    /// then is reported again, with the time until which it held.
     fn rows(
         &mut self,
         path: &str,

@@ -17,8 +17,8 @@ const SUBJECT: &str = "nvml call";
 #[derive(Debug)]
 pub(super) struct Hang {
     calls: Calls,
-    /// The call that was told to hang.
-    told: Option<BootNs>,
+    /// The call that was reported to hang.
+    reported: Option<BootNs>,
     /// The last row of each device.
     rows: BTreeMap<String, GpuDeviceRow>,
 }
@@ -27,7 +27,7 @@ impl Hang {
     pub(super) fn of(calls: Calls) -> Self {
         Self {
             calls,
-            told: None,
+            reported: None,
             rows: BTreeMap::new(),
         }
     }
@@ -37,7 +37,7 @@ impl Hang {
         self.rows.insert(row.device.clone(), row.clone());
     }
 
-    /// The devices that were told of.
+    /// The devices that were reported of.
     pub(super) fn devices(&self) -> impl Iterator<Item = &str> {
         self.rows.keys().map(String::as_str)
     }
@@ -52,13 +52,13 @@ impl Hang {
     ) -> Option<Stamp> {
         let open = self.calls.counts().open.map(|open| open.since);
         let Some(since) = open.filter(|since| is_last || tick.boot - *since >= HANG) else {
-            if self.told.take().is_some() {
+            if self.reported.take().is_some() {
                 let (severity, kind) = (Severity::Info, DiagKind::Unavailable);
                 out.push(tick.diag(severity, kind, SUBJECT, None, "it has come back"));
             }
             return None;
         };
-        let is_known = self.told.replace(since) == Some(since);
+        let is_known = self.reported.replace(since) == Some(since);
         if is_known {
             if is_last || tick.is_keyframe {
                 let now = Stamp {

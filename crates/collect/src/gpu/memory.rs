@@ -35,7 +35,7 @@ pub(super) enum Meaning {
     UsedExcludesReserved,
     /// total = used + free.
     UsedIncludesReserved,
-    /// Neither: how much is reserved, and of what, can't be told.
+    /// Neither: how much is reserved, and of what, can't be reported.
     Unclear,
 }
 
@@ -84,7 +84,7 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn told(
+    fn reported(
         total: u64,
         used: u64,
         free: u64,
@@ -106,27 +106,27 @@ mod tests {
         let (reserved, used, free) = (GIB / 2, 10 * GIB, 80 * GIB - 10 * GIB - GIB / 2);
         let amounts = [Some((used + reserved) as i64), Some(reserved as i64)];
         assert_eq!(
-            told(80 * GIB, used, free, Some(reserved)),
+            reported(80 * GIB, used, free, Some(reserved)),
             (Meaning::UsedExcludesReserved, amounts)
         );
         assert_eq!(
-            told(80 * GIB, used + reserved, free, Some(reserved)),
+            reported(80 * GIB, used + reserved, free, Some(reserved)),
             (Meaning::UsedIncludesReserved, amounts)
         );
         assert_eq!(
-            told(80 * GIB, used + reserved, free, None),
+            reported(80 * GIB, used + reserved, free, None),
             (Meaning::UsedIncludesReserved, [amounts[0], None])
         );
     }
 
     #[test]
-    fn what_keeps_no_identity_is_told_as_it_was_and_nothing_is_subtracted() {
+    fn what_keeps_no_identity_is_reported_as_it_was_and_nothing_is_subtracted() {
         assert_eq!(
-            told(80 * GIB, 5 * GIB, 40 * GIB, Some(GIB)),
+            reported(80 * GIB, 5 * GIB, 40 * GIB, Some(GIB)),
             (Meaning::Unclear, [Some(5 * GIB as i64), None])
         );
         assert_eq!(
-            told(u64::MAX, u64::MAX, u64::MAX, Some(u64::MAX)).0,
+            reported(u64::MAX, u64::MAX, u64::MAX, Some(u64::MAX)).0,
             Meaning::Unclear
         );
     }

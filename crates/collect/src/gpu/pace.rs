@@ -135,7 +135,7 @@ pub(super) struct Pace {
     slowest: DurationNs,
     share: f64,
     latest: VecDeque<i64>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Pace {
@@ -146,7 +146,7 @@ impl Pace {
             slowest: DurationNs(slowest.0.max(asked.0)),
             share,
             latest: VecDeque::with_capacity(ROUNDS),
-            is_told: false,
+            is_reported: false,
         }
     }
 
@@ -177,11 +177,11 @@ impl Pace {
             self.latest.pop_front();
         }
         self.latest.push_back(cost.0);
-        let is_slow = match self.is_told {
+        let is_slow = match self.is_reported {
             true => self.interval().0 > self.asked.0,
             false => self.interval().0 > self.asked.0 * 3 / 2,
         };
-        (std::mem::replace(&mut self.is_told, is_slow) != is_slow).then_some(is_slow)
+        (std::mem::replace(&mut self.is_reported, is_slow) != is_slow).then_some(is_slow)
     }
 }
 
@@ -206,18 +206,18 @@ mod tests {
     }
 
     #[test]
-    fn slow_calls_are_made_less_often_and_that_is_told_once() {
+    fn slow_calls_are_made_less_often_and_that_is_reported_once() {
         let mut pace = pace();
-        let told: Vec<bool> = (0..50)
+        let text: Vec<bool> = (0..50)
             .filter_map(|_| pace.note(DurationNs(5 * MS)))
             .collect();
-        assert_eq!(told, [true]);
+        assert_eq!(text, [true]);
         let share = 5.0 * MS as f64 / pace.interval().0 as f64;
         assert!(share <= 0.0051, "{share}");
-        let told: Vec<bool> = (0..50)
+        let text: Vec<bool> = (0..50)
             .filter_map(|_| pace.note(DurationNs(10_000)))
             .collect();
-        assert_eq!(told, [false]);
+        assert_eq!(text, [false]);
         assert_eq!(pace.interval(), DurationNs(100 * MS));
     }
 

@@ -182,10 +182,10 @@ mod tests {
             found,
             &mut out,
         );
-        told(&out)
+        reported(&out)
     }
 
-    fn told(out: &[Record]) -> Vec<(i64, Option<i64>)> {
+    fn reported(out: &[Record]) -> Vec<(i64, Option<i64>)> {
         let rows = out.iter().map(|record| match record {
             Record::GpuProcess(row) => (row.upid.map_or(0, |u| u.0), row.used_bytes.map(|b| b.0)),
             other => panic!("{other:?}"),
@@ -223,8 +223,8 @@ mod tests {
             boot: BootNs(1),
         };
         steps.forget_amounts("GPU-2", stamp, &mut out);
-        assert_eq!(told(&out), []);
+        assert_eq!(reported(&out), []);
         steps.forget_amounts("GPU-1", stamp, &mut out);
-        assert_eq!(told(&out), [(7, None)]);
+        assert_eq!(reported(&out), [(7, None)]);
     }
 }

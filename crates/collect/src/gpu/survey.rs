@@ -11,18 +11,18 @@ use nvml_wrapper::error::NvmlError;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-/// A driver that has not answered by then is told not to.
+/// A driver that has not answered by then is reported not to.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks once. Takes as long as the driver does to wake its devices, 10 s at most: the thread
 /// that asks is left to a call that does not come back.
 pub fn survey() -> NvmlSurvey {
-    let (tell, told) = sync_channel(1);
+    let (tell, reported) = sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("memtrace-nvml".to_owned())
         .spawn(move || drop(tell.send(asked())));
     let answer = match thread {
-        Ok(_) => told.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        Ok(_) => reported.recv_timeout(PATIENCE).unwrap_or_else(|_| {
             let seconds = PATIENCE.as_secs();
             Err(LibraryError::NoAnswer(format!("within {seconds} s")))
         }),
@@ -62,9 +62,9 @@ fn asked() -> Result<NvmlSurvey, LibraryError> {
 /// Each call of a recording, made once.
 fn calls_of(gpu: &mut Gpu<'_>) -> Vec<GpuCall> {
     let calls = Calls::default();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut note = |name: String, (answer, cost): (Result<(), NvmlError>, DurationNs)| {
-        told.push(GpuCall {
+        reported.push(GpuCall {
             name,
             failure: answer.err().map(|error| error.to_string()),
             cost_ns: cost,
@@ -96,12 +96,12 @@ fn calls_of(gpu: &mut Gpu<'_>) -> Vec<GpuCall> {
         Err(error) => Err(error),
     });
     note("accounting".to_owned(), accounting);
-    for call in &mut told {
+    for call in &mut reported {
         if call.name == "accounting" && call.failure.as_deref() == Some("no data") {
             call.failure = Some("mode is off (nvidia-smi -am 1 switches it on)".to_owned());
         }
     }
-    told
+    reported
 }
 
 fn versioned(what: &str, version: Option<u32>) -> String {

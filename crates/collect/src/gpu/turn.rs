@@ -62,7 +62,7 @@ impl<'n> Turn<'n> {
         }
     }
 
-    /// What was told of it is no longer so: the next reading is told whatever it says.
+    /// What was reported of it is no longer so: the next reading is reported whatever it says.
     pub(super) fn forget(&mut self) {
         self.last = None;
         self.has_moved = true;
@@ -105,7 +105,7 @@ impl<'n> Turn<'n> {
         })
     }
 
-    /// Memory that no process explains, where that can be told.
+    /// Memory that no process explains, where that can be reported.
     pub(super) fn rest(&self, listed: &[Listed]) -> Option<Bytes> {
         let memory = self.memory?;
         let known: Option<Bytes> = listed.iter().map(|process| process.used).sum();

@@ -1,4 +1,4 @@
-//! The thread that asks NVML: whose turn it is, and what is told of it.
+//! The thread that asks NVML: whose turn it is, and what is reported of it.
 
 use super::LibraryError;
 use super::device;
@@ -101,7 +101,7 @@ pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
     let mut worker = Worker {
         turns: gpus.into_iter().map(Turn::new).collect(),
         tell,
-        told: HashSet::new(),
+        reported: HashSet::new(),
         calls: order.calls.clone(),
         memory_pace: Pace::new(order.interval, MEMORY_SLOWEST, MEMORY_SHARE),
         list_pace: Pace::new(LIST_PERIOD, LIST_SLOWEST, LIST_SHARE),
@@ -118,7 +118,7 @@ struct Worker<'n, 't> {
     order: Order,
     turns: Vec<Turn<'n>>,
     tell: &'t SyncSender<Found>,
-    told: HashSet<String>,
+    reported: HashSet<String>,
     calls: Calls,
     memory_pace: Pace,
     list_pace: Pace,
@@ -162,7 +162,7 @@ impl Worker<'_, '_> {
 
     /// Tells of something once.
     fn warn(&mut self, kind: DiagKind, subject: &str, detail: &str) -> Result<(), Stopped> {
-        if !self.told.insert(format!("{subject}: {detail}")) {
+        if !self.reported.insert(format!("{subject}: {detail}")) {
             return Ok(());
         }
         let (subject, detail) = (subject.to_owned(), detail.to_owned());
@@ -231,7 +231,7 @@ impl Worker<'_, '_> {
             let is_slow = self.list_pace.note(cost);
             self.back_off(is_slow, "nvml processes", |worker| &worker.list_pace)?;
         }
-        // What was read before a call that hung is told to be unknown by now.
+        // What was read before a call that hung is reported to be unknown by now.
         if self.calls.has_hung() {
             return Ok(());
         }

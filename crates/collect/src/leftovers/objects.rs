@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// More files than this are not told apart from those that were there before.
+/// More files than this are not distinguished from those that were there before.
 const FILES_MAX: usize = 65_536;
 /// Looking into every process takes no longer than this; then the answer is uncertain.
 const PATIENCE: Duration = Duration::from_secs(2);

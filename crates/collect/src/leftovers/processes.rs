@@ -383,8 +383,8 @@ mod tests {
         ];
         for (targets, has_outlived) in cases {
             let found = asked_for(&targets, proc, &table);
-            let told: Vec<bool> = found.iter().map(|one| one.row.has_root_ended).collect();
-            assert_eq!(told, [has_outlived], "{targets:?}");
+            let shown: Vec<bool> = found.iter().map(|one| one.row.has_root_ended).collect();
+            assert_eq!(shown, [has_outlived], "{targets:?}");
         }
         reap(child);
     }
@@ -440,7 +440,7 @@ mod tests {
             table.end(server, End { at, wait_status });
             table
         };
-        let told = |targets: &Targets, wait_status| {
+        let shown = |targets: &Targets, wait_status| {
             let found = asked_for(targets, None, &ended(wait_status));
             let left = found.iter().filter(|one| one.row.has_root_ended);
             (found.len(), left.count())
@@ -448,12 +448,12 @@ mod tests {
         let (killed, crashed, failed) = (Some(9), Some(11 | 0x80), Some(1 << 8));
         let named = Targets::Match(regex::Regex::new("serve").unwrap());
         for wait_status in [killed, crashed, failed, Some(15)] {
-            assert_eq!(told(&named, wait_status), (2, 2), "{wait_status:?}");
+            assert_eq!(shown(&named, wait_status), (2, 2), "{wait_status:?}");
         }
         // A launcher that is done, and one of which nobody knows how it ended.
-        assert_eq!(told(&named, Some(0)), (2, 0));
-        assert_eq!(told(&named, None), (2, 0));
-        let all = |wait_status| told(&Targets::All, wait_status);
+        assert_eq!(shown(&named, Some(0)), (2, 0));
+        assert_eq!(shown(&named, None), (2, 0));
+        let all = |wait_status| shown(&Targets::All, wait_status);
         assert_eq!([all(killed), all(crashed)], [(2, 2); 2]);
         assert_eq!([all(failed), all(Some(15)), all(Some(0))], [(0, 0); 3]);
         reap(child);

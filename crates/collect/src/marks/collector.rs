@@ -81,7 +81,7 @@ pub struct MarkCollector {
     claims: HashMap<Upid, Claim>,
     /// Claims that the kernel contradicts, and one of them.
     refused: (u64, Option<String>),
-    /// Versions that were told as not checked.
+    /// Versions that were reported as not checked.
     unchecked: BTreeSet<String>,
     /// Questions of such.
     unknown_asked: Vec<Asked>,
@@ -322,7 +322,7 @@ impl MarkCollector {
         });
     }
 
-    /// Takes over the peaks that processes told, as far as the kernel bears them out.
+    /// Takes over the peaks that processes reported, as far as the kernel bears them out.
     fn judge(&mut self, table: &mut ProcessTable) {
         let mut refused = Vec::new();
         self.claims.retain(|upid, claim| {
@@ -392,10 +392,10 @@ fn beyond_room(unknown: &[Waits]) -> usize {
 /// When it was, by the sender's clock where that can be true. Lines are on our clock.
 fn moment(mark: &Received) -> BootNs {
     let earliest = mark.arrival.0.saturating_sub(DELAY_MAX.0);
-    let can_be = (earliest..=mark.arrival.0).contains(&mark.told_at.0);
+    let can_be = (earliest..=mark.arrival.0).contains(&mark.reported_at.0);
     match mark.source {
         MarkSource::Socket if !can_be => mark.arrival,
-        _ => mark.told_at,
+        _ => mark.reported_at,
     }
 }
 
@@ -642,23 +642,23 @@ mod tests {
         collector.write(false, &tick(9), &mut table, &mut out);
         assert_eq!(collector.claims.len(), 0);
         let row = table.process(upid).unwrap().row();
-        let told = (row.peak_rss_source == Some(PeakSource::SelfReported)).then(|| Peak {
+        let text = (row.peak_rss_source == Some(PeakSource::SelfReported)).then(|| Peak {
             bytes: row.peak_rss_bytes.unwrap(),
             ..seen
         });
         out.retain(|record| matches!(record, Record::Diag(_)));
-        (told, out, waiting)
+        (text, out, waiting)
     }
 
     #[test]
     fn a_peak_that_a_process_tells_is_taken_as_far_as_the_kernel_saw_it() {
-        let (told, diags, waiting) = claims((100 << 20) + 4096, true);
-        assert_eq!((told, waiting), (None, 0), "the kernel's own is as high");
+        let (text, diags, waiting) = claims((100 << 20) + 4096, true);
+        assert_eq!((text, waiting), (None, 0), "the kernel's own is as high");
         assert_eq!(diags, []);
 
         // What it held last may show at the next look only.
-        let (told, diags, waiting) = claims(1 << 30, true);
-        assert_eq!((told, waiting), (None, 1));
+        let (text, diags, waiting) = claims(1 << 30, true);
+        assert_eq!((text, waiting), (None, 1));
         let [Record::Diag(diag)] = diags.as_slice() else {
             panic!("{diags:?}");
         };
@@ -670,7 +670,7 @@ mod tests {
 
         // Who polls has seen no peak between two looks, but knows what the machine has.
         assert!(claims(1 << 30, false).0.is_some());
-        let (told, diags, _) = claims(1 << 62, false);
-        assert_eq!((told, diags.len()), (None, 1));
+        let (text, diags, _) = claims(1 << 62, false);
+        assert_eq!((text, diags.len()), (None, 1));
     }
 }

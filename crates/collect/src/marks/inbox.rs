@@ -21,7 +21,7 @@ pub(super) const ASKED_MAX: usize = 64;
 /// No message is sent in less than this.
 const SEND_NS: i64 = 100;
 
-/// More versions than these are not told.
+/// More versions than these are not reported.
 pub(super) const UNCHECKED_MAX: usize = 16;
 
 /// The attribute of a [`MarkKind::Peak`] that holds the high-water mark.
@@ -48,7 +48,7 @@ pub(super) struct Received {
     pub(super) writer: Option<Tgid>,
     pub(super) arrival: BootNs,
     /// When it was, as the sender says; of a line by our clock.
-    pub(super) told_at: BootNs,
+    pub(super) reported_at: BootNs,
     pub(super) kind: MarkKind,
     pub(super) name: String,
     pub(super) span: Option<i64>,
@@ -76,7 +76,7 @@ impl Received {
             is_inside: false,
             writer: None,
             arrival,
-            told_at: BootNs(message.boot_ns),
+            reported_at: BootNs(message.boot_ns),
             kind,
             span: message.span,
             attributes: message.attributes().map(|mut text| {

@@ -14,7 +14,7 @@ const PERIOD: DurationNs = DurationNs(100_000_000);
 pub struct OomCollector {
     reader: KmsgReader,
     /// The log names processes by their ids in the initial pid namespace. From inside
-    /// another one they can't be told.
+    /// another one they can't be reported.
     is_initial_pid_ns: bool,
 }
 

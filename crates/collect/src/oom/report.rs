@@ -1,6 +1,6 @@
 //! What the lines of the kernel log say about a kill: a state machine without I/O.
 //!
-//! A kill is told in some lines among many (dump_header() and __oom_kill_process()
+//! A kill is reported in some lines among many (dump_header() and __oom_kill_process()
 //! in mm/oom_kill.c, mem_cgroup_print_oom_meminfo() in mm/memcontrol.c):
 //!
 //! ```text
@@ -22,7 +22,7 @@ use memtrace_model::{BootNs, Bytes, Tgid};
 /// One kill.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelOom {
-    /// When, as well as the log's own clock can be told from ours.
+    /// When, as well as the log's own clock can be distinguished from ours.
     pub boot: BootNs,
     /// The victim, in the initial pid namespace. The id of one of its threads where its
     /// leader had already ended.
@@ -99,7 +99,7 @@ pub(super) struct ReportReader {
     report: Report,
 }
 
-/// What the lines before a kill told.
+/// What the lines before a kill reported.
 #[derive(Clone, Debug, Default)]
 struct Report {
     trigger_comm: Option<String>,
@@ -159,9 +159,10 @@ impl ReportReader {
 
     fn killed(&self, prefix: &str, rest: &str, boot: BootNs) -> Option<KernelOom> {
         let victim = victim(rest)?;
-        // Whose own lines were left out must not be told with those of another kill.
-        let is_told = |summary: &&Summary| summary.victim == victim.tgid || self.report.is_group;
-        let summary = self.report.summary.as_ref().filter(is_told);
+        // Whose own lines were left out must not be reported with those of another kill.
+        let is_reported =
+            |summary: &&Summary| summary.victim == victim.tgid || self.report.is_group;
+        let summary = self.report.summary.as_ref().filter(is_reported);
         let report = match summary {
             Some(_) => self.report.clone(),
             None => Report::default(),
@@ -383,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_whose_report_was_rate_limited_is_not_told_with_another_s() {
+    fn a_kill_whose_report_was_rate_limited_is_not_reported_with_another_s() {
         let found = kills(
             "a invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0\n\
              memory: usage 10kB, limit 10kB, failcnt 1\n\

@@ -1,6 +1,6 @@
 //! The backend that polls /proc: no privilege needed, and less to be seen.
 
-use super::census::{Census, CensusInput, Newcomer};
+use super::census::{Census, CensusInput, Started};
 use super::dir::ProcDir;
 use super::identity::Identity;
 use super::member::{Member, Poll, wait_status};
@@ -160,7 +160,7 @@ impl ProcfsBackend {
         }
     }
 
-    fn find_newcomers(
+    fn find_started(
         &mut self,
         tick: &Tick,
         table: &mut ProcessTable,
@@ -180,31 +180,31 @@ impl ProcfsBackend {
             buffer: &mut self.buffer,
             refusals: &mut self.refusals,
         };
-        let newcomers = self
+        let started = self
             .census
             .take(&|tgid| members.contains_key(&tgid), &mut input)
             .map_err(|error| CollectError {
                 subject: self.root.display().to_string(),
                 message: error.to_string(),
             })?;
-        for newcomer in newcomers {
-            self.admit(&newcomer, seen_by, tick, table, out);
+        for started in started {
+            self.admit(&started, seen_by, tick, table, out);
         }
         Ok(())
     }
 
     fn admit(
         &mut self,
-        newcomer: &Newcomer,
+        started: &Started,
         seen_by: FirstSeenBy,
         tick: &Tick,
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        let Newcomer { tgid, stat } = newcomer;
-        let upid = enter(newcomer, seen_by, tick, table);
+        let Started { tgid, stat } = started;
+        let upid = enter(started, seen_by, tick, table);
         if stat.has_ended() {
-            self.end_vanished(newcomer, upid, tick, table, out);
+            self.end_vanished(started, upid, tick, table, out);
             return;
         }
         let Ok(Some(dir)) = ProcDir::open(&self.root, *tgid) else {
@@ -231,7 +231,7 @@ impl ProcfsBackend {
             table,
             out,
         };
-        let mut member = Member::new(upid, newcomer, parent, &identity, &self.budget, &mut poll);
+        let mut member = Member::new(upid, started, parent, &identity, &self.budget, &mut poll);
         // One that ended since will be found to have at the next poll.
         let _ = member.observe(&mut poll);
         self.members.insert(*tgid, member);
@@ -241,13 +241,13 @@ impl ProcfsBackend {
     /// its name, its parent and how it ended.
     fn end_vanished(
         &mut self,
-        newcomer: &Newcomer,
+        started: &Started,
         upid: Upid,
         tick: &Tick,
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        let Newcomer { tgid, stat } = newcomer;
+        let Started { tgid, stat } = started;
         if let Some(process) = table.process_mut(upid) {
             // The parent's, which it may have left by exec.
             let row = process.row_mut();
@@ -293,10 +293,10 @@ impl Collector for ProcfsBackend {
         if is_first {
             self.announce_limits(tick, out);
         }
-        // The dead first: their ids may already be those of newcomers.
+        // The dead first: their ids may already be those of new processes.
         self.observe_members(tick, table, out);
         self.check_names(tick, table, out);
-        let found = self.find_newcomers(tick, table, out);
+        let found = self.find_started(tick, table, out);
         if is_first && found.is_ok() {
             self.announce_missing_roots(tick, out);
         }
@@ -328,10 +328,10 @@ impl Collector for ProcfsBackend {
     }
 }
 
-/// Gives a newcomer its identity, or finds the one that it already has: the session
+/// Gives a new process its identity, or finds the one that it already has: the session
 /// enters the command that it starts.
-fn enter(newcomer: &Newcomer, seen_by: FirstSeenBy, tick: &Tick, table: &mut ProcessTable) -> Upid {
-    let Newcomer { tgid, stat } = newcomer;
+fn enter(started: &Started, seen_by: FirstSeenBy, tick: &Tick, table: &mut ProcessTable) -> Upid {
+    let Started { tgid, stat } = started;
     let start = stat.start();
     if let Some(known) = table.upid(*tgid) {
         let known_start = table.process(known).map(|known| known.row().start_boot_ns);

@@ -27,7 +27,7 @@ const RECHECK: DurationNs = DurationNs(2_000_000_000);
 
 /// A process that was found to belong.
 #[derive(Debug)]
-pub(super) struct Newcomer {
+pub(super) struct Started {
     pub(super) tgid: Tgid,
     pub(super) stat: Stat,
 }
@@ -103,7 +103,7 @@ impl Census {
         &mut self,
         is_member: &dyn Fn(Tgid) -> bool,
         input: &mut CensusInput<'_>,
-    ) -> io::Result<Vec<Newcomer>> {
+    ) -> io::Result<Vec<Started>> {
         let are_births_possible = self.births.are_possible(input.now, input.buffer);
         let can_grow = self.targets.can_adopt() || !self.adoption_requests.is_empty();
         if !are_births_possible && !can_grow {
@@ -311,14 +311,14 @@ impl Unrecorded {
 
 #[derive(Default)]
 struct Admitted {
-    list: Vec<Newcomer>,
+    list: Vec<Started>,
     starts: HashMap<Tgid, i64>,
 }
 
 impl Admitted {
     fn add(&mut self, tgid: Tgid, stat: Stat) {
         self.starts.insert(tgid, stat.start_ticks);
-        self.list.push(Newcomer { tgid, stat });
+        self.list.push(Started { tgid, stat });
     }
 }
 

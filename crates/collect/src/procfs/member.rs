@@ -1,6 +1,6 @@
 //! One process of the recording: turns what its probe shows into rows.
 
-use super::census::Newcomer;
+use super::census::Started;
 use super::dir::ProcDir;
 use super::identity::Identity;
 use super::names::Names;
@@ -61,13 +61,13 @@ impl Member {
     /// Starts to observe a process that has been entered into the process table as `upid`.
     pub(super) fn new(
         upid: Upid,
-        newcomer: &Newcomer,
+        started: &Started,
         parent: Option<Tgid>,
         identity: &Identity,
         budget: &DescriptorBudget,
         poll: &mut Poll<'_>,
     ) -> Self {
-        let Newcomer { tgid, stat } = newcomer;
+        let Started { tgid, stat } = started;
         let now = poll.tick.boot;
         let names = Names::new(
             identity.comm.clone(),

@@ -113,7 +113,7 @@ impl Stage {
 }
 
 #[test]
-fn the_workers_of_a_data_parallel_server_are_told_apart_by_their_engines() {
+fn the_workers_of_a_data_parallel_server_are_distinguished_by_their_engines() {
     let mut stage = Stage::new();
     let server = stage.exec(1, None, "python3 /v/bin/vllm serve m");
     let engine = stage.exec(2, Some(server), "python3 -c spawn_main");

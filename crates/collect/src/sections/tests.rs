@@ -82,7 +82,7 @@ impl Script {
         self.turn_seen_until(at_ms, at_ms);
     }
 
-    /// The same where what happened is told only until some time before.
+    /// The same where what happened is reported only until some time before.
     fn turn_seen_until(&mut self, seen_ms: i64, at_ms: i64) {
         let cost = DurationNs(0);
         self.table.note_snapshot(ms(seen_ms), cost);
@@ -128,7 +128,7 @@ fn tick(at_ms: i64) -> Tick {
 }
 
 #[test]
-fn of_a_look_that_is_behind_what_is_told_later_still_counts() {
+fn of_a_look_that_is_behind_what_is_reported_later_still_counts() {
     let mut script = Script::new();
     let root = script.fork(None, 0);
     let child = script.fork(Some(root), 1);
@@ -147,7 +147,7 @@ fn of_a_look_that_is_behind_what_is_told_later_still_counts() {
 }
 
 #[test]
-fn the_highest_sum_of_all_descendants_is_told_the_dead_and_the_orphaned_included() {
+fn the_highest_sum_of_all_descendants_is_reported_the_dead_and_the_orphaned_included() {
     let mut script = Script::new();
     let root = script.fork(None, 0);
     let other = script.fork(None, 0);
@@ -224,7 +224,7 @@ fn rows_and_marks_may_come_out_of_order_for_a_while() {
     script.holds(child, 2, 10);
     script.turn(5);
     script.holds(child, 40, 20);
-    // A maximum that is told when RSS has fallen, and a begin that lay in a queue.
+    // A maximum that is reported when RSS has fallen, and a begin that lay in a queue.
     script.holds(child, 30, 90);
     script.begin(root, 1, 20);
     script.turn(50);
@@ -246,7 +246,7 @@ fn an_answer_waits_for_the_next_look_at_everybody_and_for_the_end() {
     script.end(root, 1, 20);
     script.sections.take(&[], &mut script.table, ms(21));
     assert_eq!(script.known(), []);
-    // What moved too little to be told at once is told by the snapshot.
+    // What moved too little to be reported at once is reported by the snapshot.
     script.holds(child, 19, 40);
     script.turn(110);
     assert_eq!(script.known(), [Some(40)]);

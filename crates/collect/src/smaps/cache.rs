@@ -40,7 +40,7 @@ struct Stat {
     recently_evicted: u64,
 }
 
-/// Asks piece by piece. `None` when it can't be told.
+/// Asks piece by piece. `None` when it can't be reported.
 pub(super) fn cached(
     file: &File,
     size: u64,

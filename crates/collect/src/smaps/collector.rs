@@ -58,8 +58,8 @@ pub struct SmapsCollector {
     /// Readings of which it is not yet known whether a fork came before them.
     unjudged: Vec<Reading>,
     refused: Option<(i64, String)>,
-    is_refusal_told: bool,
-    /// What was told to have been left out, and what is to be told.
+    is_refusal_reported: bool,
+    /// What was reported to have been left out, and what is to be reported.
     left_out: BTreeMap<LeftOut, Option<i64>>,
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
@@ -90,7 +90,7 @@ impl SmapsCollector {
         };
         let (own, other) = (Arc::clone(&orders), Arc::clone(&orders));
         let layout = LayoutWorker::new(other, sender.clone(), root.clone(), page_size);
-        let (whose, told) = sync_channel(WHOSE_MAX);
+        let (whose, reported) = sync_channel(WHOSE_MAX);
         let worker = Worker::new(own, sender, root.clone(), page_size);
         let (own, objects) = (Arc::clone(&orders), worker.objects());
         let descriptors = Descriptors::new(own, objects, &root, share * SCAN_PART);
@@ -101,7 +101,7 @@ impl SmapsCollector {
             looks: None,
             unjudged: Vec::new(),
             refused: None,
-            is_refusal_told: false,
+            is_refusal_reported: false,
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
             last_turn: BootNs(0),
@@ -112,7 +112,7 @@ impl SmapsCollector {
         collector.threads.push(first);
         let second = start("memtrace-layout", move || layout.run(layout_share))?;
         collector.threads.push(second);
-        let third = start("memtrace-opened", move || descriptors.run(&told))?;
+        let third = start("memtrace-opened", move || descriptors.run(&reported))?;
         collector.looks = Some(third);
         Ok(collector)
     }
@@ -170,11 +170,11 @@ impl SmapsCollector {
     }
 
     fn tell_refusals(&mut self, tick: &Tick, out: &mut Vec<Record>) {
-        if self.is_refusal_told && !tick.is_keyframe {
+        if self.is_refusal_reported && !tick.is_keyframe {
             return;
         }
         if let Some((count, message)) = self.refused.take() {
-            self.is_refusal_told = true;
+            self.is_refusal_reported = true;
             let detail = format!(
                 "kinds of memory and PSS of processes of other users are unknown \
                  ({message}); CAP_SYS_PTRACE and CAP_SYS_ADMIN show them"
@@ -211,7 +211,7 @@ impl SmapsCollector {
                 ),
             };
             let severity = Severity::Degraded;
-            // The first of them are told, and more can follow.
+            // The first of them are reported, and more can follow.
             let count = Some(count).filter(|_| *what != LeftOut::Layouts);
             out.push(tick.diag(severity, kind, subject, count, detail));
         }
@@ -234,7 +234,7 @@ impl SmapsCollector {
         *lock(&self.orders.subjects) = subjects;
     }
 
-    /// Ends the threads. Gives what they told meanwhile.
+    /// Ends the threads. Gives what they reported meanwhile.
     fn stop(&mut self) -> Vec<Delivery> {
         let mut last = Vec::new();
         // The thread that looks at descriptors takes what waits for it and ends. The others, which
@@ -266,7 +266,7 @@ impl SmapsCollector {
         &self,
         is_so: impl Fn() -> bool,
         patience: Duration,
-        told: &mut Vec<Delivery>,
+        reported: &mut Vec<Delivery>,
     ) -> bool {
         const PAUSE: Duration = Duration::from_millis(1);
         let asked = Instant::now();
@@ -276,7 +276,7 @@ impl SmapsCollector {
             }
             // They can be waiting for room to tell something.
             match self.found.recv_timeout(PAUSE) {
-                Ok(delivery) => told.push(delivery),
+                Ok(delivery) => reported.push(delivery),
                 Err(RecvTimeoutError::Timeout) => {}
                 // Of those that are left nobody tells anything.
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(PAUSE),
@@ -432,8 +432,8 @@ mod tests {
             self.table.enter(child, BootNs(0))
         }
 
-        /// What is told when so much is known.
-        fn told(&mut self, known_until: i64) -> Option<PssRow> {
+        /// What is reported when so much is known.
+        fn reported(&mut self, known_until: i64) -> Option<PssRow> {
             self.table
                 .note_lifecycle_until(BootNs(self.at.0 + known_until));
             let mut out = Vec::new();
@@ -494,7 +494,7 @@ mod tests {
 
     #[test]
     fn of_pages_that_nobody_shares_the_counter_is_the_pss() {
-        let row = Watch::new().told(0).unwrap();
+        let row = Watch::new().reported(0).unwrap();
         assert!(row.is_anon_unshared);
         assert_eq!(row.pss_anon_bytes, Some(Bytes(8 << 10)));
         assert_eq!(row.pss_bytes, Some(Bytes(8 << 10)));
@@ -504,7 +504,7 @@ mod tests {
     fn a_fork_after_the_listing_leaves_what_was_measured() {
         let mut watch = Watch::new();
         let child = watch.fork();
-        let row = watch.told(0).unwrap();
+        let row = watch.reported(0).unwrap();
         assert!(!row.is_anon_unshared);
         assert_eq!(row.pss_anon_bytes, Some(Bytes(4 << 10)));
         assert_eq!(row.uss_bytes, Some(Bytes(0)));
@@ -513,15 +513,15 @@ mod tests {
             wait_status: None,
         };
         watch.table.end(child, end);
-        assert_eq!(watch.told(1), None, "and is told once");
+        assert_eq!(watch.reported(1), None, "and is reported once");
     }
 
     #[test]
     fn a_reading_waits_until_all_forks_before_it_are_known() {
         let mut watch = Watch::new();
-        assert_eq!(watch.told(-1), None);
+        assert_eq!(watch.reported(-1), None);
         watch.fork();
-        let row = watch.told(1).unwrap();
+        let row = watch.reported(1).unwrap();
         assert!(!row.is_anon_unshared);
     }
 }

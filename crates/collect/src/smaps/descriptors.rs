@@ -36,7 +36,7 @@ const SAVED_NS: f64 = 30e9;
 pub(super) enum Whose {
     /// One for whom somebody was killed: it can be gone soon.
     One(Subject),
-    /// Everybody, as it was asked for: who that is has just been told.
+    /// Everybody, as it was asked for: who that is has just been reported.
     All,
 }
 
@@ -73,14 +73,14 @@ impl Descriptors {
     }
 
     /// Looks until nobody tells any more or the order to stop comes.
-    pub(super) fn run(mut self, told: &Receiver<Whose>) {
+    pub(super) fn run(mut self, reported: &Receiver<Whose>) {
         loop {
             let rest = match self.waiting.is_empty() {
                 true => PERIOD,
                 false => self.in_turn.rest().min(PERIOD),
             };
             let rest = Duration::from_nanos(rest.0.cast_unsigned());
-            match told.recv_timeout(rest) {
+            match reported.recv_timeout(rest) {
                 Ok(Whose::One(subject)) => {
                     if self.orders.stop.rest(self.at_once.rest()).is_err() {
                         return;
@@ -167,9 +167,9 @@ impl Allowance {
 
 /// Shared memory of the whole machine: tmpfs, memfd, System V, shared anonymous.
 fn shared_bytes() -> u64 {
-    let told = rustix::system::sysinfo();
+    let reported = rustix::system::sysinfo();
     #[allow(clippy::unnecessary_cast)]
-    let bytes = told.sharedram as u64 * u64::from(told.mem_unit);
+    let bytes = reported.sharedram as u64 * u64::from(reported.mem_unit);
     bytes
 }
 
@@ -189,12 +189,12 @@ mod tests {
     }
 
     /// For these somebody was killed, and nobody else comes.
-    fn told(pids: &[u32]) -> Receiver<Whose> {
-        let (tell, told) = channel();
+    fn reported(pids: &[u32]) -> Receiver<Whose> {
+        let (tell, text) = channel();
         for pid in pids {
             tell.send(Whose::One(subject(*pid))).unwrap();
         }
-        told
+        text
     }
 
     fn first_openers(descriptors: &Descriptors) -> Vec<Option<Upid>> {
@@ -231,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_of_is_looked_at_also_after_the_allowance_was_spent() {
+    fn who_is_reported_of_is_looked_at_also_after_the_allowance_was_spent() {
         let (mut descriptors, _opener) = watch();
         let objects = Arc::clone(&descriptors.objects);
         let rest = DurationNs(20_000_000);
         let begin = clock::boot();
         descriptors.at_once.next = begin + rest;
-        descriptors.run(&told(&[8, 7]));
+        descriptors.run(&reported(&[8, 7]));
         assert_eq!(lock(&objects).first_openers(), [Some(Upid(1))]);
         assert!(clock::boot() - begin >= rest);
     }
@@ -248,7 +248,7 @@ mod tests {
         let objects = Arc::clone(&descriptors.objects);
         descriptors.at_once.next = BootNs(i64::MAX);
         descriptors.orders.stop.set();
-        descriptors.run(&told(&[7]));
+        descriptors.run(&reported(&[7]));
         assert_eq!(lock(&objects).first_openers(), []);
     }
 }

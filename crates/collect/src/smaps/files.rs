@@ -331,7 +331,7 @@ fn open_known(way: &Path, is_path: bool, key: Key) -> Option<File> {
 }
 
 /// Finds what a path leads to, without opening it. Of /proc the links to mappings and
-/// descriptors lead to the very files; a path that a process told has none to follow.
+/// descriptors lead to the very files; a path that a process reported has none to follow.
 fn find(way: &Path, is_path: bool) -> Option<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     if !is_path {

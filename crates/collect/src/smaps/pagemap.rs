@@ -27,7 +27,7 @@ const SMALL_PIECE: u64 = 64;
 /// How closely to look: at most so many pieces of each class are read, evenly over the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// A share of one half is told to 3 parts in 100, also when every piece is all or nothing.
+    /// A share of one half is reported to 3 parts in 100, also when every piece is all or nothing.
     Close {
         /// Of memory that nobody can share only the proportions of heap and mappings are asked.
         is_anon_unshared: bool,

@@ -32,7 +32,7 @@ pub(super) struct How {
 
 impl How {
     /// An amount that only the text of smaps tells.
-    fn told(&self, amount: f64) -> Option<Bytes> {
+    fn reported(&self, amount: f64) -> Option<Bytes> {
         (self.source == PssSource::Smaps).then(|| bytes(amount))
     }
 }
@@ -118,8 +118,8 @@ fn pss_row(moment: Stamp, how: &How, totals: &MappingTotals, status: &Status) ->
         rss_file_bytes: rss_file,
         rss_shmem_bytes: rss_shmem,
         rss_moved_bytes: Some(how.moved),
-        swap_bytes: how.told(total.swap).or(status.swap),
-        huge_bytes: how.told(total.huge),
+        swap_bytes: how.reported(total.swap).or(status.swap),
+        huge_bytes: how.reported(total.huge),
         hugetlb_bytes: status.hugetlb,
         page_tables_bytes: status.page_tables,
         pinned_bytes: status.pinned,
@@ -155,7 +155,7 @@ fn mapping_rows(moment: Stamp, how: &How, totals: &MappingTotals) -> Vec<Mapping
             private_bytes: Some(bytes(amounts.private)),
             anon_bytes: Some(bytes(amounts.anon)),
             swap_bytes: Some(bytes(amounts.swap)),
-            huge_bytes: how.told(amounts.huge),
+            huge_bytes: how.reported(amounts.huge),
         };
         if key.kind != MappingKind::File || amounts.rss >= SMALL {
             rows.push(row);

@@ -189,7 +189,7 @@ fn a_process_that_ends_in_the_middle_leaves_no_row() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_the_name_of_the_file() {
+fn what_cannot_be_read_is_reported_with_the_name_of_the_file() {
     let root = fake(&[("status", STATUS)]);
     fs::create_dir(root.path().join("7/smaps")).unwrap();
     let error = Bench::at(root.path()).read(7).unwrap_err();
@@ -197,7 +197,7 @@ fn what_cannot_be_read_is_told_with_the_name_of_the_file() {
 }
 
 #[test]
-fn a_refusal_half_way_is_told_and_leaves_no_row() {
+fn a_refusal_half_way_is_reported_and_leaves_no_row() {
     // Too large for a walk in one go, so that maps and pagemap are read.
     let status = STATUS.replace("RssAnon:\t 8 kB", "RssAnon:\t 8388608 kB");
     let maps = "100000000-300000000 rw-p 00000000 00:00 0 \n";
@@ -207,7 +207,7 @@ fn a_refusal_half_way_is_told_and_leaves_no_row() {
     let mut bench = Bench::at(root.path());
     let error = bench.read(7).unwrap_err();
     assert!(error.to_string().starts_with("pagemap: "), "{error}");
-    assert!(bench.found.try_recv().is_err(), "nothing is told");
+    assert!(bench.found.try_recv().is_err(), "nothing is reported");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The thread that reads: whose turn it is, in which way, and what is told of it.
+//! The thread that reads: whose turn it is, in which way, and what is reported of it.
 
 use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Names are read again this often: they cost more than the memory.
 const NAMES_PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// Observes processes through the platform's process list. Knows RSS in all, not its
-/// kinds; a process is told from a later one of the same id by the second it started in.
+/// kinds; a process is distinguished from a later one of the same id by the second it started in.
 /// Cgroups are unknown to it.
 #[derive(Debug)]
 pub struct SysinfoBackend {
@@ -90,10 +90,10 @@ impl SysinfoBackend {
     }
 
     /// Processes that have come to belong, parents before their children.
-    fn find_newcomers(&mut self) -> Vec<Tgid> {
+    fn find_started(&mut self) -> Vec<Tgid> {
         let own = tgid_of(Pid::from_u32(std::process::id()));
         let own_lineage = self.own_lineage();
-        let mut newcomers: Vec<Tgid> = Vec::new();
+        let mut started: Vec<Tgid> = Vec::new();
         let mut seen = HashMap::new();
         for (pid, process) in self.system.processes() {
             let tgid = tgid_of(*pid);
@@ -126,22 +126,22 @@ impl SysinfoBackend {
                 Targets::Cgroup(_) => false,
             };
             if is_chosen {
-                newcomers.push(tgid);
+                started.push(tgid);
             }
         }
-        newcomers.order_by_key(|tgid| seen.get(tgid).map(|new| (new.started_s, *tgid)));
+        started.order_by_key(|tgid| seen.get(tgid).map(|new| (new.started_s, *tgid)));
         let mut is_new: HashMap<Tgid, u64> = HashMap::new();
-        for tgid in &newcomers {
+        for tgid in &started {
             if let Some(unrecorded) = seen.remove(tgid) {
                 is_new.insert(*tgid, unrecorded.started_s);
             }
         }
         self.unrecorded = seen;
-        self.add_descendants(&mut newcomers, &mut is_new);
-        newcomers
+        self.add_descendants(&mut started, &mut is_new);
+        started
     }
 
-    fn add_descendants(&mut self, newcomers: &mut Vec<Tgid>, is_new: &mut HashMap<Tgid, u64>) {
+    fn add_descendants(&mut self, started: &mut Vec<Tgid>, is_new: &mut HashMap<Tgid, u64>) {
         loop {
             let is_child = |unrecorded: &Unrecorded| {
                 unrecorded.parent.is_some_and(|parent| {
@@ -163,7 +163,7 @@ impl SysinfoBackend {
             for (tgid, started_s) in children {
                 self.unrecorded.remove(&tgid);
                 is_new.insert(tgid, started_s);
-                newcomers.push(tgid);
+                started.push(tgid);
             }
         }
     }
@@ -250,8 +250,8 @@ impl Collector for SysinfoBackend {
                 member.check_names(process, tick, table, out);
             }
         }
-        for newcomer in self.find_newcomers() {
-            self.admit(newcomer, tick, table, out);
+        for started in self.find_started() {
+            self.admit(started, tick, table, out);
         }
         self.is_first = false;
         let cost = DurationNs(clock::thread_cpu().0 - started.0);

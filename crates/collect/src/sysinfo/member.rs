@@ -108,7 +108,7 @@ impl Member {
     }
 
     /// Notes names that were read again. A title that could not be read is no change. A
-    /// title and the command line of another program can't be told apart here.
+    /// title and the command line of another program can't be distinguished here.
     pub(super) fn check_names(
         &mut self,
         process: &Process,
@@ -158,7 +158,7 @@ fn peak(amounts: PolledBytes, footprint: Option<Footprint>, now: BootNs) -> Opti
     })
 }
 
-/// Gives a newcomer its identity, or finds the one that the session gave it.
+/// Gives a new process its identity, or finds the one that the session gave it.
 pub(super) fn enter(
     tgid: Tgid,
     process: &Process,

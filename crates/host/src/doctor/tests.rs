@@ -234,7 +234,7 @@ fn memory_that_cannot_be_locked_is_a_warning() {
 }
 
 #[test]
-fn sudo_is_told_with_the_one_who_called_it() {
+fn sudo_is_reported_with_the_one_who_called_it() {
     let mut facts = good_host();
     facts.sudo = Some(SudoUser {
         uid: 1000,

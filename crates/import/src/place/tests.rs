@@ -70,9 +70,9 @@ fn requests_stand_on_the_clock_of_the_recording_and_conditions_around_them() {
         .map(|mark| mark.boot_ns.0 / SECOND)
         .collect();
     assert_eq!(marks, [110, 114, 120, 124]);
-    let told = LoadCondition::of(placed.marks[2].attributes.as_deref().unwrap()).unwrap();
-    assert_eq!((told.condition, told.concurrency), (1, Some(4)));
-    assert_eq!((told.input_tokens, told.prefix_reuse), (Some(512), None));
+    let text = LoadCondition::of(placed.marks[2].attributes.as_deref().unwrap()).unwrap();
+    assert_eq!((text.condition, text.concurrency), (1, Some(4)));
+    assert_eq!((text.input_tokens, text.prefix_reuse), (Some(512), None));
     assert_eq!((placed.outside_count, placed.condition_count()), (0, 2));
     assert!(first.time_error_ns.unwrap() < TIME_ERROR_MAX);
 }
@@ -119,11 +119,11 @@ fn a_clock_that_was_moved_meanwhile_is_no_clock_to_go_by() {
         let file = file(Clock::Monotonic, &[begin]);
         place(("tool", "a"), file, &clocks, SPAN, &Known::default())
     };
-    let told = placed(80).unwrap_err().to_string();
+    let text = placed(80).unwrap_err().to_string();
     assert!(
-        told.contains("the machine slept")
-            && told.contains("wrong by 1000 ms; at most 5 ms are accepted"),
-        "{told}"
+        text.contains("the machine slept")
+            && text.contains("wrong by 1000 ms; at most 5 ms are accepted"),
+        "{text}"
     );
     placed(50).unwrap();
 }

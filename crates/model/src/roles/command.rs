@@ -74,7 +74,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn of_python_what_it_runs_is_told_and_of_others_the_program() {
+    fn of_python_what_it_runs_is_reported_and_of_others_the_program() {
         let cases = [
             (
                 "/v/bin/python3.11 /v/bin/vllm serve m",

@@ -54,7 +54,7 @@ pub enum RulesError {
     },
 }
 
-/// A pattern, compiled while the file is read, so that what is wrong with it is told with its
+/// A pattern, compiled while the file is read, so that what is wrong with it is reported with its
 /// line.
 #[derive(Clone, Debug)]
 pub(super) struct Pattern(pub(super) Regex);

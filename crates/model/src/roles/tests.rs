@@ -248,7 +248,7 @@ fn a_users_rules_are_asked_first() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_line() {
+fn what_is_wrong_with_a_file_is_reported_with_its_line() {
     let cases = [
         (
             "[[role]]\nrole = 'a'\ntitle = '('\n",

@@ -4,7 +4,7 @@ use crate::table::table;
 use crate::{BootNs, DurationNs, WallNs};
 
 table! {
-    /// The clocks of the machine, read together: at the start and the end, once a minute, and on both sides of a step of the wall clock. Times of other rows are told by the clocks as they stood then, so that after a step only `boot_ns` is comparable.
+    /// The clocks of the machine, read together: at the start and the end, once a minute, and on both sides of a step of the wall clock. Times of other rows are reported by the clocks as they stood then, so that after a step only `boot_ns` is comparable.
     pub struct ClockRow in "clock" {
         /// CLOCK_REALTIME (UTC).
         ts: WallNs,

@@ -59,7 +59,7 @@ labels! {
         PollingLimit = "polling_limit",
         /// More of a kind than memtrace follows.
         Limit = "limit",
-        /// What programs told of themselves and the kernel contradicts; it is left out.
+        /// What programs reported of themselves and the kernel contradicts; it is left out.
         RefusedClaims = "refused_claims",
         /// The recorder slowed down to keep its budget.
         BackOff = "back_off",

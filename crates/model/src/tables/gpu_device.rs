@@ -19,7 +19,7 @@ table! {
         device_index: Option<i32>,
         /// The product's name.
         name: Option<String>,
-        /// Who told it.
+        /// Who reported it.
         source: Option<GpuSource>,
         /// Memory of the device in all.
         total_bytes: Option<Bytes>,

@@ -22,7 +22,7 @@ table! {
         comm: Option<String>,
         /// The command line of a process that is not of the recording.
         cmdline: Option<String>,
-        /// Who told it.
+        /// Who reported it.
         source: Option<GpuSource>,
         /// What it uses the device for; null when unknown.
         kind: Option<GpuUse>,
@@ -30,7 +30,7 @@ table! {
         used_bytes: Option<Bytes>,
         /// The highest it held, where accounting mode tells; null otherwise.
         peak_bytes: Option<Bytes>,
-        /// Memory of the machine that belongs to the client (DRM regions gtt, system); null where it is not told. Not part of used_bytes.
+        /// Memory of the machine that belongs to the client (DRM regions gtt, system); null where it is not reported. Not part of used_bytes.
         host_bytes: Option<Bytes>,
         /// MIG: the GPU instance.
         gpu_instance_id: Option<i32>,

@@ -9,7 +9,7 @@ table! {
     pub struct MarkRow in "mark" {
         /// Wall-clock time (UTC).
         ts: WallNs,
-        /// Time on CLOCK_BOOTTIME: the sender's own where it told one that can be true, else the arrival.
+        /// Time on CLOCK_BOOTTIME: the sender's own where it reported one that can be true, else the arrival.
         boot_ns: BootNs,
         /// The process that the mark belongs to; null when it is not part of the recording, as the memtrace mark of a shell.
         upid: Option<Upid>,

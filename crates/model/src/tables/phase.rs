@@ -91,7 +91,7 @@ table! {
         tree_begin_is_uncertain: bool,
         /// The same of its end.
         tree_end_is_uncertain: bool,
-        /// What was in use on all GPUs together at its start; null where none told.
+        /// What was in use on all GPUs together at its start; null where none reported.
         gpu_begin_bytes: Option<Bytes>,
         /// The same at its end.
         gpu_end_bytes: Option<Bytes>,

@@ -34,7 +34,7 @@ table! {
         pod: Option<Arc<str>>,
         /// Name of its container in that pod; null where the node keeps no logs of it.
         container: Option<Arc<str>>,
-        /// What it is to its framework: "worker", "actor Trainer"; the last role of the most weight that its names told since its last exec. Null when no rule knows it (docs/roles.md).
+        /// What it is to its framework: "worker", "actor Trainer"; the last role of the most weight that its names reported since its last exec. Null when no rule knows it (docs/roles.md).
         role: Option<String>,
         /// The framework it belongs to, "vLLM" or "Ray" for example; a helper belongs to the one that started it. Null when none is known.
         framework: Option<String>,

@@ -23,11 +23,11 @@ table! {
         start_boot_ns: BootNs,
         /// When the first text of the answer came, on CLOCK_BOOTTIME; null where none came, and of an answer in one piece.
         first_token_boot_ns: Option<BootNs>,
-        /// Tokens that the prompt should have; null where its sender told none.
+        /// Tokens that the prompt should have; null where its sender reported none.
         planned_prompt_tokens: Option<i64>,
         /// Tokens that it had: as the server counted, null where it did not say.
         prompt_tokens: Option<i64>,
-        /// Tokens that were asked for; null where its sender told none.
+        /// Tokens that were asked for; null where its sender reported none.
         planned_output_tokens: Option<i64>,
         /// Tokens that came: as the server counted, else the pieces of text; null where none is known.
         output_tokens: Option<i64>,
@@ -37,7 +37,7 @@ table! {
         outcome: Option<RequestOutcome>,
         /// Why it failed, in words; null where it did not.
         error: Option<String>,
-        /// By how much its three times may be wrong, because they were told on another clock and brought to this one by the table `clock`; null where they were told on this one.
+        /// By how much its three times may be wrong, because they were reported on another clock and brought to this one by the table `clock`; null where they were reported on this one.
         time_error_ns: Option<DurationNs>,
     }
 }
@@ -49,7 +49,7 @@ labels! {
         Ok = "ok",
         /// The server took no connection.
         NotConnected = "not_connected" | "not connected",
-        /// The server refused it, or told of an error within the answer.
+        /// The server refused it, or reported of an error within the answer.
         Refused = "refused",
         /// The answer did not come in time, or did not end.
         TimedOut = "timed_out" | "timed out",

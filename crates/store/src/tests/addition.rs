@@ -34,7 +34,7 @@ fn add(recording: &Recording, mut rows: Vec<MarkRow>) -> Result<(), StoreError> 
     addition.finish()
 }
 
-fn told(dir: &Path) -> Vec<(i64, String)> {
+fn reported(dir: &Path) -> Vec<(i64, String)> {
     let recording = Recording::open(dir).unwrap();
     let rows = recording.rows::<MarkRow>().unwrap();
     assert_eq!(recording.problems(), []);
@@ -57,11 +57,11 @@ fn rows_take_their_place_in_the_order_of_time_whatever_part_that_is_in() {
         let times = [4_991, 5, 0, 2_500, 1_234, 9_000, -7];
         let rows = times.iter().map(|&at| mark(at, "added"));
         add(&recording, rows.collect()).unwrap();
-        let told = told(&dir);
-        assert_eq!(told.len(), 507);
-        let late = told.windows(2).find(|pair| pair[0].0 > pair[1].0);
+        let text = reported(&dir);
+        assert_eq!(text.len(), 507);
+        let late = text.windows(2).find(|pair| pair[0].0 > pair[1].0);
         assert_eq!(late, None, "in {parts} parts");
-        let added = told.iter().filter(|(_, name)| name == "added");
+        let added = text.iter().filter(|(_, name)| name == "added");
         let mut expected = times;
         expected.sort_unstable();
         assert_eq!(added.map(|(at, _)| *at).collect::<Vec<_>>(), expected);
@@ -95,7 +95,7 @@ fn a_table_that_the_recording_does_not_have_is_made() {
     let recording = closed(&dir, Limits::default());
     std::fs::remove_dir_all(dir.join(MarkRow::TABLE.name)).unwrap();
     add(&recording, vec![mark(3, "added")]).unwrap();
-    assert_eq!(told(&dir), [(3, "added".to_owned())]);
+    assert_eq!(reported(&dir), [(3, "added".to_owned())]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_recording_of_an_older_schema_is_of_this_one_when_it_has_new_rows() {
     assert_eq!(version().minor, 0, "nothing was added");
     add(&recording, vec![mark(3, "added")]).unwrap();
     assert_eq!(version(), SCHEMA_VERSION);
-    assert_eq!(told(&dir).len(), 501);
+    assert_eq!(reported(&dir).len(), 501);
     // All tables of this schema are there, as its readers expect.
     assert_eq!(files_below(&dir.join("request")).len(), 1);
     assert_eq!(Recording::open(&dir).unwrap().problems(), []);

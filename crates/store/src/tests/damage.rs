@@ -1,4 +1,4 @@
-//! Damaged recordings: what changes an answer is told, and what can't be read is kept.
+//! Damaged recordings: what changes an answer is reported, and what can't be read is kept.
 
 use super::*;
 use crate::batch::Projection;
@@ -61,13 +61,13 @@ fn contents(recording: &Recording) -> Result<(RunInfo, Vec<RecordBatch>), StoreE
     Ok((recording.info().clone(), tables))
 }
 
-fn flips_change_no_answer_without_being_told(dir: &Path, mut random: Random) {
+fn flips_change_no_answer_without_being_reported(dir: &Path, mut random: Random) {
     let whole = Recording::open(dir).unwrap();
     let truth = contents(&whole).unwrap();
     assert_eq!(whole.problems(), []);
     let files = files_below(dir);
     let flips = std::env::var("MEMTRACE_TEST_FLIPS").map_or(FLIPS, |count| count.parse().unwrap());
-    let mut told = 0;
+    let mut shown = 0;
     for flip in 0..flips {
         let name = &files[random.below(files.len() as u64) as usize];
         let path = dir.join(name);
@@ -84,33 +84,36 @@ fn flips_change_no_answer_without_being_told(dir: &Path, mut random: Random) {
         if let Ok(recording) = Recording::open(dir) {
             let said = contents(&recording);
             let is_same = said.is_ok_and(|said| said == truth);
-            let is_told = !recording.problems().is_empty();
+            let is_reported = !recording.problems().is_empty();
             assert!(
-                is_same || is_told,
+                is_same || is_reported,
                 "flip {flip}: bit {bit} of byte {at} of {name}"
             );
-            told += u64::from(is_told);
+            shown += u64::from(is_reported);
         } else {
-            told += 1;
+            shown += 1;
         }
         file.write_all_at(&byte, at).unwrap();
     }
     // What is never read, as the names that Parquet repeats for other readers, may be wrong.
-    assert!(told * 10 > flips * 9, "{told} of {flips} flips were told");
+    assert!(
+        shown * 10 > flips * 9,
+        "{shown} of {flips} flips were reported"
+    );
 }
 
 #[test]
-fn a_flipped_bit_in_a_closed_recording_changes_no_answer_without_being_told() {
+fn a_flipped_bit_in_a_closed_recording_changes_no_answer_without_being_reported() {
     let (_parent, dir) = new_dir();
     fill(&dir).finish(info()).unwrap();
-    flips_change_no_answer_without_being_told(&dir, Random(1));
+    flips_change_no_answer_without_being_reported(&dir, Random(1));
 }
 
 #[test]
-fn a_flipped_bit_in_an_open_recording_changes_no_answer_without_being_told() {
+fn a_flipped_bit_in_an_open_recording_changes_no_answer_without_being_reported() {
     let (_parent, dir) = new_dir();
     kill(fill(&dir));
-    flips_change_no_answer_without_being_told(&dir, Random(2));
+    flips_change_no_answer_without_being_reported(&dir, Random(2));
 }
 
 /// Leaves a recording of five batches of two rows, and gives where they start.
@@ -136,7 +139,7 @@ fn times(rows: &[MemRow]) -> Vec<i64> {
 }
 
 #[test]
-fn what_is_behind_a_damaged_frame_is_read_and_what_is_lost_is_kept_and_told_for_ever() {
+fn what_is_behind_a_damaged_frame_is_read_and_what_is_lost_is_kept_and_reported_for_ever() {
     for (frame, rest) in [
         (2, vec![0, 1, 4, 5, 6, 7, 8, 9]),
         (5, (0..8).collect()),
@@ -202,12 +205,12 @@ fn a_recording_without_checksums_is_read_and_can_be_closed() {
     for _ in 0..2 {
         let recording = Recording::open(&dir).unwrap();
         assert_eq!(recording.rows::<MemRow>().unwrap(), rows);
-        let told: Vec<ProblemKind> = recording
+        let shown: Vec<ProblemKind> = recording
             .problems()
             .into_iter()
             .map(|one| one.kind)
             .collect();
-        assert_eq!(told, [ProblemKind::Unsealed]);
+        assert_eq!(shown, [ProblemKind::Unsealed]);
         assert_eq!(recover(&dir).unwrap().problems, recording.problems());
     }
 }
@@ -225,7 +228,7 @@ fn files_without_checksums_are_not_taken_for_those_of_a_recording_that_has_them(
 }
 
 #[test]
-fn a_changed_run_json_is_told_and_used() {
+fn a_changed_run_json_is_reported_and_used() {
     let (_parent, dir) = new_dir();
     kill(Writer::create(&dir, &info()).unwrap());
     let path = dir.join("run.json");

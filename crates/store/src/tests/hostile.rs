@@ -69,7 +69,7 @@ fn a_link_in_place_of_a_file_is_a_problem_and_no_way_to_it() {
 }
 
 #[test]
-fn rows_of_an_absurd_time_are_told_left_out_and_kept_by_a_recovery() {
+fn rows_of_an_absurd_time_are_reported_left_out_and_kept_by_a_recovery() {
     let (_parent, dir) = new_dir();
     let mut writer = Writer::create(&dir, &info()).unwrap();
     let absurd = |boot_ns| MemRow {
@@ -107,7 +107,7 @@ fn a_clock_out_of_this_world_is_refused() {
 }
 
 #[test]
-fn long_texts_are_cut_and_told() {
+fn long_texts_are_cut_and_reported() {
     let (_parent, dir) = new_dir();
     let mut info = info();
     info.hostname = "h".repeat(1 << 20);
@@ -131,7 +131,7 @@ fn long_texts_are_cut_and_told() {
 }
 
 #[test]
-fn more_processes_than_there_can_have_been_are_told_and_left_out() {
+fn more_processes_than_there_can_have_been_are_reported_and_left_out() {
     let (_parent, dir) = new_dir();
     let mut info = info();
     let writer = Writer::create(&dir, &info).unwrap();
@@ -157,10 +157,10 @@ fn more_processes_than_there_can_have_been_are_told_and_left_out() {
     let recording = Recording::open(&dir).unwrap();
     let count = recording.rows::<ProcessRow>().unwrap().len();
     assert_eq!(count, 81_920 + 2 * 16_384, "of one second and two CPUs");
-    let told = ProblemKind::TooMany {
+    let text = ProblemKind::TooMany {
         count: count as u64,
     };
-    assert_eq!(recording.problems()[0].kind, told);
+    assert_eq!(recording.problems()[0].kind, text);
 }
 
 #[test]
@@ -184,11 +184,11 @@ fn a_recorder_writes_no_more_rows_than_are_read_again_and_tells_how_many_it_left
     writer.finish(info).unwrap();
     let recording = Recording::open(&dir).unwrap();
     let marks = recording.rows::<MarkRow>().unwrap().len();
-    let told = recording.rows::<DiagRow>().unwrap();
+    let text = recording.rows::<DiagRow>().unwrap();
     assert_eq!(recording.problems(), []);
     assert!(marks > 1_000, "{marks}");
-    let told: Vec<_> = told.iter().map(|row| (row.kind, row.count)).collect();
-    assert_eq!(told, [(Some(DiagKind::Limit), Some(5_000 - marks as i64))]);
+    let text: Vec<_> = text.iter().map(|row| (row.kind, row.count)).collect();
+    assert_eq!(text, [(Some(DiagKind::Limit), Some(5_000 - marks as i64))]);
 }
 
 #[test]

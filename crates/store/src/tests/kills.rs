@@ -24,7 +24,7 @@ fn start(test: &str, dir: &Path) -> Child {
 }
 
 /// Waits for the child to begin, lets it run for so long, and kills it. Gives the last number
-/// that it has told.
+/// that it has reported.
 fn kill_after(mut child: Child, life: Duration) -> Option<i64> {
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut numbers = lines.by_ref().filter_map(|line| number(&line.ok()?));

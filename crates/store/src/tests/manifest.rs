@@ -1,4 +1,4 @@
-//! Recordings of which files are missing, doubled, exchanged or of another recording: it is told.
+//! Recordings of which files are missing, doubled, exchanged or of another recording: it is reported.
 
 use super::*;
 use crate::{ProblemKind, Recording, recover};
@@ -33,8 +33,9 @@ fn problems(dir: &Path) -> Vec<(String, ProblemKind)> {
     let recording = Recording::open(dir).unwrap();
     recording.rows::<MemRow>().unwrap();
     recording.rows::<ProcessRow>().unwrap();
-    let told = recording.problems().into_iter();
-    told.map(|one| (one.file.display().to_string(), one.kind))
+    let shown = recording.problems().into_iter();
+    shown
+        .map(|one| (one.file.display().to_string(), one.kind))
         .collect()
 }
 
@@ -44,7 +45,7 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_file_that_is_taken_out_of_a_recording_is_told() {
+fn every_file_that_is_taken_out_of_a_recording_is_reported() {
     let (_parent, dir) = new_dir();
     close(record(&dir, 0), 0);
     assert_eq!(problems(&dir), []);
@@ -52,17 +53,17 @@ fn every_file_that_is_taken_out_of_a_recording_is_told() {
     for file in files(&dir) {
         let bytes = fs::read(dir.join(&file)).unwrap();
         fs::remove_file(dir.join(&file)).unwrap();
-        let told = problems(&dir);
-        assert_eq!(told.len(), 1, "{file}: {told:?}");
-        assert_eq!(told[0].0, file);
-        assert!(matches!(told[0].1, ProblemKind::Missing { rows: Some(_) }));
+        let shown = problems(&dir);
+        assert_eq!(shown.len(), 1, "{file}: {shown:?}");
+        assert_eq!(shown[0].0, file);
+        assert!(matches!(shown[0].1, ProblemKind::Missing { rows: Some(_) }));
         fs::write(dir.join(&file), bytes).unwrap();
     }
     assert_eq!(problems(&dir), []);
 }
 
 #[test]
-fn a_file_that_is_taken_out_of_the_spool_is_told_now_and_once_the_recording_is_closed() {
+fn a_file_that_is_taken_out_of_the_spool_is_reported_now_and_once_the_recording_is_closed() {
     let (_parent, dir) = new_dir();
     kill(record(&dir, 0));
     assert_eq!(problems(&dir), []);
@@ -72,20 +73,20 @@ fn a_file_that_is_taken_out_of_the_spool_is_told_now_and_once_the_recording_is_c
     for file in names {
         let bytes = fs::read(dir.join(&file)).unwrap();
         fs::remove_file(dir.join(&file)).unwrap();
-        let told = problems(&dir);
-        assert_eq!(told.len(), 1, "{file}: {told:?}");
-        assert_eq!(told[0].0, file);
+        let shown = problems(&dir);
+        assert_eq!(shown.len(), 1, "{file}: {shown:?}");
+        assert_eq!(shown[0].0, file);
         fs::write(dir.join(&file), bytes).unwrap();
     }
     fs::remove_file(dir.join("spool/process-00001.arrows")).unwrap();
     recover(&dir).unwrap();
-    let told = problems(&dir);
+    let shown = problems(&dir);
     let missing = ProblemKind::Missing { rows: None };
-    assert_eq!(told, [("spool/process-00001.arrows".to_owned(), missing)]);
+    assert_eq!(shown, [("spool/process-00001.arrows".to_owned(), missing)]);
 }
 
 #[test]
-fn a_file_that_is_doubled_exchanged_or_of_another_recording_is_told_and_left_out() {
+fn a_file_that_is_doubled_exchanged_or_of_another_recording_is_reported_and_left_out() {
     let (_parent, dir) = new_dir();
     let (_other_parent, other) = new_dir();
     close(record(&dir, 0), 0);
@@ -107,8 +108,8 @@ fn a_file_that_is_doubled_exchanged_or_of_another_recording_is_told_and_left_out
     assert_eq!(rows(), whole);
     fs::remove_file(dir.join(part(99))).unwrap();
 
-    let named = |told: &[(String, ProblemKind)]| -> Vec<String> {
-        told.iter().map(|(file, _)| file.clone()).collect()
+    let named = |shown: &[(String, ProblemKind)]| -> Vec<String> {
+        shown.iter().map(|(file, _)| file.clone()).collect()
     };
     let (one, two) = (
         fs::read(dir.join(first)).unwrap(),
@@ -121,18 +122,18 @@ fn a_file_that_is_doubled_exchanged_or_of_another_recording_is_told_and_left_out
     assert_eq!(named(&problems(&dir)), [first.as_str()]);
 
     fs::copy(other.join(first), dir.join(first)).unwrap();
-    let told = problems(&dir);
-    assert_eq!(named(&told), [first.as_str()]);
+    let shown = problems(&dir);
+    assert_eq!(named(&shown), [first.as_str()]);
     assert!(
-        format!("{:?}", told[0].1).contains("another recording"),
-        "{told:?}"
+        format!("{:?}", shown[0].1).contains("another recording"),
+        "{shown:?}"
     );
     fs::write(dir.join(first), &one).unwrap();
     assert_eq!(problems(&dir), []);
 }
 
 #[test]
-fn a_segment_of_another_number_or_another_recording_is_told_and_left_out() {
+fn a_segment_of_another_number_or_another_recording_is_reported_and_left_out() {
     let (_parent, dir) = new_dir();
     let (_other_parent, other) = new_dir();
     kill(record(&dir, 0));
@@ -146,24 +147,25 @@ fn a_segment_of_another_number_or_another_recording_is_told_and_left_out() {
         .into_iter()
         .rfind(|file| file.starts_with("spool/mem"));
     fs::copy(other.join(of_other.unwrap()), &segment).unwrap();
-    let told = problems(&dir);
-    assert_eq!(told.len(), 1);
+    let shown = problems(&dir);
+    assert_eq!(shown.len(), 1);
     assert!(
-        format!("{told:?}").contains("another recording"),
-        "{told:?}"
+        format!("{shown:?}").contains("another recording"),
+        "{shown:?}"
     );
     fs::write(&segment, &bytes).unwrap();
     fs::write(dir.join("spool/mem-00099.arrows"), &bytes).unwrap();
-    let told = problems(&dir);
-    assert_eq!(told.len(), 1);
+    let shown = problems(&dir);
+    assert_eq!(shown.len(), 1);
     assert!(
-        format!("{told:?}").contains("changed their names"),
-        "{told:?}"
+        format!("{shown:?}").contains("changed their names"),
+        "{shown:?}"
     );
 }
 
 #[test]
-fn a_manifest_that_is_gone_cut_off_changed_or_of_another_recording_is_told_and_no_row_is_lost() {
+fn a_manifest_that_is_gone_cut_off_changed_or_of_another_recording_is_reported_and_no_row_is_lost()
+{
     let (_parent, dir) = new_dir();
     let (_other_parent, other) = new_dir();
     close(record(&dir, 0), 0);
@@ -172,29 +174,29 @@ fn a_manifest_that_is_gone_cut_off_changed_or_of_another_recording_is_told_and_n
     let whole = fs::read(&path).unwrap();
     let rows = || Recording::open(&dir).unwrap().rows::<MemRow>().unwrap();
     let all = rows();
-    let told = |name: &str| {
-        let told = problems(&dir);
+    let shown = |name: &str| {
+        let shown = problems(&dir);
         assert!(
-            !told.is_empty() && told.iter().all(|(file, _)| file == "manifest.jsonl"),
-            "{name}: {told:?}"
+            !shown.is_empty() && shown.iter().all(|(file, _)| file == "manifest.jsonl"),
+            "{name}: {shown:?}"
         );
         assert_eq!(rows(), all, "{name}");
     };
     fs::remove_file(&path).unwrap();
-    told("gone");
+    shown("gone");
     fs::copy(other.join("manifest.jsonl"), &path).unwrap();
-    told("of another");
+    shown("of another");
     let lines: Vec<&[u8]> = whole.split_inclusive(|&byte| byte == b'\n').collect();
     for line in 0..lines.len() {
         let mut changed = lines.concat();
         let at: usize = lines[..line].iter().map(|line| line.len()).sum();
         changed[at + 12] ^= 1;
         fs::write(&path, changed).unwrap();
-        told(&format!("line {line} changed"));
+        shown(&format!("line {line} changed"));
     }
     // Half of the last line.
     fs::write(&path, &whole[..whole.len() - 10]).unwrap();
-    told("cut off");
+    shown("cut off");
     fs::write(&path, whole).unwrap();
     assert_eq!(problems(&dir), []);
 }
@@ -237,11 +239,11 @@ fn a_recorder_that_was_killed_before_it_named_a_part_is_recovered_without_a_word
             line.contains("\"closed\"")
                 || (line.contains("\"kind\":\"part\"") && line.contains(&named))
         });
-        let told = problems(&dir);
-        assert_eq!(told, [], "{table} before it is closed");
+        let shown = problems(&dir);
+        assert_eq!(shown, [], "{table} before it is closed");
         recover(&dir).unwrap();
-        let told = problems(&dir);
-        assert_eq!(told, [], "{table}");
+        let shown = problems(&dir);
+        assert_eq!(shown, [], "{table}");
     }
 }
 

@@ -195,9 +195,9 @@ fn an_unknown_major_version_is_refused_and_a_newer_minor_one_is_read() {
     let recording = Recording::open(&dir).unwrap();
     assert_eq!(recording.rows::<MemRow>().unwrap(), [mem(1, 1)]);
     let problems = recording.problems();
-    let told = problems.iter().map(ToString::to_string);
-    let told = told.filter(|told| told.contains("memtrace 0.0.0 with schema 2.99; what schema"));
-    assert_eq!(told.count(), 1, "{problems:?}");
+    let text = problems.iter().map(ToString::to_string);
+    let text = text.filter(|text| text.contains("memtrace 0.0.0 with schema 2.99; what schema"));
+    assert_eq!(text.count(), 1, "{problems:?}");
     assert!(matches!(recover(&dir), Err(StoreError::NewerSchema { .. })));
 
     let major = serde_json::json!({"schema_version": {"major": 99, "minor": 0}});

@@ -81,7 +81,7 @@ fn what_was_flushed_last_is_read_from_files_that_have_no_name_any_more() {
 }
 
 #[test]
-fn whoever_did_not_look_for_whole_segments_is_told_so() {
+fn whoever_did_not_look_for_whole_segments_is_reported_so() {
     let (_parent, dir) = new_dir();
     let mut writer = Writer::create_with(&dir, &info(), None, SMALL).unwrap();
     append_all(&mut writer, &[mem(0, 1)]);
@@ -140,7 +140,7 @@ fn a_batch_that_is_being_written_is_no_damage_until_its_recorder_is_gone() {
 }
 
 #[test]
-fn damage_is_told_once_and_what_is_behind_it_is_read() {
+fn damage_is_reported_once_and_what_is_behind_it_is_read() {
     let (_parent, dir) = new_dir();
     let mut writer = Writer::create(&dir, &info()).unwrap();
     let path = dir.join("spool/mem-00001.arrows");
@@ -203,16 +203,16 @@ fn of_a_recording_that_is_opened_again_the_last_time_counts() {
     let part = part.unwrap().unwrap().path();
     let bytes = std::fs::read(&part).unwrap();
     let recordings = Recordings::default();
-    let told = || {
+    let text = || {
         let recording = recordings.open(&dir).unwrap();
         recording.rows::<MemRow>().unwrap();
         recordings.problems().len()
     };
     std::fs::write(&part, &bytes[..bytes.len() / 2]).unwrap();
-    assert_eq!(told(), 1);
+    assert_eq!(text(), 1);
     std::fs::write(&part, &bytes).unwrap();
-    assert_eq!(told(), 0);
+    assert_eq!(text(), 0);
     std::fs::remove_file(&part).unwrap();
-    assert_eq!(told(), 1, "no file of the table");
+    assert_eq!(text(), 1, "no file of the table");
     assert_eq!(recordings.count(), 1);
 }

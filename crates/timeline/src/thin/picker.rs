@@ -99,7 +99,7 @@ impl Picker {
             if own.value > *ever {
                 (*ever, *ever_at) = (own.value, stretch.instants[at as usize]);
             }
-            // The highest of all is told to the byte, and when it was.
+            // The highest of all is reported to the byte, and when it was.
             if own.value == *ever && stretch.instants[at as usize] == *ever_at {
                 self.picks.push(at);
             }

@@ -78,7 +78,7 @@ fn near_what_people_look_at_more_is_kept() {
 }
 
 #[test]
-fn what_is_unknown_is_told_where_it_begins_and_ends() {
+fn what_is_unknown_is_reported_where_it_begins_and_ends() {
     let mut thinned = Thinned::new(1, ROOM, DurationNs(10), Vec::new());
     for (at, value) in [(1, Some(5)), (2, None), (3, Some(6))] {
         thinned.set(BootNs(at), 0, value.map(Bytes));
@@ -181,8 +181,8 @@ proptest! {
             let own = changes.iter().filter(|change| change.1 == function);
             let highest_ever = own.clone().filter_map(|change| change.2).max().unwrap_or(0);
             let is_lost = own.clone().any(|change| change.2.is_none());
-            let is_told = thin.steps[function].iter().any(|(_, value)| value.is_none());
-            prop_assert_eq!(is_told, is_lost);
+            let is_reported = thin.steps[function].iter().any(|(_, value)| value.is_none());
+            prop_assert_eq!(is_reported, is_lost);
             prop_assert_eq!(highest(&thin, function).unwrap_or(0), highest_ever);
             prop_assert_eq!(at(&thin, function, at_ns), was(function, at_ns));
         }

@@ -5,7 +5,7 @@ use crate::engine::action::Action;
 use crate::engine::engines::Engines;
 use crate::engine::workers::Servers;
 use crate::limits::LOOK_TIME;
-use crate::recordings::{Recordings, Told};
+use crate::recordings::{Recordings, Reported};
 use crate::stop::Stop;
 use memtrace::cli::say;
 use memtrace_model::MarkKind;
@@ -21,7 +21,7 @@ pub(super) struct Args {
     servers: Servers,
 
     #[command(flatten)]
-    told: Told,
+    reported: Reported,
 }
 
 /// Starts them.
@@ -30,7 +30,7 @@ pub(super) struct Args {
 /// When the servers or the recordings can't be found.
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::by_signals()?;
-    let mut recordings = args.told.recordings()?;
+    let mut recordings = args.reported.recordings()?;
     let engines = Engines::find(&args.servers, None).await?;
     let started = open(&engines, &mut recordings, &mut stop).await;
     Ok(all_or_none(started.all.len() == engines.all.len()))

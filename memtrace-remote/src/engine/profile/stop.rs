@@ -6,7 +6,7 @@ use crate::engine::action::Action;
 use crate::engine::engines::Engines;
 use crate::engine::traces::{Listing, Looks, Verdict, settled};
 use crate::engine::workers::Servers;
-use crate::recordings::{Recordings, Told};
+use crate::recordings::{Recordings, Reported};
 use crate::stop::Stop;
 use memtrace::cli::say;
 use memtrace_model::MarkKind;
@@ -28,7 +28,7 @@ pub(super) struct Args {
     traces: Traces,
 
     #[command(flatten)]
-    told: Told,
+    reported: Reported,
 }
 
 /// Stops them.
@@ -37,7 +37,7 @@ pub(super) struct Args {
 /// When the servers or the recordings can't be found.
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::by_signals()?;
-    let mut recordings = args.told.recordings()?;
+    let mut recordings = args.reported.recordings()?;
     let engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
     let is_well = close(&engines, None, &args.traces, &mut recordings, &mut stop).await?;
     Ok(all_or_none(is_well))

@@ -4,7 +4,7 @@ use super::requests;
 use crate::engine::action::{self, Action};
 use crate::engine::engines::{Engine, Engines};
 use crate::engine::fake::{Fake, Says, found, status, words};
-use crate::engine::trouble;
+use crate::engine::refusals;
 use crate::http::{Client, Failure, parse_url};
 use crate::stop::Stop;
 use std::net::TcpListener;
@@ -76,15 +76,15 @@ fn all_are_asked_at_once() {
 }
 
 #[test]
-fn a_server_without_a_profiler_is_told_with_the_option_that_makes_one() {
-    let told = words(Action::StartProfile, &Fake::worker(status(404, "")));
-    assert!(told.contains("started without a profiler"), "{told}");
-    assert!(told.contains(action::OPTION), "{told}");
-    assert!(told.contains("--vllm-profiler-config"), "{told}");
+fn a_server_without_a_profiler_is_reported_with_the_option_that_makes_one() {
+    let text = words(Action::StartProfile, &Fake::worker(status(404, "")));
+    assert!(text.contains("started without a profiler"), "{text}");
+    assert!(text.contains(action::OPTION), "{text}");
+    assert!(text.contains("--vllm-profiler-config"), "{text}");
 }
 
 #[test]
-fn a_503_of_a_router_is_told_from_one_of_a_server() {
+fn a_503_of_a_router_is_reported_from_one_of_a_server() {
     let of_server = words(Action::StartProfile, &Fake::worker(status(503, "")));
     assert!(
         of_server.contains("the server itself answers 503"),
@@ -92,44 +92,44 @@ fn a_503_of_a_router_is_told_from_one_of_a_server() {
     );
     let taken_for_a_server = router_of(&[&Fake::worker(status(200, ""))]);
     for action in [Action::StartProfile, STOP] {
-        let told = words(action, &taken_for_a_server);
-        assert!(told.contains("it is a router"), "{told}");
-        assert!(told.contains("--router"), "{told}");
+        let text = words(action, &taken_for_a_server);
+        assert!(text.contains("it is a router"), "{text}");
+        assert!(text.contains("--router"), "{text}");
     }
     let down = Fake::start(|_| status(503, r#"{"error":"no available workers"}"#));
-    let told = found(&["--router", &down.url]).err().unwrap();
+    let text = found(&["--router", &down.url]).err().unwrap();
     assert!(
-        told.contains("answers 503 itself (no available workers)"),
-        "{told}"
+        text.contains("answers 503 itself (no available workers)"),
+        "{text}"
     );
-    assert!(told.contains("--url"), "{told}");
+    assert!(text.contains("--url"), "{text}");
 }
 
 #[test]
 fn a_router_that_tells_of_no_workers_says_why() {
-    let told = |body: Says| {
+    let text = |body: Says| {
         let router = Fake::start(move |_| body.clone());
         found(&["--router", &router.url]).err().unwrap()
     };
-    assert!(told(status(200, r#"{"workers":[]}"#)).contains("has no worker"));
-    assert!(told(status(404, "")).contains("it is not a router"));
-    assert!(told(status(200, "[]")).contains("can't be read"));
-    assert!(told(status(200, r#"{"workers":[{"url":"gpu-7"}]}"#)).contains("gpu-7"));
-    assert!(told(Says::Nothing).contains("broke before an answer"));
+    assert!(text(status(200, r#"{"workers":[]}"#)).contains("has no worker"));
+    assert!(text(status(404, "")).contains("it is not a router"));
+    assert!(text(status(200, "[]")).contains("can't be read"));
+    assert!(text(status(200, r#"{"workers":[{"url":"gpu-7"}]}"#)).contains("gpu-7"));
+    assert!(text(Says::Nothing).contains("broke before an answer"));
 }
 
 #[test]
-fn a_server_that_gives_a_stop_up_is_told_with_its_variable() {
+fn a_server_that_gives_a_stop_up_is_reported_with_its_variable() {
     for says in [
         Says::Nothing,
         status(500, r#"{"error":"RPC call to profile timed out."}"#),
         status(500, "TimeoutError"),
         status(504, ""),
     ] {
-        let told = words(STOP, &Fake::worker(says));
-        assert!(told.contains("gave up before its workers"), "{told}");
-        assert!(told.contains("VLLM_RPC_TIMEOUT=1800000"), "{told}");
-        assert!(told.contains("Ray"), "{told}");
+        let text = words(STOP, &Fake::worker(says));
+        assert!(text.contains("gave up before its workers"), "{text}");
+        assert!(text.contains("VLLM_RPC_TIMEOUT=1800000"), "{text}");
+        assert!(text.contains("Ray"), "{text}");
     }
     let other = words(STOP, &Fake::worker(status(500, "EngineDeadError")));
     assert_eq!(other, "status 500: EngineDeadError");
@@ -139,12 +139,12 @@ fn a_server_that_gives_a_stop_up_is_told_with_its_variable() {
 
 #[test]
 fn a_stop_that_takes_longer_than_its_timeout_names_the_option() {
-    let told = words(
+    let text = words(
         Action::StopProfile(Duration::from_millis(200)),
         &Fake::worker(Says::Waits),
     );
-    assert!(told.starts_with("no answer within 0.2 s"), "{told}");
-    assert!(told.contains("--timeout"), "{told}");
+    assert!(text.starts_with("no answer within 0.2 s"), "{text}");
+    assert!(text.contains("--timeout"), "{text}");
 }
 
 #[test]
@@ -206,9 +206,9 @@ fn a_server_that_is_not_there_is_said_to_be_so() {
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
     let client = Client::new(parse_url(&url).unwrap(), None).unwrap();
-    let told = crate::runtime().unwrap().block_on(async {
+    let text = crate::runtime().unwrap().block_on(async {
         let answer: Result<(), Failure> = client.post(&STOP.path(), STOP.patience()).await;
-        trouble::in_words(STOP, &client, &answer.unwrap_err()).await
+        refusals::in_words(STOP, &client, &answer.unwrap_err()).await
     });
-    assert!(told.starts_with("failed to connect"), "{told}");
+    assert!(text.starts_with("failed to connect"), "{text}");
 }

@@ -4,7 +4,7 @@ use super::{Traces, all_or_none, requests, start, stop};
 use crate::engine::engines::Engines;
 use crate::engine::traces::Listing;
 use crate::engine::workers::Servers;
-use crate::recordings::Told;
+use crate::recordings::Reported;
 use crate::seconds::parse_pause;
 use crate::stop::{INTERRUPTED, Stop};
 use memtrace::cli::say;
@@ -38,7 +38,7 @@ pub(super) struct Args {
     traces: Traces,
 
     #[command(flatten)]
-    told: Told,
+    reported: Reported,
 }
 
 /// Does it.
@@ -47,7 +47,7 @@ pub(super) struct Args {
 /// When the servers or the recordings can't be found.
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut wish = Stop::by_signals()?;
-    let mut recordings = args.told.recordings()?;
+    let mut recordings = args.reported.recordings()?;
     let mut engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
     engines.timeout = Some(args.traces.timeout);
     let before = Listing::of(&engines.dirs);

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_failed_is_sent_again_so_often_and_each_time_is_told() {
+    fn a_request_that_failed_is_sent_again_so_often_and_each_time_is_reported() {
         crate::runtime().unwrap().block_on(async {
             let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let url = format!("http://{}", free.local_addr().unwrap());
@@ -166,15 +166,15 @@ mod tests {
             };
             let (_wish, stop) = Stop::by_hand();
             let (_workers, mut attempts) = start(load, &stop);
-            let mut told = Vec::new();
+            let mut text = Vec::new();
             while let Some(attempt) = attempts.recv().await {
-                told.push((attempt.attempt, attempt.is_last, attempt.answer.start));
+                text.push((attempt.attempt, attempt.is_last, attempt.answer.start));
             }
-            let [first, second] = told.as_slice() else {
-                panic!("{told:?}");
+            let [first, second] = text.as_slice() else {
+                panic!("{text:?}");
             };
             assert_eq!((first.0, first.1, second.0, second.1), (0, false, 1, true));
-            assert!((second.2 - first.2).0 >= 1_000_000_000, "at once: {told:?}");
+            assert!((second.2 - first.2).0 >= 1_000_000_000, "at once: {text:?}");
         });
     }
 

@@ -47,7 +47,7 @@ pub(crate) enum Ended {
         /// Requests that were not.
         failed: usize,
     },
-    /// It was told to end: Ctrl-C, or SIGTERM.
+    /// It was asked to end: Ctrl-C, or SIGTERM.
     Interrupted,
     /// Nobody took connections any more.
     GivenUp {
@@ -180,7 +180,7 @@ impl Experiment {
         };
         manifest.end_wall = Some(Timestamp::now().to_string());
         manifest.end_boot_ns = Some(clock::boot().0);
-        manifest.untold_count = recordings.dropped();
+        manifest.unreported_count = recordings.dropped();
         manifest.prompt_length = tokenizer.in_words();
         results.summary(&summary)?;
         results.manifest(&manifest)?;
@@ -208,7 +208,7 @@ impl Experiment {
             condition_count: self.conditions.len(),
             prompt_length: tokenizer.in_words(),
             recordings: recordings.names(),
-            untold_count: 0,
+            unreported_count: 0,
             start_wall: Timestamp::now().to_string(),
             start_boot_ns: clock::boot().0,
             end_wall: None,

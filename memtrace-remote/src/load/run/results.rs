@@ -36,10 +36,10 @@ pub(crate) struct Manifest {
     pub(crate) condition_count: usize,
     /// How the length of prompts is known.
     pub(crate) prompt_length: &'static str,
-    /// Recordings that were told of it.
+    /// Recordings that were reported of it.
     pub(crate) recordings: Vec<String>,
     /// Requests that found no room at a recorder.
-    pub(crate) untold_count: u64,
+    pub(crate) unreported_count: u64,
     /// UTC, as RFC 3339 writes it.
     pub(crate) start_wall: String,
     pub(crate) start_boot_ns: i64,
@@ -55,7 +55,7 @@ pub(crate) enum State {
     Running,
     /// Every condition was sent.
     Done,
-    /// It was told to end: Ctrl-C, or SIGTERM.
+    /// It was asked to end: Ctrl-C, or SIGTERM.
     Interrupted,
     /// The server took no connections any more.
     GivenUp,

@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 const SAID_BYTES_MAX: usize = 64 << 10;
 /// What a pipe holds, so that it can be emptied at once.
 const PIPE_BYTES: usize = 64 << 10;
-/// The person is told what takes longer than this.
+/// The person is reported what takes longer than this.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Whoever needs memory may take it from the process first.

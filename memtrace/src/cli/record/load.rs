@@ -98,7 +98,7 @@ pub(super) fn gpus(
 
 /// Says what each condition took, as `memtrace report` does.
 pub(super) fn report(dir: &Path, as_root: bool) {
-    let told = || -> std::io::Result<bool> {
+    let reported = || -> std::io::Result<bool> {
         let mut command = Command::new(std::env::current_exe()?);
         if !as_root {
             as_caller(&mut command);
@@ -108,7 +108,7 @@ pub(super) fn report(dir: &Path, as_root: bool) {
             .arg(dir);
         Ok(command.stdin(Stdio::null()).status()?.success())
     };
-    if !told().unwrap_or(false) {
+    if !reported().unwrap_or(false) {
         say("what the conditions took can't be shown here");
     }
 }

@@ -35,7 +35,7 @@ const OWNER_WITHIN: Timespec = Timespec {
 };
 /// After SIGTERM, and again after SIGKILL. Who hangs in the kernel ends by neither.
 const END_WITHIN: Duration = Duration::from_secs(2);
-/// The person is told what takes longer than this.
+/// The person is reported what takes longer than this.
 const SILENCE_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -66,7 +66,7 @@ struct Process {
     pid: libc::pid_t,
     pipe: File,
     said: Vec<u8>,
-    is_trouble_told: bool,
+    is_failure_reported: bool,
     end: Option<ExitStatus>,
 }
 
@@ -108,7 +108,7 @@ impl Pusher {
             pid => {
                 drop((wait_end, tell_end, say_end));
                 if asked.is_some() {
-                    line.owner = owner_told(&mut owner_end).unwrap_or_else(|NotInTime| {
+                    line.owner = owner_reported(&mut owner_end).unwrap_or_else(|NotInTime| {
                         let within = OWNER_WITHIN.tv_sec;
                         say(&format!(
                             "{root} has not answered within {within} s, so its owner is unknown: \
@@ -132,7 +132,7 @@ impl Pusher {
         self.line.owner.as_ref()
     }
 
-    /// There is a recording to carry. What goes wrong with that is told, the first time.
+    /// There is a recording to carry. What goes wrong with that is reported, the first time.
     pub(super) fn look(&mut self) {
         if let Some(mut go) = self.go.take() {
             let message = go_message(self.line.owner.as_ref());
@@ -140,7 +140,7 @@ impl Pusher {
             self.was_let_go = go.write_all(&message).is_ok();
         }
         self.process.hear();
-        self.process.tell_first_trouble();
+        self.process.report_first_failure();
     }
 
     /// The recording is closed, as far as it will be: waits until all of it has arrived. `has_more`
@@ -256,7 +256,7 @@ impl Line {
     }
 }
 
-/// A user and a group as they are told through a pipe; root stands for nobody else.
+/// A user and a group as they are reported through a pipe; root stands for nobody else.
 const OWNER_BYTES: usize = 8;
 
 fn owner_message(uid: u32, gid: u32) -> [u8; OWNER_BYTES] {
@@ -285,7 +285,7 @@ fn go_message(owner: Option<&Person>) -> [u8; OWNER_BYTES] {
 struct NotInTime;
 
 /// Who owns the root, where that is a directory of somebody else.
-fn owner_told(owner_end: &mut File) -> Result<Option<Person>, NotInTime> {
+fn owner_reported(owner_end: &mut File) -> Result<Option<Person>, NotInTime> {
     let mut polled = [PollFd::new(owner_end, PollFlags::IN)];
     if poll(&mut polled, Some(&OWNER_WITHIN)).is_ok_and(|count| count == 0) {
         return Err(NotInTime);
@@ -302,7 +302,7 @@ impl Process {
             pid,
             pipe,
             said: Vec::new(),
-            is_trouble_told: false,
+            is_failure_reported: false,
             end: None,
         })
     }
@@ -324,11 +324,11 @@ impl Process {
         Some(visible(line).into_owned())
     }
 
-    fn tell_first_trouble(&mut self) {
-        if !self.is_trouble_told
+    fn report_first_failure(&mut self) {
+        if !self.is_failure_reported
             && let Some(line) = self.line(|place, _| place == 0)
         {
-            self.is_trouble_told = true;
+            self.is_failure_reported = true;
             say(&format!(
                 "the recording goes on; the upload reports: {line}"
             ));
@@ -412,13 +412,13 @@ mod tests {
             (File::from(OwnedFd::from(from)), to)
         };
         let (mut from, _to) = pipe();
-        assert!(owner_told(&mut from).is_err());
+        assert!(owner_reported(&mut from).is_err());
         let (mut from, to) = pipe();
         drop(to);
-        assert!(owner_told(&mut from).unwrap().is_none());
+        assert!(owner_reported(&mut from).unwrap().is_none());
         let (mut from, mut to) = pipe();
         to.write_all(&owner_message(7, 8)).unwrap();
-        let owner = owner_told(&mut from).unwrap();
+        let owner = owner_reported(&mut from).unwrap();
         assert_eq!(owner.map(|owner| owner.ids()), Some((7, 8)));
     }
 }

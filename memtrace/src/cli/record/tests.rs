@@ -65,7 +65,7 @@ fn what_is_wrong_with_a_pattern_is_said_once() {
 }
 
 #[test]
-fn what_is_no_length_of_time_is_told_how_to_write_one() {
+fn what_is_no_length_of_time_is_reported_how_to_write_one() {
     assert!(parse(&["-a", "--interval", "5"]).is_err(), "of what?");
     for option in ["-d", "--interval"] {
         for text in ["soon", "", "9999999h"] {
@@ -185,16 +185,16 @@ fn gpus_are_named_by_the_environment_only_for_a_load_and_where_no_option_does() 
         "GPU_INTERVAL_MS" => Some("250".to_owned()),
         _ => None,
     };
-    let told = |arguments: &[&str]| {
+    let shown = |arguments: &[&str]| {
         let args = parse(&[arguments, &["--", "true"]].concat()).unwrap();
         let (gpus, DurationNs(interval)) = load::gpus(&args, set).unwrap();
         (gpus.join(" "), interval / 1_000_000)
     };
     let load = &["--load", "plan.jsonl"];
-    assert_eq!(told(&[]), (String::new(), 100));
-    assert_eq!(told(load), ("0 2".to_owned(), 250));
+    assert_eq!(shown(&[]), (String::new(), 100));
+    assert_eq!(shown(load), ("0 2".to_owned(), 250));
     let given = [&load[..], &["--gpu", "1", "--gpu-interval", "1s"]].concat();
-    assert_eq!(told(&given), ("1".to_owned(), 1_000));
+    assert_eq!(shown(&given), ("1".to_owned(), 1_000));
     let args = parse(&["--load", "plan.jsonl", "--", "true"]).unwrap();
     let wrong = load::gpus(&args, |_| Some("often".to_owned())).unwrap_err();
     assert!(

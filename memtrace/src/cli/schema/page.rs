@@ -85,9 +85,9 @@ impl<'a> Page<'a> {
         let report = &self.0[REPORT];
         let sections = SECTIONS.iter().map(|section| {
             let rows = keys(report).filter(|(key, _)| section.keys.contains(key));
-            let told = rows.clone().filter(|(key, _)| is_told_in(key, section));
+            let reported = rows.clone().filter(|(key, _)| is_reported_in(key, section));
             let mut types = Vec::new();
-            told.for_each(|(_, value)| self.follow(value, &mut types));
+            reported.for_each(|(_, value)| self.follow(value, &mut types));
             Chapter {
                 title: format!("Section {}", section.name),
                 doc: sentence(section.doc),
@@ -185,17 +185,17 @@ impl<'a> Page<'a> {
             .collect();
         types.order_by_key(|(_, keys)| Reverse(keys.len()));
         let mut rows = Vec::new();
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for (key, value) in &own {
-            if told.contains(key) {
+            if reported.contains(key) {
                 continue;
             }
             let whole = types.iter().find(|(_, keys)| {
-                keys.contains_key(*key) && keys.keys().all(|key| !told.contains(key.as_str()))
+                keys.contains_key(*key) && keys.keys().all(|key| !reported.contains(key.as_str()))
             });
             match whole {
                 Some((name, keys)) => {
-                    told.extend(keys.keys().map(String::as_str));
+                    reported.extend(keys.keys().map(String::as_str));
                     rows.push(Row::KeysOf(name));
                 }
                 None => rows.push(Row::Key(key, value)),
@@ -237,7 +237,7 @@ impl<'a> Page<'a> {
 
 /// Whether the chapter of that section tells what stands under a key: of several the one that is
 /// called like it, else the first.
-fn is_told_in(key: &str, section: &SectionInfo) -> bool {
+fn is_reported_in(key: &str, section: &SectionInfo) -> bool {
     let mut sections = SECTIONS.iter().filter(|one| one.keys.contains(&key));
     let first = sections.clone().next();
     let named = sections.find(|one| one.name == key);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn every_type_is_told_once_and_every_link_leads_to_a_heading() {
+    fn every_type_is_reported_once_and_every_link_leads_to_a_heading() {
         let page = markdown();
         let headings = page.lines().filter(|line| line.starts_with('#'));
         let anchors: Vec<String> = headings

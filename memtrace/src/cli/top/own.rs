@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may take to close the recording.
 const CLOSING: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
-/// What it has said is told so far, where it could not begin.
+/// What it has said is reported so far, where it could not begin.
 const LINES_MAX: usize = 5;
 
 /// A recorder, ended when this is dropped.

@@ -226,14 +226,14 @@ mod tests {
     use std::rc::Rc;
 
     /// Says what it is asked to do.
-    struct Told {
+    struct Reported {
         name: &'static str,
         sees_kill: bool,
         looks: bool,
         log: Rc<RefCell<Vec<String>>>,
     }
 
-    impl Collector for Told {
+    impl Collector for Reported {
         fn name(&self) -> &'static str {
             self.name
         }
@@ -258,8 +258,8 @@ mod tests {
         fn look_at_killed_for(&mut self, table: &mut ProcessTable) {
             if self.looks {
                 let killed_for = table.take_killed_for();
-                let told = killed_for.iter().map(|upid| format!("look at {upid}"));
-                self.log.borrow_mut().extend(told);
+                let text = killed_for.iter().map(|upid| format!("look at {upid}"));
+                self.log.borrow_mut().extend(text);
             }
         }
     }
@@ -267,9 +267,9 @@ mod tests {
     #[test]
     fn whose_group_was_full_is_looked_at_before_the_next_collector_is_asked() {
         let log = Rc::new(RefCell::new(Vec::new()));
-        let told = |name, sees_kill, looks| {
+        let text = |name, sees_kill, looks| {
             let log = Rc::clone(&log);
-            let collector = Told {
+            let collector = Reported {
                 name,
                 sees_kill,
                 looks,
@@ -278,9 +278,9 @@ mod tests {
             Turn::new(Box::new(collector), BootNs(0))
         };
         let mut turns = [
-            told("backend", true, false),
-            told("groups", false, false),
-            told("memory", false, true),
+            text("backend", true, false),
+            text("groups", false, false),
+            text("memory", false, true),
         ];
         let (tick, mut table) = (tick(false), ProcessTable::default());
         in_turn(&mut turns, &mut table, |turn, table| {

@@ -56,7 +56,7 @@ impl Copy {
         self.rest.extend_from_slice(chunk);
     }
 
-    /// Nothing more is copied; what was left out is told. False when nobody wants it.
+    /// Nothing more is copied; what was left out is reported. False when nobody wants it.
     pub(super) fn end(&mut self, boot_ns: BootNs) -> bool {
         if self.last.is_none() {
             self.last = Some(Instant::now() + COPY_PATIENCE);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_copy_leaves_out_at_its_end_is_told() {
+    fn what_the_copy_leaves_out_at_its_end_is_reported() {
         let (copy, mut reader, put) = behind();
         let finish = std::thread::spawn(move || copy.finish());
         let mut bytes = Vec::new();

@@ -1,7 +1,7 @@
 //! The tarballs for other C libraries and machines: the static one where there is nothing else, the one
 //! for ARM in an emulator, which has no BPF.
 
-use super::{HELD_BYTES, check, file_name, told};
+use super::{HELD_BYTES, check, file_name, reported};
 use crate::dist::programs::{HOST, Linkage, OTHERS, Target};
 use crate::dist::{Release, emptied, stage, tarball};
 use crate::sh;
@@ -58,7 +58,7 @@ chroot . /bin/memtrace report /recording --format json"#
         unshare.args(["--mount", "--propagation", "private", "sh", "-e", "-c"]);
         sh::capture(unshare.arg(script).arg(&root))
     };
-    told("static tarball", start, &inside(&script)?)?;
+    reported("static tarball", start, &inside(&script)?)?;
     for (command, asked) in [
         ("report /recording", "its report"),
         ("--version", "--version"),

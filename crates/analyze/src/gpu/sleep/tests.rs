@@ -35,7 +35,7 @@ fn audits_beside(
         sleeps.take(0, at(*seconds), used.map(|gib| Bytes(gib * GIB)));
     }
     let audits = sleeps.finish(END).into_iter();
-    let told = audits.map(|audit| {
+    let text = audits.map(|audit| {
         let (before, after) = (audit.used_before_bytes, audit.used_after_bytes);
         (
             audit.name.to_string(),
@@ -44,10 +44,10 @@ fn audits_beside(
             after.0 / GIB,
         )
     });
-    told.collect()
+    text.collect()
 }
 
-fn told(name: &str, count: usize, before: i64, after: i64) -> (String, usize, i64, i64) {
+fn reported(name: &str, count: usize, before: i64, after: i64) -> (String, usize, i64, i64) {
     (name.to_owned(), count, before, after)
 }
 
@@ -66,19 +66,19 @@ fn a_phase_and_a_moment_before_or_after_it_tell_the_same_sleep() {
         named("sleep", None, 52.0),
         named("Release_Memory_Occupation", None, 50.9),
     ] {
-        let expected = told(&mark.name, 1, 70, 5);
+        let expected = reported(&mark.name, 1, 70, 5);
         assert_eq!(audits(&[mark], &NIGHT), [expected]);
     }
 }
 
 #[test]
-fn a_sleep_that_frees_nothing_is_told_with_what_stayed() {
+fn a_sleep_that_frees_nothing_is_reported_with_what_stayed() {
     let mark = [named("sleep", Some(20.0), 21.0)];
-    assert_eq!(audits(&mark, &NIGHT), [told("sleep", 1, 70, 70)]);
+    assert_eq!(audits(&mark, &NIGHT), [reported("sleep", 1, 70, 70)]);
 }
 
 #[test]
-fn waking_is_told_the_other_way_round_and_ends_a_sleep() {
+fn waking_is_reported_the_other_way_round_and_ends_a_sleep() {
     let marks = [named("sleep", None, 50.0), named("wake_up", None, 58.0)];
     let rows = [
         (0.0, Some(70)),
@@ -86,7 +86,7 @@ fn waking_is_told_the_other_way_round_and_ends_a_sleep() {
         (58.5, Some(70)),
         (59.0, Some(0)),
     ];
-    let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
+    let expected = [reported("sleep", 1, 70, 5), reported("wake_up", 1, 5, 70)];
     assert_eq!(audits(&marks, &rows), expected);
     // What it held before it slept is not what it woke from.
     let marks = [named("sleep", None, 9.0), named("wake_up", None, 10.5)];
@@ -96,7 +96,7 @@ fn waking_is_told_the_other_way_round_and_ends_a_sleep() {
         (9.1, Some(5)),
         (10.7, Some(70)),
     ];
-    let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
+    let expected = [reported("sleep", 1, 70, 5), reported("wake_up", 1, 5, 70)];
     assert_eq!(audits(&marks, &rows), expected);
 }
 
@@ -113,12 +113,12 @@ fn what_grows_after_the_next_mark_did_not_come_back() {
         (58.5, Some(70)),
         (61.0, Some(79)),
     ];
-    let expected = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 70)];
+    let expected = [reported("sleep", 1, 70, 5), reported("wake_up", 1, 5, 70)];
     assert_eq!(audits(&marks, &rows), expected);
     // Marks of others who are on no GPU say nothing of it.
     let mut other = marks.clone();
     other[2].process = Some(7);
-    let grown = [told("sleep", 1, 70, 5), told("wake_up", 1, 5, 79)];
+    let grown = [reported("sleep", 1, 70, 5), reported("wake_up", 1, 5, 79)];
     assert_eq!(audits(&other, &rows), grown);
     let holders = Holders(HashMap::from([(7, None)]));
     assert_eq!(audits_beside(&other, &holders, &rows), expected);
@@ -128,7 +128,7 @@ fn what_grows_after_the_next_mark_did_not_come_back() {
 fn what_grows_after_a_sleep_that_freed_nothing_did_not_come_back() {
     let marks = [named("sleep", None, 50.0), named("wake_up", None, 53.0)];
     let rows = [(0.0, Some(60)), (55.0, Some(79))];
-    let expected = [told("sleep", 1, 60, 60), told("wake_up", 1, 60, 60)];
+    let expected = [reported("sleep", 1, 60, 60), reported("wake_up", 1, 60, 60)];
     assert_eq!(audits(&marks, &rows), expected);
 }
 
@@ -136,23 +136,23 @@ fn what_grows_after_a_sleep_that_freed_nothing_did_not_come_back() {
 fn what_a_process_leaves_as_it_ends_was_not_freed_by_the_sleep_before() {
     let mark = [named("sleep", None, 50.0)];
     let rows = [(0.0, Some(60)), (54.1, Some(0))];
-    assert_eq!(audits(&mark, &rows), [told("sleep", 1, 60, 0)]);
+    assert_eq!(audits(&mark, &rows), [reported("sleep", 1, 60, 0)]);
     let holders = Holders(HashMap::from([(7, Some(at(54.0)))]));
-    let expected = [told("sleep", 1, 60, 60)];
+    let expected = [reported("sleep", 1, 60, 60)];
     assert_eq!(audits_beside(&mark, &holders, &rows), expected);
 }
 
 #[test]
-fn what_every_worker_marks_is_one_sleep_and_of_many_the_least_is_told() {
+fn what_every_worker_marks_is_one_sleep_and_of_many_the_least_is_reported() {
     let ranks: Vec<Named> = (0..4)
         .map(|rank| named("sleep", Some(50.0 + f64::from(rank) * 0.01), 52.0))
         .collect();
-    assert_eq!(audits(&ranks, &NIGHT), [told("sleep", 1, 70, 5)]);
+    assert_eq!(audits(&ranks, &NIGHT), [reported("sleep", 1, 70, 5)]);
     let two = [
         named("sleep", Some(20.0), 21.0),
         named("sleep", Some(50.0), 52.0),
     ];
-    assert_eq!(audits(&two, &NIGHT), [told("sleep", 2, 70, 70)]);
+    assert_eq!(audits(&two, &NIGHT), [reported("sleep", 2, 70, 70)]);
 }
 
 #[test]
@@ -161,8 +161,8 @@ fn the_sleeps_of_numbered_steps_are_one_and_push_no_other_out() {
     let mut marks: Vec<Named> = steps.collect();
     marks.push(named("engine.sleep", Some(20.0), 21.0));
     let expected = [
-        told("engine.sleep", 1, 70, 70),
-        told("step_0_sleep", 6, 70, 5),
+        reported("engine.sleep", 1, 70, 70),
+        reported("step_0_sleep", 6, 70, 5),
     ];
     assert_eq!(audits(&marks, &NIGHT), expected);
 }

@@ -218,7 +218,7 @@ fn readings_that_are_too_many_become_half_as_many_within_what_they_were() {
     };
     let mut readings: Vec<Reading> = (0..5).map(|at| reading(at, 10 - at)).collect();
     coarsen(&mut readings);
-    let told = |one: &Reading| {
+    let text = |one: &Reading| {
         (
             one.at.0,
             one.anon.least,
@@ -227,13 +227,13 @@ fn readings_that_are_too_many_become_half_as_many_within_what_they_were() {
             one.is_alone,
         )
     };
-    let told: Vec<_> = readings.iter().map(told).collect();
+    let text: Vec<_> = readings.iter().map(text).collect();
     let expected = [
         (0, 9, 10, Some(1), true),
         (2, 7, 8, Some(3), false),
         (4, 6, 6, Some(4), true),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }
 
 /// The last reading of the group also tells of kernel memory and of all that is in use, in MiB.

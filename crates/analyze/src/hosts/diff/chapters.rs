@@ -15,35 +15,36 @@ use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Tone, visible};
 const DEFAULT_TOP: usize = 10;
 
 /// Writes a comparison down: the job, roles, growth from step to step, then hosts.
-pub(super) fn build(told: &RunDiffReport, style: &Style) -> Vec<Chapter> {
+pub(super) fn build(reported: &RunDiffReport, style: &Style) -> Vec<Chapter> {
     let top = style.top.unwrap_or(DEFAULT_TOP);
-    let mut chapters = vec![head(told)];
+    let mut chapters = vec![head(reported)];
     chapters.extend(
-        told.limit
+        reported
+            .limit
             .as_ref()
             .map(|(allowed, excesses)| verdict(*allowed, excesses.iter().map(excess_line))),
     );
-    chapters.extend(leaks(told));
-    chapters.push(whole(told));
-    chapters.push(roles(told, top));
-    chapters.extend(stages(told, top));
-    chapters.push(hosts(told, top));
+    chapters.extend(leaks(reported));
+    chapters.push(whole(reported));
+    chapters.push(roles(reported, top));
+    chapters.extend(stages(reported, top));
+    chapters.push(hosts(reported, top));
     chapters
 }
 
-fn head(told: &RunDiffReport) -> Chapter {
+fn head(reported: &RunDiffReport) -> Chapter {
     let mut chapter = Chapter::new("memtrace diff");
-    for (name, run) in [("A", &told.before), ("B", &told.after)] {
+    for (name, run) in [("A", &reported.before), ("B", &reported.after)] {
         chapter.say(line_of(name, run));
     }
-    let diff = &told.diff;
+    let diff = &reported.diff;
     if diff.is_newly_failed {
         chapter.alert(
             "Processes or hosts of B ended unexpectedly, and none of A did: what they did not get \
              to do is missing from the figures of B.",
         );
     }
-    for (name, run) in [("A", &told.before), ("B", &told.after)] {
+    for (name, run) in [("A", &reported.before), ("B", &reported.after)] {
         if let Some(ended) = happened(&run.report) {
             chapter.say(format!("What happened in {name}: {ended}"));
         }
@@ -70,7 +71,7 @@ fn head(told: &RunDiffReport) -> Chapter {
              over hosts do not compare, so --fail-above does not judge them.",
         );
     }
-    for (name, run) in [("A", &told.before), ("B", &told.after)] {
+    for (name, run) in [("A", &reported.before), ("B", &reported.after)] {
         let has_losses = run.report.hosts.iter().any(|line| line.loss_count > 0);
         if has_losses || !run.report.problems.is_empty() {
             chapter.alert(format!(
@@ -116,11 +117,11 @@ fn per_step(change: &Change) -> String {
     )
 }
 
-fn whole(told: &RunDiffReport) -> Chapter {
-    let diff = &told.diff;
+fn whole(reported: &RunDiffReport) -> Chapter {
+    let diff = &reported.diff;
     let peak = &diff.peak;
     let mut chapter = Chapter::new(format!("Peak of all hosts: {}", in_words(&peak.change)));
-    let spans = [&told.before, &told.after].map(|run| {
+    let spans = [&reported.before, &reported.after].map(|run| {
         let peak = run.report.peak.as_ref()?;
         Some((bytes(peak.at_least_bytes), bytes(peak.at_most_bytes)))
     });
@@ -137,7 +138,7 @@ fn whole(told: &RunDiffReport) -> Chapter {
         let host = highest_host(&run.report);
         host.map_or_else(|| words::UNKNOWN.to_owned(), |line| line.host.clone())
     };
-    let (before, after) = (on(&told.before), on(&told.after));
+    let (before, after) = (on(&reported.before), on(&reported.after));
     let on = match before == after {
         true => format!("on {before} in both"),
         false => format!("on {before} in A and on {after} in B"),
@@ -154,8 +155,8 @@ fn whole(told: &RunDiffReport) -> Chapter {
 }
 
 /// What grows from step to step in B, and did not in A; `None` where nothing does.
-fn leaks(told: &RunDiffReport) -> Option<Chapter> {
-    let stages = told.diff.stages.iter();
+fn leaks(reported: &RunDiffReport) -> Option<Chapter> {
+    let stages = reported.diff.stages.iter();
     let risen: Vec<&RankStageChange> = stages.filter(|stage| stage.has_risen).collect();
     if risen.is_empty() {
         return None;
@@ -187,8 +188,8 @@ fn has_moved(role: &JobRoleChange) -> bool {
     is_moved || has_changed(&role.bytes_per_hour)
 }
 
-fn roles(told: &RunDiffReport, top: usize) -> Chapter {
-    let roles = told.diff.roles.iter();
+fn roles(reported: &RunDiffReport, top: usize) -> Chapter {
+    let roles = reported.diff.roles.iter();
     let moved: Vec<&JobRoleChange> = roles.filter(|role| has_moved(role)).collect();
     if moved.is_empty() {
         return Chapter::new(unchanged("By role"));
@@ -212,7 +213,7 @@ fn roles(told: &RunDiffReport, top: usize) -> Chapter {
             growth(role.bytes_per_hour.after)
         })
         .add_to(&mut chapter);
-    let (all, shown) = (told.diff.roles.len(), moved.len().min(top));
+    let (all, shown) = (reported.diff.roles.len(), moved.len().min(top));
     chapter.rest(all, shown, words::more_roles, " changed less.");
     chapter.quiet(
         "MEDIAN is the change of the median over a role's hosts, AT JOB PEAK that of what it held \
@@ -231,12 +232,12 @@ fn both(before: Option<usize>, after: Option<usize>) -> String {
 }
 
 /// What ranks of both grow by from step to step; `None` where there are none.
-fn stages(told: &RunDiffReport, top: usize) -> Option<Chapter> {
+fn stages(reported: &RunDiffReport, top: usize) -> Option<Chapter> {
     let grows = |stage: &&RankStageChange| {
         let slopes = [stage.fastest.before, stage.fastest.after];
         slopes.into_iter().flatten().any(|slope| slope.0 != 0)
     };
-    let growing: Vec<&RankStageChange> = told.diff.stages.iter().filter(grows).collect();
+    let growing: Vec<&RankStageChange> = reported.diff.stages.iter().filter(grows).collect();
     if growing.is_empty() {
         return None;
     }
@@ -264,8 +265,8 @@ fn stages(told: &RunDiffReport, top: usize) -> Option<Chapter> {
     Some(chapter)
 }
 
-fn hosts(told: &RunDiffReport, top: usize) -> Chapter {
-    let diff = &told.diff;
+fn hosts(reported: &RunDiffReport, top: usize) -> Chapter {
+    let diff = &reported.diff;
     let mut only = Vec::new();
     for (name, hosts) in [("A", &diff.only_before), ("B", &diff.only_after)] {
         if !hosts.is_empty() {
@@ -335,8 +336,8 @@ fn hosts_table<'a>(hosts: impl Iterator<Item = &'a HostChange>) -> TableOf<&'a H
 }
 
 /// Every figure, for programs: a line for each of the job, of a role, of steps, of a host.
-pub(super) fn figures(told: &RunDiffReport, top: usize) -> Table {
-    let diff = &told.diff;
+pub(super) fn figures(reported: &RunDiffReport, top: usize) -> Table {
+    let diff = &reported.diff;
     let mut lines: Vec<(&str, String, &str, Change, Option<bool>)> = Vec::new();
     let sure = |of: &Bounded| (of.change, Some(of.is_sure));
     let all = || "all".to_owned();

@@ -1,4 +1,4 @@
-//! A comparison of two runs as it is written: what is told of both, and the object of its JSON.
+//! A comparison of two runs as it is written: what is reported of both, and the object of its JSON.
 
 use super::compared::{count, length};
 use super::{ComparedRun, RunDiff, RunDiffReport, RunExcess, chapters};
@@ -14,7 +14,7 @@ const FORMAT: &str = "memtrace-run-diff";
 const VERSION: u32 = 1;
 
 impl Written for RunDiffReport {
-    fn told(&self, style: &Style) -> Vec<Chapter> {
+    fn chapters(&self, style: &Style) -> Vec<Chapter> {
         chapters::build(self, style)
     }
 
@@ -95,7 +95,7 @@ struct Run<'a> {
     silent_host_count: usize,
     /// How many kills by the OOM killer, and other unexpected ends.
     end_count: usize,
-    /// How many processes the OOM killer ended, of those that are told.
+    /// How many processes the OOM killer ended, of those that are reported.
     oom_kill_count: usize,
     /// How many things could not be used, or only in part.
     problem_count: usize,

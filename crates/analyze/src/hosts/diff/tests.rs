@@ -91,7 +91,7 @@ fn golden(name: &str) -> RunReport {
     )
 }
 
-fn told(before: RunReport, after: RunReport, allowed: Option<f64>, format: &str) -> String {
+fn reported(before: RunReport, after: RunReport, allowed: Option<f64>, format: &str) -> String {
     let diff = RunDiff::of(&before, &after);
     let limit = allowed.map(|allowed| (allowed, diff.excesses(allowed)));
     let run = |path: &str, report| ComparedRun {
@@ -135,7 +135,7 @@ fn two_runs_of_the_same_are_quiet() {
     assert!(!diff.is_newly_failed && !diff.has_other_basis && !diff.has_other_hosts);
     insta::assert_snapshot!(
         "same.text",
-        told(PLAIN.report(), other.report(), Some(0.05), "text")
+        reported(PLAIN.report(), other.report(), Some(0.05), "text")
     );
     for (name, ..) in JOBS {
         let diff = RunDiff::of(&golden(name), &golden(name));
@@ -159,7 +159,7 @@ fn the_growth_of_a_role_is_unknown_where_a_run_is_too_short_to_tell_and_else_zer
 }
 
 #[test]
-fn a_rank_that_keeps_40_mib_a_step_is_told_in_every_format() {
+fn a_rank_that_keeps_40_mib_a_step_is_reported_in_every_format() {
     let leak = Trained {
         kept: 40.0,
         ..PLAIN
@@ -191,7 +191,7 @@ fn a_rank_that_keeps_40_mib_a_step_is_told_in_every_format() {
         "a fall is no rise"
     );
     for format in ["text", "md", "csv", "json"] {
-        let text = told(before.clone(), after.clone(), Some(0.05), format);
+        let text = reported(before.clone(), after.clone(), Some(0.05), format);
         insta::assert_snapshot!(format!("leak.{format}"), text);
     }
 }
@@ -227,7 +227,7 @@ fn a_rise_of_the_sum_within_its_bounds_is_no_excess() {
         all.iter().any(|(_, figure)| *figure == "host_peak"),
         "{all:?}"
     );
-    let text = told(loose.report(), more.report(), None, "text");
+    let text = reported(loose.report(), more.report(), None, "text");
     assert!(text.contains(": no certain change."), "{text}");
 }
 
@@ -268,7 +268,7 @@ fn hosts_of_other_names_are_compared_by_role_and_more_of_them_are_no_rise_of_the
         role.expect("ranks").median.change.difference(),
         Some(Bytes(0))
     );
-    let text = told(PLAIN.report(), elsewhere.report(), None, "text");
+    let text = reported(PLAIN.report(), elsewhere.report(), None, "text");
     assert!(text.contains("By host: no name is in both"), "{text}");
 
     let three = Trained {
@@ -293,5 +293,5 @@ fn hosts_that_are_lost_and_kills_of_the_second_alone_fail_it() {
     assert!(!RunDiff::of(&lost, &fine).is_newly_failed);
     assert!(!RunDiff::of(&killed, &killed).is_newly_failed);
     assert!(RunDiff::of(&lost, &fine).has_other_hosts);
-    insta::assert_snapshot!("lost.text", told(fine, lost, None, "text"));
+    insta::assert_snapshot!("lost.text", reported(fine, lost, None, "text"));
 }

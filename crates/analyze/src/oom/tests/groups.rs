@@ -29,7 +29,7 @@ fn a_cpuset_that_is_full_is_not_the_machine() {
 }
 
 #[test]
-fn for_how_long_all_tasks_waited_is_told_where_it_is_known() {
+fn for_how_long_all_tasks_waited_is_reported_where_it_is_known() {
     let waited = |is_full_known: bool| {
         let mut run = run(120.0);
         run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
@@ -41,8 +41,8 @@ fn for_how_long_all_tasks_waited_is_told_where_it_is_known() {
         run.mem(2, 95.0, [1_300.0, 10.0, 0.0]);
         run.oom(3, 1, 100.0, POD, LIMIT);
         let report = run.reported(None, None);
-        let told = written("text", &report, &Style::default());
-        told.split_whitespace().collect::<Vec<_>>().join(" ")
+        let text = written("text", &report, &Style::default());
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let (known, unknown) = (waited(true), waited(false));
     let some = "at least one task waited for memory during 1.9s of the 10s before";
@@ -156,18 +156,18 @@ fn who_is_not_recorded_can_be_the_culprit() {
         .grown_kind
         .map(|grown| (grown.kind, grown.grown_bytes.0 >> 20));
     assert_eq!(grown, Some((HeldKind::Unrecorded, 180)));
-    let told = written("text", &report, &Style::default());
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = written("text", &report, &Style::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let culprit = "processes not recorded grew by 180 MiB in the 10s before, more than any \
                    recorded one";
-    assert!(told.contains(culprit), "{told}");
-    // What was in use is told to the end: 350 MiB of the server, and what else there was.
+    assert!(text.contains(culprit), "{text}");
+    // What was in use is reported to the end: 350 MiB of the server, and what else there was.
     let rest = "Held under that limit, anonymous and shared memory: 1 serve (main) 350 MiB. Of the \
                 700 MiB in use, beside them: processes not recorded 220 MiB";
     assert!(
-        told.replace(" (main)", "")
+        text.replace(" (main)", "")
             .contains(&rest.replace(" (main)", "")),
-        "{told}"
+        "{text}"
     );
 }
 
@@ -175,7 +175,7 @@ fn who_is_not_recorded_can_be_the_culprit() {
 fn what_grew_since_the_start_and_had_stopped_did_not_grow_before_the_kill() {
     let report = flat_since_its_start(0);
     assert_eq!(culprit(&report.analysis), None);
-    let told = written("text", &report, &Style::default());
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains("no process grew in the 10s before"), "{told}");
+    let text = written("text", &report, &Style::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("no process grew in the 10s before"), "{text}");
 }

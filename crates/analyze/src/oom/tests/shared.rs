@@ -182,17 +182,17 @@ fn what_many_map_counts_once_in_what_they_held_and_in_what_they_grew_by() {
         let found = found.expect("a post-mortem");
         let held: i64 = found.holders.iter().map(|one| one.bytes.0 >> 20).sum();
         assert!((4_230..=4_248).contains(&held), "{held} MiB");
-        let told = written("text", &report, &Style::default());
-        let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        let text = written("text", &report, &Style::default());
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let grown = "10 worker grew by 2.2 GiB in the 10s before, and 7 more like it by 1.4 GiB";
-        assert!(told.contains(grown), "{told}");
+        assert!(text.contains(grown), "{text}");
         let shares = "· 6 more 2.7 GiB.";
-        assert!(told.contains(shares), "{told}");
+        assert!(text.contains(shares), "{text}");
     }
 }
 
 #[test]
-fn files_of_processes_that_died_are_told_together_and_none_of_them_is_blamed() {
+fn files_of_processes_that_died_are_reported_together_and_none_of_them_is_blamed() {
     let mut run = run(120.0);
     run.cgroup(80.0, POD, [2.0, 1.5, 0.125], Some(LIMIT));
     for number in 0..6 {
@@ -221,12 +221,12 @@ fn files_of_processes_that_died_are_told_together_and_none_of_them_is_blamed() {
         (object.object_count, object.objects_grown_bytes.0 >> 20),
         (6, 1_380)
     );
-    let told = written("text", &report, &Style::default());
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = written("text", &report, &Style::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        told.contains("in 6 objects (+1.3 GiB), the largest /dev/shm/file"),
-        "{told}"
+        text.contains("in 6 objects (+1.3 GiB), the largest /dev/shm/file"),
+        "{text}"
     );
-    assert!(told.contains("which had ended"), "{told}");
-    assert!(!told.contains("most of it in /dev/shm"), "{told}");
+    assert!(text.contains("which had ended"), "{text}");
+    assert!(!text.contains("most of it in /dev/shm"), "{text}");
 }

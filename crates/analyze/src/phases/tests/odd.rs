@@ -1,4 +1,4 @@
-//! Marks that no careful program makes: each is told, and what is told is true.
+//! Marks that no careful program makes: each is reported, and what is reported is true.
 
 use super::{mib, phases};
 use crate::golden::{Script, boot};
@@ -21,7 +21,7 @@ fn run() -> Script {
 fn all(phases: &Phases) -> Vec<&Phase> {
     let lines = phases.lines.iter().map(|line| match line {
         PhaseLine::One(phase) => phase.as_ref(),
-        PhaseLine::Many(many) => panic!("{} is told as one of many", many.name),
+        PhaseLine::Many(many) => panic!("{} is reported as one of many", many.name),
     });
     lines.collect()
 }
@@ -55,7 +55,7 @@ fn a_begin_without_an_end_lasts_as_long_as_its_process_or_the_recording() {
     run.mark(Some(2), 2.5, Begin, "work");
     run.kill(2, 5.5, 9);
     let phases = phases(run);
-    let told: Vec<_> = all(&phases)
+    let text: Vec<_> = all(&phases)
         .iter()
         .map(|phase| (&*phase.name, phase.ended_by, phase.end.boot_ns))
         .collect();
@@ -64,7 +64,7 @@ fn a_begin_without_an_end_lasts_as_long_as_its_process_or_the_recording() {
         ("serve", PhaseEnd::Recording, boot(20.0)),
         ("work", PhaseEnd::Process, BootNs(boot(5.5).0 - 1)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
     assert_eq!(gained(all(&phases)[1]), Some(70.0));
 }
 
@@ -82,9 +82,9 @@ fn a_phase_that_is_over_since_nobody_knows_when_is_open_and_has_nothing_that_cam
     );
     run.mark(Some(1), 4.6, Instant, "ready");
     let phases = phases(run);
-    let told = all(&phases);
-    let [load, ready] = told.as_slice() else {
-        panic!("the load, and that it is ready: {told:?}");
+    let text = all(&phases);
+    let [load, ready] = text.as_slice() else {
+        panic!("the load, and that it is ready: {text:?}");
     };
     assert_eq!((&*load.name, load.ended_by), ("load", PhaseEnd::Recording));
     assert_eq!((load.duration_ns, gained(load)), (None, None));
@@ -95,7 +95,7 @@ fn a_phase_that_is_over_since_nobody_knows_when_is_open_and_has_nothing_that_cam
 }
 
 #[test]
-fn one_name_nested_and_in_two_processes_is_told_of_each_by_itself() {
+fn one_name_nested_and_in_two_processes_is_reported_of_each_by_itself() {
     let mut run = run();
     run.mark(Some(1), 1.5, Begin, "load");
     run.mark(Some(2), 2.5, Begin, "load");
@@ -104,7 +104,7 @@ fn one_name_nested_and_in_two_processes_is_told_of_each_by_itself() {
     run.mark(Some(2), 5.5, End, "load");
     run.mark(Some(1), 6.5, End, "load");
     let phases = phases(run);
-    let told: Vec<_> = all(&phases)
+    let text: Vec<_> = all(&phases)
         .iter()
         .map(|phase| (phase.who.pid.map(|tgid| tgid.0), phase.depth, gained(phase)))
         .collect();
@@ -113,7 +113,7 @@ fn one_name_nested_and_in_two_processes_is_told_of_each_by_itself() {
         (Some(2), 0, Some(0.0)),
         (Some(1), 1, Some(10.0)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn a_phase_of_no_length_gained_nothing_and_has_the_memory_of_its_instant() {
 }
 
 #[test]
-fn marks_that_arrive_out_of_order_are_told_in_the_order_of_their_times() {
+fn marks_that_arrive_out_of_order_are_reported_in_the_order_of_their_times() {
     let mut run = run();
     run.mark(Some(1), 6.5, End, "second");
     run.mark(Some(1), 4.5, Begin, "second");
     run.mark(Some(1), 3.5, End, "first");
     run.mark(Some(1), 1.5, Begin, "first");
     let phases = phases(run);
-    let told: Vec<_> = all(&phases)
+    let text: Vec<_> = all(&phases)
         .iter()
         .map(|phase| (&*phase.name, gained(phase), phase.ended_by))
         .collect();
@@ -154,7 +154,7 @@ fn marks_that_arrive_out_of_order_are_told_in_the_order_of_their_times() {
         ("first", Some(20.0), PhaseEnd::Marked),
         ("second", Some(20.0), PhaseEnd::Marked),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(text, expected);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn times_that_no_clock_has_shown_break_nothing() {
 }
 
 #[test]
-fn of_thousands_of_names_each_is_told_and_those_that_changed_most_by_role() {
+fn of_thousands_of_names_each_is_reported_and_those_that_changed_most_by_role() {
     const COUNT: u32 = 3_000;
     let mut run = Script::command(&["a"], 4_000.0);
     run.process(1, None, 0.0, "a");
@@ -217,11 +217,11 @@ fn of_thousands_of_names_each_is_told_and_those_that_changed_most_by_role() {
     }
     let phases = phases(run);
     assert_eq!((phases.count, phases.lines.len()), (3_000, 3_000));
-    let told = all(&phases);
+    let text = all(&phases);
     assert_eq!(
-        told.iter().filter(|phase| !phase.roles.is_empty()).count(),
+        text.iter().filter(|phase| !phase.roles.is_empty()).count(),
         1_000
     );
-    let heaviest = told.iter().find(|phase| *phase.name == *word(2_777));
+    let heaviest = text.iter().find(|phase| *phase.name == *word(2_777));
     assert_eq!(heaviest.map(|phase| phase.roles.len()), Some(1));
 }

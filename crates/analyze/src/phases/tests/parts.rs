@@ -44,7 +44,7 @@ fn takes(run: &mut Script, tgid: u32, at: f64, role: &str) {
 }
 
 #[test]
-fn a_phase_is_told_by_role_with_the_peak_of_each() {
+fn a_phase_is_reported_by_role_with_the_peak_of_each() {
     let analysis = golden(None);
     let phases = analysis.phases.expect("phases");
     let load = one(&phases, "load_model");
@@ -103,7 +103,7 @@ fn a_role_that_is_not_yet_there_held_nothing_and_one_without_rows_is_unknown() {
 }
 
 #[test]
-fn beyond_the_largest_roles_the_rest_is_told_together_and_the_sum_stays() {
+fn beyond_the_largest_roles_the_rest_is_reported_together_and_the_sum_stays() {
     let mut run = Script::command(&["a"], 20.0);
     run.process(1, None, 0.0, "a");
     run.mem(1, 0.5, [100.0, 0.0, 0.0]);
@@ -203,7 +203,7 @@ fn steps_tell_which_role_and_which_gpu_keep_something() {
 }
 
 #[test]
-fn who_is_asked_about_is_told_by_role_on_the_host_and_on_gpus() {
+fn who_is_asked_about_is_reported_by_role_on_the_host_and_on_gpus() {
     let focus = golden(Some("load_model")).phase.expect("the phase");
     let gib = |bytes: i64| Some(Bytes(bytes << 30));
     let worker = &focus.roles[0];
@@ -220,7 +220,7 @@ fn who_is_asked_about_is_told_by_role_on_the_host_and_on_gpus() {
 }
 
 #[test]
-fn a_window_is_told_as_a_phase_that_lies_there() {
+fn a_window_is_reported_as_a_phase_that_lies_there() {
     let whole = golden(None).phases.expect("phases");
     let phase = golden(Some("load_model")).phase.expect("the phase");
     let run = RUNS.iter().find(|(name, ..)| *name == "phases_on_gpus");
@@ -375,7 +375,7 @@ fn a_title_of_a_role_moves_what_is_held_at_its_very_instant() {
 }
 
 #[test]
-fn of_too_many_phases_those_that_are_asked_for_are_told_by_role() {
+fn of_too_many_phases_those_that_are_asked_for_are_reported_by_role() {
     let mut run = Script::command(&["a"], 30_000.0);
     run.process(1, None, 0.0, "a");
     is(&mut run, 1, "trainer");
@@ -389,17 +389,17 @@ fn of_too_many_phases_those_that_are_asked_for_are_told_by_role() {
     run.mem(1, 20_001.0, [300.0, 0.0, 0.0]);
     run.mark(Some(1), 20_002.0, End, "load");
     let (info, rows, _) = run.recorded();
-    let told = |phase: Option<&str>| {
+    let text = |phase: Option<&str>| {
         let options = Options {
             phase: phase.map(str::to_owned),
             ..Options::default()
         };
         analyze(&info, &rows, options).expect("findings").analysis
     };
-    let all = told(None).phases.expect("phases");
+    let all = text(None).phases.expect("phases");
     assert!(!all.has_too_many_for_roles, "one role takes little room");
     assert_eq!(one(&all, "load").roles.len(), 1);
-    let asked = told(Some("load"));
+    let asked = text(Some("load"));
     let focus = asked.phase.expect("the phase");
     let role = &focus.roles[0];
     assert_eq!(

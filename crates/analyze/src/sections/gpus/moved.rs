@@ -7,7 +7,7 @@ use memtrace_model::Bytes;
 use memtrace_report::words::{self, bytes, bytes_or_unknown, change};
 use memtrace_report::{Chapter, Tone, visible};
 
-/// Of what a marked sleep was to free: less than that and it is told although the fall is.
+/// Of what a marked sleep was to free: less than that and it is reported although the fall is.
 const NEARLY_ALL: f64 = 0.9;
 /// A mark that moved less than this part did nothing to speak of.
 const NOTHING: f64 = 0.01;
@@ -19,7 +19,7 @@ pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus) {
     }
     for audit in &gpus.audits {
         let share = share(audit);
-        if !is_told_by_a_fall(gpus, audit, share) {
+        if !is_reported_by_a_fall(gpus, audit, share) {
             let did_nothing = share.is_some_and(|share| share < NOTHING);
             let tone = if did_nothing {
                 Tone::Alert
@@ -42,7 +42,7 @@ fn share(audit: &Audit) -> Option<f64> {
     Some(audit.moved_bytes?.0 as f64 / whole.0.max(1) as f64)
 }
 
-fn is_told_by_a_fall(gpus: &Gpus, audit: &Audit, share: Option<f64>) -> bool {
+fn is_reported_by_a_fall(gpus: &Gpus, audit: &Audit, share: Option<f64>) -> bool {
     let is_same = |fall: &Fall| fall.from.boot_ns <= audit.host_to && audit.from <= fall.to;
     let is_whole = share.is_some_and(|share| share >= NEARLY_ALL);
     audit.count == 1 && !audit.is_return && is_whole && gpus.falls.iter().any(is_same)
@@ -109,11 +109,11 @@ fn on_host(host: &HostGain) -> String {
         ("file", host.file_bytes),
     ]
     .into_iter();
-    let told = kinds.map(|(kind, amount)| match amount {
+    let reported = kinds.map(|(kind, amount)| match amount {
         Some(Bytes(0)) => format!("{kind} ±0"),
         amount => format!("{kind} {}", change(amount)),
     });
-    told.collect::<Vec<_>>().join(", ")
+    reported.collect::<Vec<_>>().join(", ")
 }
 
 /// A sharp fall: what left the device, and what came to the host.
@@ -155,15 +155,15 @@ fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
         Some((place, gpus.held_at_end(place)?))
     });
     // Survivors have a section of their own.
-    let is_told = |place: usize| {
+    let is_reported = |place: usize| {
         let mut outlived = analysis.leftovers.outlived.iter();
         let upid = analysis.processes[place].upid;
         !has_ended(place) && outlived.any(|one| one.row.upid == upid)
     };
-    let held = held.filter(|(place, _)| !is_told(*place));
+    let held = held.filter(|(place, _)| !is_reported(*place));
     // Of one that has ended, an amount that is not known is most likely none.
     let held = held.filter(|(place, held)| held.is_some() || !has_ended(*place));
-    let told: Vec<String> = held
+    let reported: Vec<String> = held
         .take(NAMES_MAX)
         .map(|(place, held)| {
             let ended = if has_ended(place) {
@@ -175,10 +175,10 @@ fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
             format!("{who} {}{ended}", bytes_or_unknown(held))
         })
         .collect();
-    (!told.is_empty()).then(|| {
+    (!reported.is_empty()).then(|| {
         format!(
             "Still on a GPU when the recording ended: {}.",
-            told.join(", ")
+            reported.join(", ")
         )
     })
 }

@@ -29,18 +29,18 @@ fn of_many_devices_those_that_used_most_have_a_line_and_the_others_are_counted()
         .map(|device| used(device, (device > 0).then_some(device as i64)))
         .collect();
     let all: Vec<&GpuLedger> = all.iter().collect();
-    let (told, rest) = most_used(&all, 3);
-    let told: Vec<usize> = told.iter().map(|ledger| ledger.place).collect();
-    assert_eq!(told, [55, 54, 53, 52, 51, 50, 49, 48]);
+    let (text, rest) = most_used(&all, 3);
+    let text: Vec<usize> = text.iter().map(|ledger| ledger.place).collect();
+    assert_eq!(text, [55, 54, 53, 52, 51, 50, 49, 48]);
     assert_eq!(rest, 48);
-    let (told, rest) = most_used(&all[..8], 3);
-    let told: Vec<usize> = told.iter().map(|ledger| ledger.place).collect();
-    assert_eq!(told, [0, 1, 2, 3, 4, 5, 6, 7]);
+    let (text, rest) = most_used(&all[..8], 3);
+    let text: Vec<usize> = text.iter().map(|ledger| ledger.place).collect();
+    assert_eq!(text, [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(rest, 0);
 }
 
 #[test]
-fn of_lines_that_each_of_many_devices_has_some_are_told() {
+fn of_lines_that_each_of_many_devices_has_some_are_reported() {
     let mut section = Chapter::new(String::new());
     say_some(&mut section, Tone::Alert, vec!["one".to_owned(); 56]);
     let last = section.blocks.last().map(|block| match block {
@@ -63,7 +63,7 @@ fn who_is_left_out_held_less_only_where_that_is_known() {
         at_end_bytes: None,
         host_peak_bytes: None,
     };
-    let told = "2 processes more held less, or an amount that the driver does not report.";
+    let text = "2 processes more held less, or an amount that the driver does not report.";
     assert_eq!(more_processes(&[]), None);
     assert_eq!(
         more_processes(&[held(Some(1), false)]).as_deref(),
@@ -71,6 +71,6 @@ fn who_is_left_out_held_less_only_where_that_is_known() {
     );
     for unsure in [held(None, false), held(Some(0), true)] {
         let rest = [held(Some(1), false), unsure];
-        assert_eq!(more_processes(&rest).as_deref(), Some(told));
+        assert_eq!(more_processes(&rest).as_deref(), Some(text));
     }
 }

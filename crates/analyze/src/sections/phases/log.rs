@@ -26,7 +26,7 @@ pub(super) fn log(analysis: &Analysis) -> Chapter {
     section
 }
 
-/// A line for each phase, and for those that are told as one.
+/// A line for each phase, and for those that are reported as one.
 pub(super) fn table(phases: Option<&Phases>, top: usize) -> Table {
     let lines = phases.iter().flat_map(|phases| &phases.lines);
     let mut checkpoints = checkpoints(lines.collect());

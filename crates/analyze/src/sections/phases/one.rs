@@ -41,8 +41,8 @@ impl Section for NamedPhase {
             let shown = first(Some(focus), view.style.top.unwrap_or(usize::MAX));
             section.table(table(&shown, true));
             doubt(&mut section, &shown);
-            let told = " more after them: --top N shows N.";
-            section.rest(focus.phases.len(), shown.len(), words::count, told);
+            let chapter = " more after them: --top N shows N.";
+            section.rest(focus.phases.len(), shown.len(), words::count, chapter);
             return vec![section];
         }
         if let Some(many) = &focus.line {
@@ -54,8 +54,8 @@ impl Section for NamedPhase {
         let shown = both_ends(&focus.phases, view.top);
         section.table(table(&shown, true));
         doubt(&mut section, &shown);
-        let told = " more between the first and the last: --top N shows N.";
-        section.rest(focus.phases.len(), shown.len(), words::count, told);
+        let chapter = " more between the first and the last: --top N shows N.";
+        section.rest(focus.phases.len(), shown.len(), words::count, chapter);
         explain(&mut section, analysis);
         let parts = [by_role(focus, view.top), around(analysis, focus)];
         let mut sections = vec![section];

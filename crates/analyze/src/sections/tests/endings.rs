@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_command_that_still_ran_and_a_recovery_are_told_once() {
+fn a_command_that_still_ran_and_a_recovery_are_reported_once() {
     let mut reported = RUNS[0].1().reported(None, None);
     reported.analysis.info.command_exit_code = None;
     let main = reported
@@ -31,7 +31,7 @@ fn a_command_that_still_ran_and_a_recovery_are_told_once() {
 }
 
 #[test]
-fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
+fn a_command_is_distinguished_from_the_wait_for_what_it_left() {
     let mut reported = ray_with_vllm().reported(None, None);
     let mut processes = reported.analysis.processes.iter_mut();
     let main = processes
@@ -45,8 +45,8 @@ fn a_command_is_told_apart_from_the_wait_for_what_it_left() {
     };
     reported.analysis.info.command_exit_code = Some(137);
     let report = written(FORMATS[0], &reported, &Style::default());
-    let told = "ran 0.730s · recorded for 10m00s · OOM kill";
-    assert!(report.contains(told), "{report}");
+    let shown = "ran 0.730s · recorded for 10m00s · OOM kill";
+    assert!(report.contains(shown), "{report}");
 }
 
 /// A server with an engine and a worker, and how they end.
@@ -67,20 +67,21 @@ fn ends(how: impl Fn(&mut Script)) -> String {
 
 /// What the report says first.
 fn happened(report: &str) -> &str {
-    let (_, told) = report.split_once("What happened: ").expect("an answer");
-    told.split_once(" Most held:")
-        .map_or(told, |(told, _)| told)
+    let (_, shown) = report.split_once("What happened: ").expect("an answer");
+    shown
+        .split_once(" Most held:")
+        .map_or(shown, |(shown, _)| shown)
 }
 
 #[test]
 fn what_a_server_kills_as_it_shuts_down_is_ordinary() {
     let is_ordinary = |how: &dyn Fn(&mut Script)| {
         let report = ends(|run| how(run));
-        let is_told = report.contains("SIGKILL from 2 as it shut down 3 worker");
+        let is_reported = report.contains("SIGKILL from 2 as it shut down 3 worker");
         let is_first = happened(&report).contains("3 worker: SIGKILL from 2 engine at");
         let is_abnormal = report.contains("3 worker: SIGKILL from 2 engine at");
-        assert!(is_told || is_first || is_abnormal, "{report}");
-        is_told
+        assert!(is_reported || is_first || is_abnormal, "{report}");
+        is_reported
     };
     // In turn, however the server ends by itself.
     for code in [0, 1] {
@@ -119,16 +120,16 @@ fn a_worker_that_another_kills_shortly_before_a_shutdown_is_what_happened() {
         run.exit(2, 51.0, 0);
         run.exit(1, 51.5, 0);
     });
-    let told = "3 worker: SIGKILL from 99 bash (not recorded) at";
-    assert!(happened(&report).starts_with(told), "{report}");
+    let shown = "3 worker: SIGKILL from 99 bash (not recorded) at";
+    assert!(happened(&report).starts_with(shown), "{report}");
     // Also where it is recorded, and no ancestor.
     let report = ends(|run| {
         run.kill_from(3, 2, 48.0, 9);
         run.exit(3, 51.0, 0);
         run.exit(1, 51.5, 0);
     });
-    let told = "2 engine: SIGKILL from 3 worker at";
-    assert!(happened(&report).starts_with(told), "{report}");
+    let shown = "2 engine: SIGKILL from 3 worker at";
+    assert!(happened(&report).starts_with(shown), "{report}");
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn a_command_that_failed_by_itself_is_what_happened_whatever_it_stopped() {
 
 #[test]
 fn a_signal_says_who_sent_it_or_that_this_is_not_known() {
-    for (how, told) in [
+    for (how, shown) in [
         (
             (|run: &mut Script| run.kill_from(3, 3, 50.0, 6)) as fn(&mut Script),
             "SIGABRT from itself",
@@ -172,7 +173,7 @@ fn a_signal_says_who_sent_it_or_that_this_is_not_known() {
     ] {
         let report = ends(how);
         assert!(
-            happened(&report).starts_with(&format!("3 worker: {told} at")),
+            happened(&report).starts_with(&format!("3 worker: {shown} at")),
             "{report}"
         );
     }
@@ -214,8 +215,8 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
         .lines()
         .skip_while(|line| !line.starts_with("Shared"))
         .collect();
-    let told = lines.iter().take_while(|line| !line.is_empty()).copied();
-    insta::assert_snapshot!(told.collect::<Vec<_>>().join("\n"), @"
+    let shown = lines.iter().take_while(|line| !line.is_empty()).copied();
+    insta::assert_snapshot!(shown.collect::<Vec<_>>().join("\n"), @"
     Shared memory: 2 objects (17.0 GiB) without an owner that no recorded process was seen to make or
     map: `--section orphaned-shm` lists them
     ");
@@ -254,8 +255,8 @@ fn a_killer_that_logs_why_is_what_happened_also_where_it_shuts_down_then() {
             says_killed(run, at, pid, &["engine"]);
             says_killed(run, at + 1.0, None, &["engine"]);
         });
-        let told = "Ray's memory monitor ended 3 worker (SIGKILL) at 12:02:24 UTC (+40.0s): ";
-        assert!(happened(&report).starts_with(told), "{pid:?}: {report}");
+        let shown = "Ray's memory monitor ended 3 worker (SIGKILL) at 12:02:24 UTC (+40.0s): ";
+        assert!(happened(&report).starts_with(shown), "{pid:?}: {report}");
         assert!(report.contains(": the node ran low on memory."), "{report}");
         assert!(!report.contains("claims"), "{report}");
         assert!(!report.contains("as it shut down"), "{report}");
@@ -292,7 +293,7 @@ fn a_line_whose_kill_no_end_bears_out_is_a_claim_and_no_cause() {
 }
 
 #[test]
-fn who_ends_by_itself_when_told_to_was_ended_only_at_once() {
+fn who_ends_by_itself_when_reported_to_was_ended_only_at_once() {
     let report = |end: f64, pid: Option<u32>| {
         ends(|run| {
             run.exit(3, end, 0);
@@ -309,35 +310,35 @@ fn who_ends_by_itself_when_told_to_was_ended_only_at_once() {
             );
         })
     };
-    let told = "gunicorn ended 3 worker (exit 0)";
-    assert!(happened(&report(40.5, Some(3))).starts_with(told));
+    let shown = "gunicorn ended 3 worker (exit 0)";
+    assert!(happened(&report(40.5, Some(3))).starts_with(shown));
     assert!(!happened(&report(50.0, Some(3))).contains("gunicorn"));
     // Of its own accord, at a limit that it keeps: no failure.
     let own = report(40.5, None);
     assert!(
-        !happened(&own).contains("gunicorn") && own.contains(told),
+        !happened(&own).contains("gunicorn") && own.contains(shown),
         "{own}"
     );
 }
 
 #[test]
 fn a_line_that_names_a_process_is_borne_out_by_its_end_where_no_sender_is_known() {
-    let told = "Ray's memory monitor ended 3 worker";
+    let shown = "Ray's memory monitor ended 3 worker";
     let named = ends(|run| {
         run.kill(3, 40.0, 9);
         says_killed(run, 41.0, Some(3), &["raylet"]);
     });
-    assert!(happened(&named).starts_with(told), "{named}");
+    assert!(happened(&named).starts_with(shown), "{named}");
     let nameless = ends(|run| {
         run.kill(3, 40.0, 9);
         says_killed(run, 41.0, None, &["raylet"]);
     });
-    assert!(!happened(&nameless).contains(told), "{nameless}");
+    assert!(!happened(&nameless).contains(shown), "{nameless}");
 }
 
 #[test]
-fn limits_of_a_process_and_a_full_tmpfs_are_told_the_nearest_first() {
-    let told = |limited: bool, used: i64| {
+fn limits_of_a_process_and_a_full_tmpfs_are_reported_the_nearest_first() {
+    let shown = |limited: bool, used: i64| {
         let mut run = Script::command(&["train"], 60.0);
         run.process(1, None, 0.0, "train");
         run.mem(1, 1.0, [100.0, 0.0, 0.0]);
@@ -364,10 +365,14 @@ fn limits_of_a_process_and_a_full_tmpfs_are_told_the_nearest_first() {
     let space = "1 train had mapped 1.9 GiB of the 2.0 GiB of address space that RLIMIT_AS allows \
                  it (93%)";
     assert_eq!(
-        told(true, 64).split("; ").take(2).collect::<Vec<_>>(),
+        shown(true, 64).split("; ").take(2).collect::<Vec<_>>(),
         [full, space]
     );
-    assert!(told(true, 10).starts_with(space), "{}", told(true, 10));
-    assert!(told(false, 64).starts_with(full), "{}", told(false, 64));
-    assert!(!told(false, 10).contains("/dev/shm"), "{}", told(false, 10));
+    assert!(shown(true, 10).starts_with(space), "{}", shown(true, 10));
+    assert!(shown(false, 64).starts_with(full), "{}", shown(false, 64));
+    assert!(
+        !shown(false, 10).contains("/dev/shm"),
+        "{}",
+        shown(false, 10)
+    );
 }

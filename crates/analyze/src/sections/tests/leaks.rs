@@ -17,8 +17,8 @@ fn the_sentence_about_a_leak_names_who_leaks_most() {
     }
     let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
-    assert!(report.contains(told), "{report}");
+    let text = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
+    assert!(report.contains(text), "{report}");
 }
 
 #[test]
@@ -40,10 +40,10 @@ fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
     }
     let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let told = "What the tree holds at the end of step grows by 2.0 MiB";
-    assert!(report.contains(told), "{report}");
-    let told = "most of it in 2 × vLLM worker, chiefly 3 vLLM worker TP1 (2.0 MiB).";
-    assert!(report.contains(told), "{report}");
+    let text = "What the tree holds at the end of step grows by 2.0 MiB";
+    assert!(report.contains(text), "{report}");
+    let text = "most of it in 2 × vLLM worker, chiefly 3 vLLM worker TP1 (2.0 MiB).";
+    assert!(report.contains(text), "{report}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Processes that no event of their start told: found running, or known by their end alone.
+//! Processes that no event of their start reported: found running, or known by their end alone.
 
 use super::names::title;
 use super::{Apply, Unnamed};
@@ -55,7 +55,7 @@ impl Apply {
             process.row_mut().exe = None;
             process.row_mut().cmdline = held.map(Arc::from);
             process.keep_names();
-            // Where it was followed before, its execs are told by themselves.
+            // Where it was followed before, its execs are reported by themselves.
             process.set_execs(if is_first_seen { task.execs } else { 0 });
             if held.is_some() {
                 let shown = process.row().cmdline.clone();

@@ -292,7 +292,7 @@ fn a_vforked_child_is_charged_nothing() {
 }
 
 #[test]
-fn a_fork_that_is_told_after_the_snapshot_found_the_child_changes_nothing() {
+fn a_fork_that_is_reported_after_the_snapshot_found_the_child_changes_nothing() {
     let mut bench = Bench::new();
     bench.take(fork(TGID, 0, 0));
     let upid = bench.row(TGID).upid;
@@ -324,7 +324,7 @@ fn an_id_that_is_used_again_is_another_process() {
     assert_ne!(second.upid, first);
     assert_eq!(second.start_boot_ns, BootNs(15));
     assert!(bench.table.process(first).is_none(), "the first has ended");
-    // What is told late of the first is not the second's.
+    // What is reported late of the first is not the second's.
     let second = second.upid;
     let count = bench.memory().len();
     bench.take(sample(TGID, 10, 99));

@@ -70,7 +70,7 @@ mod needs_bpf {
         }
     }
 
-    /// A shell that takes 8 MiB when it is told to.
+    /// A shell that takes 8 MiB when it is asked to.
     struct Grower {
         process: Child,
         orders: ChildStdin,

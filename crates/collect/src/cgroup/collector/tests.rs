@@ -186,26 +186,26 @@ fn an_unchanged_group_is_written_only_with_keyframes() {
 }
 
 #[test]
-fn what_a_group_held_until_it_changed_is_told_with_its_time() {
+fn what_a_group_held_until_it_changed_is_reported_with_its_time() {
     let mut fake = Fake::new(CgroupVersion::V2);
     fake.group("/job", &[("memory.current", "1\n")]);
     fake.process(1, "/job");
-    let told = |fake: &mut Fake, seconds, is_keyframe| {
+    let shown = |fake: &mut Fake, seconds, is_keyframe| {
         let rows = fake.collect(seconds, is_keyframe);
         let of = |row: &CgroupMemRow| (row.boot_ns.0 / 1_000_000_000, row.current_bytes);
         rows.iter().map(of).collect::<Vec<_>>()
     };
     let held = |seconds, bytes| (seconds, Some(Bytes(bytes)));
-    assert_eq!(told(&mut fake, 1, false), [held(1, 1)]);
-    assert_eq!(told(&mut fake, 2, false), []);
-    assert_eq!(told(&mut fake, 3, false), []);
+    assert_eq!(shown(&mut fake, 1, false), [held(1, 1)]);
+    assert_eq!(shown(&mut fake, 2, false), []);
+    assert_eq!(shown(&mut fake, 3, false), []);
     fake.group("/job", &[("memory.current", "9\n")]);
-    assert_eq!(told(&mut fake, 4, false), [held(3, 1), held(4, 9)]);
+    assert_eq!(shown(&mut fake, 4, false), [held(3, 1), held(4, 9)]);
     // Every second it is another: nothing to add.
     fake.group("/job", &[("memory.current", "10\n")]);
-    assert_eq!(told(&mut fake, 5, false), [held(5, 10)]);
-    assert_eq!(told(&mut fake, 6, false), []);
-    assert_eq!(told(&mut fake, 7, true), [held(7, 10)]);
+    assert_eq!(shown(&mut fake, 5, false), [held(5, 10)]);
+    assert_eq!(shown(&mut fake, 6, false), []);
+    assert_eq!(shown(&mut fake, 7, true), [held(7, 10)]);
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_file_that_opens_and_cannot_be_read_leaves_its_columns_unknown() {
 }
 
 #[test]
-fn a_group_that_a_cgroup_namespace_hides_is_told_once() {
+fn a_group_that_a_cgroup_namespace_hides_is_reported_once() {
     let mut fake = Fake::new(CgroupVersion::V2);
     // How the kernel writes the path of a group outside of the reader's namespace.
     fake.process(1, "/../sibling");

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_several_descriptors_and_processes_is_told_with_its_sharers() {
+    fn a_client_of_several_descriptors_and_processes_is_reported_with_its_sharers() {
         let machine = Machine::new();
         machine.open(10, 3, Some((7, 100)));
         machine.open(10, 4, Some((7, 100)));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_card_is_told_from_sysfs() {
+    fn the_card_is_reported_from_sysfs() {
         let machine = Machine::new();
         let mut collector = machine.collector();
         let gpus: Vec<_> = collector.cards().collect();

@@ -16,7 +16,7 @@ pub(super) struct Client {
     pub(super) host_bytes: Bytes,
 }
 
-/// How an amount was told. Resident is what occupies memory now; `drm-memory-` is amdgpu's
+/// How an amount was reported. Resident is what occupies memory now; `drm-memory-` is amdgpu's
 /// older name of it; `drm-total-` also counts what is not resident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Way {
@@ -40,10 +40,10 @@ pub(super) fn parse(text: &[u8]) -> Option<Client> {
             b"drm-pdev" => pdev = std::str::from_utf8(value).ok().map(str::to_owned),
             b"drm-client-id" => id = crate::fields::number(value),
             _ => {
-                let told = WAYS
+                let reported = WAYS
                     .iter()
                     .find_map(|(prefix, way)| Some((key.strip_prefix(*prefix)?, *way)));
-                let Some(((region, way), bytes)) = told.zip(amount(value)) else {
+                let Some(((region, way), bytes)) = reported.zip(amount(value)) else {
                     continue;
                 };
                 match regions.iter_mut().find(|(known, ..)| *known == region) {
@@ -55,10 +55,10 @@ pub(super) fn parse(text: &[u8]) -> Option<Client> {
         }
     }
     let sum = |wanted: bool| {
-        let told = regions
+        let reported = regions
             .iter()
             .filter(|(name, ..)| is_of_host(name) == Some(wanted));
-        told.map(|(.., bytes)| *bytes).sum()
+        reported.map(|(.., bytes)| *bytes).sum()
     };
     // A driver that tells of no region that is known here tells nothing of memory.
     regions
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn told(text: &str) -> Option<(String, i64, i64, i64)> {
+    fn reported(text: &str) -> Option<(String, i64, i64, i64)> {
         let client = parse(text.as_bytes())?;
         let (device, host) = (client.device_bytes.0, client.host_bytes.0);
         Some((client.pdev, client.id, device, host))
@@ -123,14 +123,14 @@ mod tests {
             drm-resident-vram:\t1048576 KiB\ndrm-resident-gtt:\t4096 KiB\n\
             drm-memory-vram:\t1048576 KiB\ndrm-memory-gtt: \t4096 KiB\ndrm-engine-gfx:\t12 ns\n";
         let pdev = "0000:03:00.0".to_owned();
-        assert_eq!(told(amdgpu), Some((pdev.clone(), 17, 1 << 30, 4 << 20)));
+        assert_eq!(reported(amdgpu), Some((pdev.clone(), 17, 1 << 30, 4 << 20)));
         let older = "drm-client-id:\t3\ndrm-pdev:\t0000:03:00.0\ndrm-memory-vram:\t512 KiB\n";
-        assert_eq!(told(older), Some((pdev.clone(), 3, 512 << 10, 0)));
+        assert_eq!(reported(older), Some((pdev.clone(), 3, 512 << 10, 0)));
         let i915 = "drm-client-id: 5\ndrm-pdev: 0000:03:00.0\ndrm-total-system0: 6 MiB\n\
             drm-resident-system0: 5 MiB\ndrm-total-local0: 900 MiB\ndrm-resident-local0: 800 MiB\n";
-        assert_eq!(told(i915), Some((pdev.clone(), 5, 800 << 20, 5 << 20)));
+        assert_eq!(reported(i915), Some((pdev.clone(), 5, 800 << 20, 5 << 20)));
         let xe = "drm-client-id:\t9\ndrm-pdev:\t0000:03:00.0\ndrm-total-vram0:\t123\n";
-        assert_eq!(told(xe), Some((pdev, 9, 123, 0)));
+        assert_eq!(reported(xe), Some((pdev, 9, 123, 0)));
     }
 
     #[test]
@@ -141,7 +141,7 @@ mod tests {
             "drm-client-id:\t4\ndrm-resident-vram:\t4 KiB\n",
             "drm-pdev:\t0000:01:00.0\ndrm-resident-vram:\t4 KiB\n",
         ] {
-            assert_eq!(told(text), None, "{text}");
+            assert_eq!(reported(text), None, "{text}");
         }
     }
 

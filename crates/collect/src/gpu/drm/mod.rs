@@ -2,7 +2,7 @@
 //! its descriptors (Documentation/gpu/drm-usage-stats.rst), and of a device in sysfs.
 //!
 //! Only descriptors of character devices with DRM's major number are opened. A client that
-//! several processes share is told for each of them under its number, to be counted once.
+//! several processes share is reported for each of them under its number, to be counted once.
 
 mod cards;
 mod clients;

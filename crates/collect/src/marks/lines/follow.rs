@@ -31,7 +31,7 @@ const LOOK: Timespec = Timespec {
 /// Between two reads of a file that is written all the time.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How long a renamed file is still read: its writer goes on until it is told.
+/// How long a renamed file is still read: its writer goes on until it is reported.
 const LINGER: DurationNs = DurationNs(5_000_000_000);
 
 const CHUNK_BYTES: usize = 64 << 10;
@@ -42,7 +42,7 @@ const LOOK_BYTES: u64 = 16 << 20;
 /// At the end, for how long what files have by then is read.
 const PATIENCE: DurationNs = DurationNs(2_000_000_000);
 
-/// After this a thread that was told to end does not look any more: it hangs.
+/// After this a thread that was asked to end does not look any more: it hangs.
 const STUCK: Duration = Duration::from_secs(3);
 
 /// So much of what was read last is compared with what stands there now.
@@ -100,7 +100,7 @@ impl Follower {
             }
             Ok(())
         })?;
-        let (tell, told) = sync_channel(1);
+        let (tell, reported) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("memtrace-logs".to_owned())
             .stack_size(256 << 10)
@@ -112,7 +112,8 @@ impl Follower {
                     follow(logs, watch.as_ref(), &followed, &theirs);
                 }
             })?;
-        told.recv()
+        reported
+            .recv()
             .map_err(|_| io::Error::other("the thread that follows log files has ended"))??;
         Ok(Self {
             is_over,

@@ -185,7 +185,7 @@ mod tests {
         }
         let marks = inbox.take().marks;
         assert_eq!(marks.len(), 1);
-        assert_eq!(marks[0].mark.told_at, BootNs(4));
+        assert_eq!(marks[0].mark.reported_at, BootNs(4));
         assert_eq!(attributes(&marks[0].mark)["seconds"], 2.5);
     }
 

@@ -265,7 +265,7 @@ fn a_release_that_the_rules_were_not_checked_with_is_said() {
 }
 
 #[test]
-fn the_kv_cache_is_told_with_its_size_whether_or_not_with_tokens() {
+fn the_kv_cache_is_reported_with_its_size_whether_or_not_with_tokens() {
     let sizes = [
         (
             "[2025-01-23 19:35:20 TP0] KV Cache is allocated. K size: 27.13 GB, V size: 27.13 GB.",

@@ -616,10 +616,10 @@ mod tests {
     }
 
     /// Name, kind, time, span and process of each mark.
-    type Told = (String, MarkKind, i64, Option<i64>, Option<u32>);
+    type Reported = (String, MarkKind, i64, Option<i64>, Option<u32>);
 
-    fn told(rules: Vec<MarkRule>, lines: &[(i64, &str)]) -> Vec<Told> {
-        told_by(&mut matcher(rules), lines)
+    fn reported(rules: Vec<MarkRule>, lines: &[(i64, &str)]) -> Vec<Reported> {
+        reported_by(&mut matcher(rules), lines)
     }
 
     fn matcher(rules: Vec<MarkRule>) -> Matcher {
@@ -634,12 +634,12 @@ mod tests {
         matcher
     }
 
-    fn told_by(matcher: &mut Matcher, lines: &[(i64, &str)]) -> Vec<Told> {
-        let mut told = Vec::new();
+    fn reported_by(matcher: &mut Matcher, lines: &[(i64, &str)]) -> Vec<Reported> {
+        let mut shown = Vec::new();
         for (at, line) in lines {
             let text = format!("{line}\n");
             matcher.look_at(text.as_bytes(), BootNs(*at), |mark| {
-                told.push((
+                shown.push((
                     mark.message.name,
                     mark.kind,
                     mark.message.boot_ns,
@@ -648,7 +648,7 @@ mod tests {
                 ));
             });
         }
-        told
+        shown
     }
 
     fn attributes(rules: Vec<MarkRule>, line: &str) -> Map<String, Value> {
@@ -664,23 +664,23 @@ mod tests {
     fn each_example_of_each_built_in_rule_gives_its_mark() {
         for rule in builtin_mark_rules().unwrap() {
             for line in &rule.examples {
-                let told = told(builtin_mark_rules().unwrap(), &[(1 << 60, line)]);
+                let shown = reported(builtin_mark_rules().unwrap(), &[(1 << 60, line)]);
                 assert!(
-                    told.iter().any(|mark| mark.0 == rule.name),
-                    "{line}: {told:?}"
+                    shown.iter().any(|mark| mark.0 == rule.name),
+                    "{line}: {shown:?}"
                 );
             }
         }
     }
 
     #[test]
-    fn a_worker_that_loads_is_told_with_its_process_its_time_and_its_numbers() {
+    fn a_worker_that_loads_is_reported_with_its_process_its_time_and_its_numbers() {
         let rules = || builtin_mark_rules().unwrap();
         let begin =
             "(Worker_TP0 pid=34) INFO 05-06 20:59:28 [m.py:1] Starting to load model Qwen/Q...";
         let end = "(Worker_TP0 pid=34) INFO 05-06 20:59:59 [m.py:2] Model loading took 12.66 GiB memory and 31.5 seconds";
         let other = begin.replace("pid=34", "pid=35");
-        let marks = told(rules(), &[(10, begin), (11, &other), (20, end)]);
+        let marks = reported(rules(), &[(10, begin), (11, &other), (20, end)]);
         let kinds: Vec<_> = marks.iter().map(|mark| (mark.1, mark.2, mark.4)).collect();
         assert_eq!(
             kinds,
@@ -706,11 +706,11 @@ mod tests {
     #[test]
     fn a_line_that_says_how_long_it_took_is_a_phase_that_began_then() {
         let line = "INFO 05-06 [default_loader.py:384] Loading weights took 2.50 seconds";
-        let marks = told(builtin_mark_rules().unwrap(), &[(10_000_000_000, line)]);
+        let marks = reported(builtin_mark_rules().unwrap(), &[(10_000_000_000, line)]);
         assert_eq!((marks[0].1, marks[0].2), (MarkKind::Begin, 7_500_000_000));
         assert_eq!((marks[1].1, marks[1].2), (MarkKind::End, 10_000_000_000));
         assert_eq!(marks[0].3, marks[1].3);
-        let early = told(builtin_mark_rules().unwrap(), &[(1, line)]);
+        let early = reported(builtin_mark_rules().unwrap(), &[(1, line)]);
         let kinds: Vec<_> = early.iter().map(|mark| mark.1).collect();
         assert_eq!(kinds, [MarkKind::Instant], "before the machine was started");
     }
@@ -719,7 +719,7 @@ mod tests {
     fn a_rule_ends_others_only_where_they_are_open() {
         let begin = "(EngineCore pid=3) INFO Starting to load model m...";
         let warm = "(EngineCore pid=3) INFO Warming up model for the compilation...";
-        let marks = told(
+        let marks = reported(
             builtin_mark_rules().unwrap(),
             &[(1, begin), (2, warm), (3, warm)],
         );
@@ -737,8 +737,8 @@ mod tests {
     }
 
     /// What ended: name, time and process, in the order of processes.
-    fn ended(told: &[Told]) -> Vec<(&str, i64, Option<u32>)> {
-        let ends = told.iter().filter(|mark| mark.1 == MarkKind::End);
+    fn ended(shown: &[Reported]) -> Vec<(&str, i64, Option<u32>)> {
+        let ends = shown.iter().filter(|mark| mark.1 == MarkKind::End);
         let mut ended: Vec<_> = ends.map(|mark| (mark.0.as_str(), mark.2, mark.4)).collect();
         ended.sort_by_key(|end| end.2);
         ended
@@ -752,11 +752,11 @@ mod tests {
         let mut lines: Vec<(i64, &str)> = begins.iter().map(|line| (1, line.as_str())).collect();
         lines.push((7, sized));
         lines.push((8, sized));
-        let told = told(builtin_mark_rules().unwrap(), &lines);
+        let shown = reported(builtin_mark_rules().unwrap(), &lines);
         let expected = [31, 32].map(|pid| ("vllm.load_model", 7, Some(pid)));
-        assert_eq!(ended(&told), expected);
+        assert_eq!(ended(&shown), expected);
         let span_of = |kind, pid| {
-            let mut of = told
+            let mut of = shown
                 .iter()
                 .filter(|mark| (mark.1, mark.4) == (kind, Some(pid)));
             of.next().unwrap().3
@@ -779,8 +779,8 @@ mod tests {
         let of_command = |writer| {
             let mut matcher = matcher(builtin_mark_rules().unwrap());
             matcher.writer = writer;
-            let told = told_by(&mut matcher, &lines);
-            let loaded = ended(&told)
+            let shown = reported_by(&mut matcher, &lines);
+            let loaded = ended(&shown)
                 .into_iter()
                 .filter(|end| end.0 == "vllm.load_model");
             loaded.map(|end| end.2).collect::<Vec<_>>()
@@ -803,8 +803,8 @@ mod tests {
                 "(Engine pid=30, ip=10.0.0.3) INFO GPU KV cache size: 1 tokens",
             ),
         ];
-        let told = told(builtin_mark_rules().unwrap(), &lines);
-        assert_eq!(ended(&told), [("vllm.load_model", 2, Some(31))]);
+        let shown = reported(builtin_mark_rules().unwrap(), &lines);
+        assert_eq!(ended(&shown), [("vllm.load_model", 2, Some(31))]);
     }
 
     #[test]
@@ -829,7 +829,7 @@ mod tests {
             strip(text.as_bytes(), first, &mut plain);
             assert_eq!(String::from_utf8_lossy(&plain), *expected, "{text:?}");
         }
-        let marks = told(
+        let marks = reported(
             builtin_mark_rules().unwrap(),
             &[(
                 1,
@@ -849,7 +849,7 @@ mod tests {
             .unwrap()
         };
         assert_eq!(
-            told(rules(), &[(1, "(T pid=5, ip=10.0.0.3) up")])[0].4,
+            reported(rules(), &[(1, "(T pid=5, ip=10.0.0.3) up")])[0].4,
             None
         );
         let attrs = attributes(rules(), "(T pid=5, ip=10.0.0.3) up");
@@ -862,7 +862,10 @@ mod tests {
         let whole = "[[rule]]\nname = \"a\"\nmatch = '^.*step (?<step>\\d+)'";
         let named = "[[rule]]\nname = \"a\"\ncontains = \"step\"\nmatch = 'pid=5\\) step'";
         for text in [whole, named] {
-            assert_eq!(told(rules(text), &[(1, "(T pid=5) step 3")])[0].4, Some(5));
+            assert_eq!(
+                reported(rules(text), &[(1, "(T pid=5) step 3")])[0].4,
+                Some(5)
+            );
         }
     }
 

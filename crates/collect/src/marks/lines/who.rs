@@ -6,7 +6,7 @@
 //! adds: `docker compose`, `kubectl logs --prefix`, journald, a date; and a progress bar, which
 //! has no line of its own.
 //!
-//! Where the writer can't be told for sure, that is said: such a line pairs with nothing.
+//! Where the writer can't be reported for sure, that is said: such a line pairs with nothing.
 
 use memtrace_model::Tgid;
 use regex::bytes::Regex;
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_is_told_as_it_is_written() {
+    fn a_rank_is_reported_as_it_is_written() {
         let cases = [
             ("[2025-10-16 09:06:09 TP7] Init", Some("TP7")),
             ("[2026-01-30 20:54:50 PP1 TP0] Load", Some("PP1 TP0")),

@@ -170,7 +170,7 @@ impl Areas {
 }
 
 /// Whether the kernel counts its pages as shared memory, by the names that it and its users give:
-/// that is told by object.
+/// that is reported by object.
 fn is_shared_memory(name: &[u8]) -> bool {
     let begins: [&[u8]; 3] = [b"/dev/shm/", b"/memfd:", b"/SYSV"];
     begins.iter().any(|begin| name.starts_with(begin))
@@ -227,7 +227,7 @@ mod tests {
              c80000-c81000 rw-p 00000000 00:0f 9 /anon_hugepage (deleted)\n\
              d00000-e00000 rw-p 00000000 00:00 0 [heap]\n",
         );
-        let told: Vec<_> = areas
+        let reported: Vec<_> = areas
             .list
             .iter()
             .map(|area| (area.sort, area.is_guarded))
@@ -240,7 +240,7 @@ mod tests {
             (AreaSort::Pinned, false),
             (AreaSort::Heap, false),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         let (part, library) = areas.allocator.unwrap();
         assert_eq!(
             (part, &*library),

@@ -20,7 +20,7 @@ pub(super) struct PartKey {
     pub(super) part: LayoutPart,
     /// The place of its name.
     pub(super) name: Option<u32>,
-    /// The size of each, where they are told apart by that.
+    /// The size of each, where they are distinguished by that.
     pub(super) unit: Option<u64>,
 }
 
@@ -326,7 +326,7 @@ impl Division<'_> {
         }
     }
 
-    /// Mappings of one size, of which there are many, are told by their number.
+    /// Mappings of one size, of which there are many, are reported by their number.
     fn group_equals(&mut self) {
         for (size, places) in &self.alone {
             if places.len() < EQUAL_MIN || *size < EQUAL_BYTES {

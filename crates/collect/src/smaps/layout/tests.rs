@@ -91,7 +91,7 @@ fn the_parts_add_up_to_what_the_kernel_counts() {
 }
 
 #[test]
-fn each_part_is_told_by_what_stands_in_it() {
+fn each_part_is_reported_by_what_stands_in_it() {
     let (done, ready) = std::sync::mpsc::channel::<()>();
     let threads: Vec<_> = (0..3)
         .map(|_| {

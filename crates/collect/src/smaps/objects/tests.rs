@@ -36,7 +36,7 @@ fn written_with(objects: &mut Objects, seconds: i64, living: &[Upid]) -> Vec<Shm
 }
 
 #[test]
-fn a_file_that_nobody_maps_is_told_until_it_is_removed() {
+fn a_file_that_nobody_maps_is_reported_until_it_is_removed() {
     let (proc, shm) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = shm.path().join("psm_left");
     fs::write(&path, vec![1; 8192]).unwrap();

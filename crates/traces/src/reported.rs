@@ -11,20 +11,24 @@ use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Written, write_objec
 use std::io;
 
 impl Written for Overview {
-    fn told(&self, _style: &Style) -> Vec<Chapter> {
-        let mut told = Vec::new();
+    fn chapters(&self, _style: &Style) -> Vec<Chapter> {
+        let mut chapters = Vec::new();
         if !self.has_only_windows {
-            told.extend(self.traces.iter().map(TraceSummary::told));
+            chapters.extend(self.traces.iter().map(TraceSummary::reported));
         }
-        told.extend(self.windows.iter().map(|window| window.told(&self.traces)));
-        if told.is_empty() {
+        chapters.extend(
+            self.windows
+                .iter()
+                .map(|window| window.chapter(&self.traces)),
+        );
+        if chapters.is_empty() {
             let mut nothing = Chapter::new("No ranks to compare");
             nothing.say(
                 "No two traces overlap in time, or they do not say what their times count from.",
             );
-            told.push(nothing);
+            chapters.push(nothing);
         }
-        told
+        chapters
     }
 
     fn tables<'a>(&'a self, _style: &Style) -> Box<dyn Iterator<Item = Table> + 'a> {
@@ -55,34 +59,34 @@ impl Written for Overview {
 }
 
 impl TraceSummary {
-    fn told(&self) -> Chapter {
+    fn reported(&self) -> Chapter {
         let title = match self.rank {
             Some(rank) => format!("Rank {rank}: {}", self.file),
             None => self.file.clone(),
         };
-        let mut told = match self.problem.is_some() || !self.is_trace {
+        let mut chapter = match self.problem.is_some() || !self.is_trace {
             true => Chapter::alarming(title),
             false => Chapter::new(title),
         };
         if !self.is_trace {
-            told.alert(match self.problem {
+            chapter.alert(match self.problem {
                 Some(_) => "No list of events was found in it.",
                 None => "It is not a trace of a profiler: it has no list of events.",
             });
         }
         if let Some(problem) = &self.problem {
-            told.alert(format!("Not read to its end: {problem}."));
+            chapter.alert(format!("Not read to its end: {problem}."));
         }
         if !self.is_trace {
-            return told;
+            return chapter;
         }
-        told.say(self.span_in_words());
+        chapter.say(self.span_in_words());
         let about = [self.job_in_words(), self.devices_in_words()];
-        told.tell(memtrace_report::Tone::Plain, about.into_iter().flatten());
-        memory_table(self).add_to(&mut told);
-        names_table(&mut told, "operator", &self.operators);
-        names_table(&mut told, "kernel", &self.kernels);
-        told
+        chapter.tell(memtrace_report::Tone::Plain, about.into_iter().flatten());
+        memory_table(self).add_to(&mut chapter);
+        names_table(&mut chapter, "operator", &self.operators);
+        names_table(&mut chapter, "kernel", &self.kernels);
+        chapter
     }
 
     fn span_in_words(&self) -> String {
@@ -163,7 +167,7 @@ fn memory_table(trace: &TraceSummary) -> TableOf<&super::memory::DeviceMemory> {
         })
 }
 
-fn names_table(told: &mut Chapter, what: &str, totals: &NameTotals) {
+fn names_table(chapter: &mut Chapter, what: &str, totals: &NameTotals) {
     let is_any_known = totals.list.iter().any(|one| one.self_ns.is_some());
     TableOf::of(&totals.list)
         .flexible(what, |one| &*one.name)
@@ -173,14 +177,14 @@ fn names_table(told: &mut Chapter, what: &str, totals: &NameTotals) {
         .figures("total_s", 0, |one| took_cell(Some(one.total_ns)))
         .figures("self_s", 0, |one| took_cell(one.self_ns))
         .only_if(is_any_known)
-        .add_to(told);
+        .add_to(chapter);
     if totals.other_count > 0 {
         let names = match totals.has_more_names {
             true => "Other names, too many to count".to_owned(),
             false => counted(totals.other_name_count, "other name", "other names"),
         };
         let calls = words::count(i64::try_from(totals.other_count).unwrap_or(i64::MAX));
-        told.quiet(format!(
+        chapter.quiet(format!(
             "{names}: {} in {calls} {what}s.",
             took(totals.other_total_ns)
         ));
@@ -188,10 +192,10 @@ fn names_table(told: &mut Chapter, what: &str, totals: &NameTotals) {
 }
 
 impl Window {
-    fn told(&self, traces: &[TraceSummary]) -> Chapter {
+    fn chapter(&self, traces: &[TraceSummary]) -> Chapter {
         let begin = words::date_and_time(self.begin_wall_ns, None).unwrap_or_default();
-        let mut told = Chapter::new(format!("Ranks side by side: {begin}"));
-        told.say(format!(
+        let mut chapter = Chapter::new(format!("Ranks side by side: {begin}"));
+        chapter.say(format!(
             "{} start within {} and end within {}.",
             counted(self.ranks.len(), "trace", "traces"),
             took(self.begin_skew_ns),
@@ -226,7 +230,7 @@ impl Window {
             })
             .figures("peak_reserved_bytes", 2, reserved)
             .flexible("file", file)
-            .add_to(&mut told);
+            .add_to(&mut chapter);
         let name = |place: usize| match traces[place].rank {
             Some(rank) => rank.to_string(),
             None => traces[place].file.clone(),
@@ -245,8 +249,8 @@ impl Window {
             .words(("longest_rank", "IN RANK"), 0, |step| {
                 name(step.longest_trace)
             })
-            .add_to(&mut told);
-        told
+            .add_to(&mut chapter);
+        chapter
     }
 }
 

@@ -8,12 +8,12 @@ use memtrace_model::RowSource;
 use std::collections::BTreeMap;
 
 /// Everything that is drawn over time, with names, and the levels of every process that has a lane.
-pub(crate) fn told<S: RowSource>(
+pub(crate) fn reported<S: RowSource>(
     source: &S,
     drawn: Drawn,
     known: Known<'_>,
 ) -> Result<(Curves, BTreeMap<usize, Levels>), S::Error> {
-    let (mut curves, levels) = drawn.told(&known.table.processes, known.groups, known.clock);
+    let (mut curves, levels) = drawn.reported(&known.table.processes, known.groups, known.clock);
     curves.limits = limits::read(source, &known)?;
     curves.gpus = gpus::read(source, &known)?;
     Ok((curves, levels))

@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Trouble {
+pub(crate) struct AccessError {
     pub(crate) words: String,
     pub(crate) way: Way,
 }
@@ -59,7 +59,7 @@ impl Kind {
     }
 }
 
-impl Trouble {
+impl AccessError {
     pub(crate) fn blocked(words: String) -> Self {
         let way = Way::Blocked;
         Self { words, way }

@@ -1,0 +1,116 @@
+//! `cargo xtask words`: words that mean too many things here stand in no name, comment, message or page.
+
+use crate::circles::rust_files;
+use crate::sh;
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+/// A word that is refused, and what to write instead.
+const REFUSED: &[(&str, &str)] = &[
+    ("told", "reported, said, distinguished"),
+    ("untold", "unreported"),
+    ("newcomer", "new process"),
+    ("newcomers", "new processes"),
+    ("trouble", "failure, error"),
+    ("troubles", "failures, errors"),
+];
+/// Where it is looked for: code, and pages.
+const CODE: &[&str] = &[
+    "crates",
+    "memtrace",
+    "memtrace-ebpf",
+    "memtrace-remote",
+    "tests",
+    "xtask",
+];
+const PAGES: &[&str] = &["docs", "python", "tests"];
+/// A key of JSON that readers know.
+const KNOWN_KEY: &str = "told_window_ns";
+/// The file that has them as what they are.
+const LIST: &str = "xtask/src/words.rs";
+
+/// Checks every file.
+pub(crate) fn run() -> Result<()> {
+    let root = sh::root();
+    let mut files = vec![root.join("README.md"), root.join("CHANGELOG.md")];
+    for place in CODE {
+        rust_files(&root.join(place), &mut files)?;
+    }
+    for place in PAGES {
+        pages(&root.join(place), &mut files)?;
+    }
+    let mut found = 0;
+    for file in &files {
+        let place = file.strip_prefix(&root).unwrap_or(file);
+        if place == Path::new(LIST) || place.components().any(|part| part.as_os_str() == "target") {
+            continue;
+        }
+        let text = std::fs::read_to_string(file)
+            .with_context(|| format!("failed to read {}", file.display()))?;
+        for (number, line) in text.lines().enumerate() {
+            for (word, instead) in refused(&line.replace(KNOWN_KEY, "")) {
+                found += 1;
+                println!(
+                    "{}:{}: {word}: write {instead}",
+                    place.display(),
+                    number + 1
+                );
+            }
+        }
+    }
+    if found > 0 {
+        bail!("{found} refused words");
+    }
+    println!("words: none refused in {} files", files.len());
+    Ok(())
+}
+
+/// The refused words of a line, also those that are a part of a name.
+fn refused(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut words = Vec::new();
+    for name in line.split(|letter: char| !letter.is_ascii_alphanumeric()) {
+        let mut from = 0;
+        let starts = name
+            .char_indices()
+            .skip(1)
+            .filter(|(_, letter)| letter.is_ascii_uppercase());
+        for at in starts.map(|(at, _)| at).chain([name.len()]) {
+            words.push(name[from..at].to_ascii_lowercase());
+            from = at;
+        }
+    }
+    REFUSED
+        .iter()
+        .copied()
+        .filter(move |(refused, _)| words.iter().any(|word| word == refused))
+}
+
+fn pages(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
+    let entries =
+        std::fs::read_dir(dir).with_context(|| format!("failed to read {}", dir.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.is_dir() && !path.ends_with("node_modules") && !path.ends_with(".venv") {
+            pages(&path, files)?;
+        } else if path.extension().is_some_and(|end| end == "md") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_word_is_found_in_prose_and_in_names() {
+        let found = |line| refused(line).map(|(word, _)| word).collect::<Vec<_>>();
+        assert_eq!(found("/// What is told of it."), ["told"]);
+        assert_eq!(
+            found("let is_told = ToldRun::of(newcomer);"),
+            ["told", "newcomer"]
+        );
+        assert!(found("stolder, retold_ and bold").is_empty());
+    }
+}
