@@ -53,6 +53,10 @@ pub struct Config {
     pub has_vm: u32,
     /// System call numbers of this architecture, in the order of [`crate::VmOp::ALL`].
     pub vm_calls: [u32; crate::VmOp::COUNT],
+    /// 1: growth of anonymous memory is sampled with stacks.
+    pub has_stacks: u32,
+    /// Samples with stacks begin at one in so many pages, and are never denser.
+    pub stack_interval_pages: u32,
 }
 
 /// Where the kernel keeps things: offsets in bytes, resolved from its BTF, since Rust's BPF
@@ -171,6 +175,14 @@ pub struct Layout {
     pub files_fdt: u32,
     /// fdtable.max_fds
     pub fdt_max: u32,
+    /// The instruction pointer in pt_regs; with its neighbours 0 where stacks can't be had.
+    pub regs_instruction: u32,
+    /// The stack pointer in pt_regs
+    pub regs_stack: u32,
+    /// The frame pointer in pt_regs
+    pub regs_frame: u32,
+    /// task_struct.thread_pid
+    pub task_thread_pid: u32,
     /// fdtable.fd
     pub fdt_fd: u32,
     /// file.f_path.dentry; 0 when names of mapped files can't be had
@@ -198,4 +210,78 @@ pub struct Member {
     pub origin: Origin,
     /// The last signal that was sent to it and ends a process by default.
     pub sent_signal: SentSignal,
+}
+
+/// Where the interpreter of an address space keeps its frames, in the map by tgid: addresses in the
+/// process and offsets in CPython's structures.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct PythonLayout {
+    /// Address of the mm_struct that it holds for: exec makes another one.
+    pub mm: u64,
+    /// Address of the pointer to the first interpreter; 0 where there is none that is known.
+    pub interpreters: u64,
+    /// PyInterpreterState.next
+    pub interpreter_next: u32,
+    /// PyInterpreterState.threads.head
+    pub interpreter_threads: u32,
+    /// PyThreadState.next
+    pub thread_next: u32,
+    /// PyThreadState.native_thread_id
+    pub thread_native_id: u32,
+    /// PyThreadState.current_frame; where `cframe_frame` is used, PyThreadState.cframe
+    pub thread_frame: u32,
+    /// _PyCFrame.current_frame (3.11, 3.12), or [`PythonLayout::NO_CFRAME`]
+    pub cframe_frame: u32,
+    /// _PyInterpreterFrame.f_code or f_executable
+    pub frame_code: u32,
+    /// _PyInterpreterFrame.previous
+    pub frame_previous: u32,
+    /// _PyInterpreterFrame.prev_instr or instr_ptr
+    pub frame_instruction: u32,
+    /// _PyInterpreterFrame.is_entry (3.11) or owner
+    pub frame_mark: u32,
+    /// 1: user space looks again as soon as there is a sample.
+    pub is_looked_for: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+impl PythonLayout {
+    /// The thread state points to its frame itself.
+    pub const NO_CFRAME: u32 = u32::MAX;
+}
+
+/// Slots for pages that were sampled.
+pub const TOUCHED_SLOTS: u32 = 1 << 15;
+
+/// The last sample of a page, and whether a page fault found it absent since: then it was given back
+/// meanwhile.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct Touched {
+    /// The page: see [`Touched::key`].
+    pub key: u64,
+    /// When it was sampled.
+    pub boot_ns: u64,
+    /// 1: touched again.
+    pub is_again: u64,
+}
+
+impl Touched {
+    /// A page of a process. Ids of processes have 22 bits, and addresses of pages of 4 KiB 42.
+    #[inline(always)]
+    pub const fn key(tgid: u32, address: u64) -> u64 {
+        (tgid as u64) << 42 ^ address >> 12
+    }
+
+    /// The slot of a page, by the highest bits of a product that all of its bits decide.
+    #[inline(always)]
+    pub const fn slot(key: u64) -> u32 {
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - TOUCHED_SLOTS.trailing_zeros())) as u32
+    }
 }

@@ -11,9 +11,10 @@ pub mod event;
 pub mod loss;
 pub mod names;
 
-pub use config::{Config, Layout};
+pub use config::{Config, Layout, PythonLayout, Touched};
 pub use event::{
-    Comm, Counts, Ended, EndedKey, EventHeader, EventKind, Exec, Exit, Fork, Oom, Origin, Sample,
-    SampleCause, SentSignal, TaskSeen, VmCall, VmOp, VmSum, VmTotals,
+    Comm, Counts, Ended, EndedKey, EventHeader, EventKind, Exec, Exit, Fork, Oom, Origin,
+    PythonFrame, PythonWalk, Sample, SampleCause, SentSignal, StackSample, TaskSeen, VmCall, VmOp,
+    VmSum, VmTotals,
 };
 pub use loss::LossClass;

@@ -22,11 +22,13 @@ pub enum LossClass {
     Title = 5,
     /// An end found the ring full, and what is kept of it does not say who sent the signal.
     Sender = 6,
+    /// A sample of growth found the ring of stacks full.
+    Stack = 7,
 }
 
 impl LossClass {
     /// Every class.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Lifecycle,
         Self::Sample,
         Self::Oom,
@@ -34,6 +36,7 @@ impl LossClass {
         Self::Vm,
         Self::Title,
         Self::Sender,
+        Self::Stack,
     ];
 
     /// Its name in a recording.
@@ -46,6 +49,7 @@ impl LossClass {
             Self::Vm => "vm",
             Self::Title => "title",
             Self::Sender => "sender",
+            Self::Stack => "stack",
         }
     }
 
@@ -71,6 +75,10 @@ impl LossClass {
             }
             Self::Sender => {
                 "who sent the signal that ended some processes is not known: the event ring was full"
+            }
+            Self::Stack => {
+                "samples of growth were lost: the ring of stacks was full; what allocated it is shown \
+                 too small"
             }
         }
     }

@@ -21,6 +21,12 @@ pub const KEPT: &str = "KEPT";
 pub const LOSSES: &str = "LOSSES";
 /// What to add to a per-CPU pointer to reach each CPU's part.
 pub const CPU_OFFSETS: &str = "CPU_OFFSETS";
+/// The ring that carries samples of growth with stacks.
+pub const STACKS: &str = "STACKS";
+/// Where interpreters keep their frames: tgid to [`crate::PythonLayout`].
+pub const PYTHON: &str = "PYTHON";
+/// The last samples by page: [`crate::Touched`].
+pub const TOUCHED: &str = "TOUCHED";
 /// The global that holds [`crate::Config`].
 pub const CONFIG: &str = "CONFIG";
 /// The global that holds [`crate::Layout`].

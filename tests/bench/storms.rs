@@ -20,6 +20,10 @@ pub(crate) const BENCHES: &[Bench] = &[
         run: faults,
     },
     Bench {
+        name: "storm-fault-stacks",
+        run: faults_with_stacks,
+    },
+    Bench {
         name: "storm-mmap",
         run: |effort| traced(effort, "mmap", NOISE),
     },
@@ -66,6 +70,8 @@ enum Watch<'a> {
     EmptyProgram,
     /// A recording of the storm, with probes by this way.
     Itself(&'a str),
+    /// The same with stacks of what it touches.
+    WithStacks,
     /// A recording of another process.
     Other(&'a str, u32),
 }
@@ -87,6 +93,22 @@ fn faults(effort: Effort) -> Result<Vec<Measured>> {
         Measured::reported("storm-fault-floor", floor, "x", ratio(1, 0)),
         Measured::reported("storm-fault-own", own, "x", ratio(2, 1)),
     ])
+}
+
+/// Page faults: what stacks cost a program that is recorded, beside the same without.
+fn faults_with_stacks(effort: Effort) -> Result<Vec<Measured>> {
+    let watches = [Watch::Itself("none"), Watch::WithStacks];
+    let costs = costs(effort, "fault", &watches)?;
+    let ratios: Vec<f64> = costs.iter().map(|leg| leg[1] / leg[0]).collect();
+    let what = "fault storm, recorded with --stacks to recorded without";
+    let estimate = stats::estimate(&ratios);
+    Ok(vec![Measured::estimate_at_most(
+        "storm-fault-stacks",
+        what,
+        "x",
+        NOISE,
+        estimate,
+    )])
 }
 
 fn traced(effort: Effort, kind: &str, limit: f64) -> Result<Vec<Measured>> {
@@ -175,8 +197,9 @@ fn leg(storm: &mut Running, watch: Watch<'_>) -> Result<f64> {
     let empty = empty.transpose()?;
     let recorder = match watch {
         Watch::Nothing | Watch::EmptyProgram => None,
-        Watch::Itself(way) => Some(attach(storm.pid(), way)?),
-        Watch::Other(way, pid) => Some(attach(pid, way)?),
+        Watch::Itself(way) => Some(attach(storm.pid(), way, &[])?),
+        Watch::WithStacks => Some(attach(storm.pid(), "none", &["--stacks"])?),
+        Watch::Other(way, pid) => Some(attach(pid, way, &[])?),
     };
     storm.go()?;
     let line = storm.line()?;
@@ -189,6 +212,8 @@ fn leg(storm: &mut Running, watch: Watch<'_>) -> Result<f64> {
         .with_context(|| format!("no cost in {line}"))
 }
 
-fn attach(pid: u32, way: &str) -> Result<Recorder> {
-    Recorder::start(&["--quiet", "--probes", way, "-p", &pid.to_string()])
+fn attach(pid: u32, way: &str, words: &[&str]) -> Result<Recorder> {
+    let pid = pid.to_string();
+    let all = ["--quiet", "--probes", way, "-p", &pid];
+    Recorder::start(&[&all, words].concat())
 }

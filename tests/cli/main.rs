@@ -30,6 +30,7 @@ mod report;
 mod report_hosts;
 mod rude_marks;
 mod signals;
+mod stacks;
 mod sudo;
 mod targets;
 mod top;

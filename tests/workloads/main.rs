@@ -33,6 +33,7 @@ mod phases;
 mod reserve;
 mod scapegoat;
 mod shm;
+mod sites;
 mod spike;
 mod staged;
 mod stall;
@@ -85,6 +86,7 @@ const WORKLOADS: &[Workload] = &[
     reserve::WORKLOAD,
     scapegoat::WORKLOAD,
     shm::WORKLOAD,
+    sites::WORKLOAD,
     spike::WORKLOAD,
     staged::WORKLOAD,
     steps::WORKLOAD,

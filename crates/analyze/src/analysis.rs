@@ -1,5 +1,6 @@
 //! The findings of a whole recording.
 
+use super::allocations::ProcessAllocations;
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::conditions::Conditions;
@@ -119,6 +120,9 @@ pub struct Analysis {
     pub command_begin: Option<BootNs>,
     /// What memory is inside of processes that hold much, and why it came; who gained most first.
     pub layouts: Vec<Layout>,
+    /// Who allocated what is still resident, by process, the one with most first; empty without
+    /// `record --stacks`.
+    pub allocations: Vec<ProcessAllocations>,
     /// Kills by the OOM killer.
     #[serde(rename = "oom_kills")]
     pub ooms: Vec<OomFinding>,
@@ -176,6 +180,7 @@ impl Analysis {
     /// Leaves at most so many in lists of findings; how many there were is reported beside them.
     pub fn cut(&mut self, top: usize) {
         self.roles.truncate(top);
+        self.allocations.truncate(top);
         self.leftovers.outlived.truncate(top);
         self.leftovers.objects.truncate(top);
         if let Some(gpus) = &mut self.gpus {

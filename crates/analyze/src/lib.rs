@@ -5,6 +5,7 @@
 //! Findings are serde types, and are the JSON report: a key is never renamed within its version.
 //! `report` lays out what they say; `store` is where rows come from, through [`RowSource`].
 
+mod allocations;
 mod analysis;
 mod attribution;
 mod attributor;
@@ -67,6 +68,7 @@ mod titles;
 mod trend;
 mod who;
 
+pub use allocations::{AllocationSite, ProcessAllocations, Sampled, StackFrame, folded};
 pub use analysis::{Analysis, CurvePoint, TreeFinding};
 pub use attribution::{
     AnonLine, Attribution, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,

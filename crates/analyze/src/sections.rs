@@ -4,6 +4,7 @@
 mod abnormal_endings;
 mod about;
 mod address_space;
+mod allocations;
 pub(super) mod answer;
 mod at;
 mod conditions;
@@ -115,6 +116,7 @@ sections! {
     tree: tree::Tree,
     growth: growth::Growths,
     layouts: layout::Layouts,
+    allocations: allocations::Allocations,
     address_space: address_space::AddressSpace,
     endings: endings::Endings,
     recorder: recorder::Recorder,

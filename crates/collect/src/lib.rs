@@ -39,6 +39,8 @@ mod sections;
 #[cfg(target_os = "linux")]
 pub mod smaps;
 #[cfg(target_os = "linux")]
+pub mod stacks;
+#[cfg(target_os = "linux")]
 mod stop;
 pub mod sysinfo;
 mod targets;

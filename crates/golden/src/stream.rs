@@ -2,9 +2,9 @@
 
 use super::{Rows, Script};
 use memtrace_model::tables::{
-    CachedFileRow, CgroupMemRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow, MemRow,
-    NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow, VmEventRow,
-    VmSummaryRow,
+    CachedFileRow, CgroupMemRow, DiagRow, GpuDeviceRow, GpuProcessRow, GrowthSiteRow, MappingRow,
+    MarkRow, MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, StackRow,
+    TitleRow, VmEventRow, VmSummaryRow,
 };
 use memtrace_model::{BootNs, FreshRows, Record, Row, RowSource, RunInfo};
 use std::collections::HashSet;
@@ -123,7 +123,9 @@ fn time_of(record: &Record) -> Option<BootNs> {
         SelfCostRow,
         DiagRow,
         VmEventRow,
-        VmSummaryRow
+        VmSummaryRow,
+        StackRow,
+        GrowthSiteRow
     );
     found
 }

@@ -9,6 +9,7 @@ mod oom;
 mod origin;
 mod sample;
 mod sent_signal;
+mod stack_sample;
 mod task_seen;
 mod vm;
 
@@ -21,6 +22,9 @@ pub use oom::Oom;
 pub use origin::{ORIGIN_ARGS_LEN, Origin};
 pub use sample::{Sample, SampleCause};
 pub use sent_signal::SentSignal;
+pub use stack_sample::{
+    PYTHON_FRAMES_MAX, PythonFrame, PythonWalk, STACK_BYTES_MAX, STACK_PIECE, StackSample,
+};
 pub use task_seen::TaskSeen;
 pub use vm::{FILE_NAME_LEN, VmCall, VmOp, VmSum, VmTotals};
 
@@ -49,6 +53,8 @@ pub enum EventKind {
     VmCall = 7,
     /// [`VmTotals`]
     VmTotals = 8,
+    /// [`StackSample`], in a ring of its own.
+    StackSample = 9,
 }
 
 impl EventKind {
@@ -63,6 +69,7 @@ impl EventKind {
             6 => Self::Oom,
             7 => Self::VmCall,
             8 => Self::VmTotals,
+            9 => Self::StackSample,
             _ => return None,
         })
     }

@@ -153,12 +153,17 @@ impl Task {
         if pid == 0 {
             return 0;
         }
-        let level: u32 = read(pid, layout!(pid_level));
-        let number = layout!(pid_numbers) + layout!(upid_nr);
-        read(
-            pid + u64::from(level) * u64::from(layout!(upid_size)),
-            number,
-        )
+        number_in_namespace(pid)
+    }
+
+    /// The thread's id in its own pid namespace; 0 when it can't be read.
+    #[inline(always)]
+    pub fn ns_tid(self) -> u32 {
+        let pid: u64 = read(self.0, layout!(task_thread_pid));
+        if pid == 0 {
+            return 0;
+        }
+        number_in_namespace(pid)
     }
 
     /// Address of the name, without directories, of the file behind a descriptor; 0 when it
@@ -196,6 +201,17 @@ impl Task {
             read(node, layout!(kn_id))
         }
     }
+}
+
+/// What a struct pid is called in its own pid namespace.
+#[inline(always)]
+fn number_in_namespace(pid: u64) -> u32 {
+    let level: u32 = read(pid, layout!(pid_level));
+    let number = layout!(pid_numbers) + layout!(upid_nr);
+    read(
+        pid + u64::from(level) * u64::from(layout!(upid_size)),
+        number,
+    )
 }
 
 /// An mm_struct.

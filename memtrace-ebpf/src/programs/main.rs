@@ -4,7 +4,8 @@
 //! in user space. One family a file: [`lifecycle`] keeps the members of the recording,
 //! [`rss`] watches their resident pages, [`sweep`] samples those that moved at every tick,
 //! [`snapshot`] finds who runs already, [`oom`] reports kills, [`signal`] keeps who sent
-//! them signals, [`vm`] accounts calls on
+//! them signals, [`stacks`] samples who
+//! touches new memory, [`vm`] accounts calls on
 //! address spaces, which [`vm_ways`] sees by whatever way the kernel offers. [`kernel`] knows
 //! how to read kernel memory, [`space`] what is kept about an address space, [`ring`] how
 //! events leave, [`maps`] where state is kept.
@@ -22,6 +23,7 @@ mod rss;
 mod signal;
 mod snapshot;
 mod space;
+mod stacks;
 mod sweep;
 mod vm;
 mod vm_ways;

@@ -2,6 +2,7 @@
 
 use crate::rss::LastSeen;
 use crate::space::Space;
+use crate::stacks::Fault;
 use crate::sweep::Sweeps;
 use crate::vm::VmState;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
@@ -9,7 +10,7 @@ use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
 use memtrace_abi::config::{CPUS_MAX, Member};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
-use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, VmOp};
+use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, PythonLayout, Touched, VmOp};
 
 /// Sizes marked "resized" are set by the loader from the plan.
 #[map]
@@ -56,6 +57,22 @@ pub static VM_FRESH: Array<VmState> = Array::with_max_entries(1, 0);
 #[map]
 pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, BPF_F_NO_PREALLOC); // resized
 
+/// Samples of growth with stacks.
+#[map]
+pub static STACKS: RingBuf = RingBuf::with_byte_size(4096, 0); // resized
+
+/// The interpreters of members, as user space finds them.
+#[map]
+pub static PYTHON: HashMap<u32, PythonLayout> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC); // resized
+
+/// The last samples, by page.
+#[map]
+pub static TOUCHED: Array<Touched> = Array::with_max_entries(1, 0); // resized
+
+/// The last page fault on each CPU.
+#[map]
+pub static FAULTS: PerCpuArray<Fault> = PerCpuArray::with_max_entries(1, 0);
+
 #[map]
 pub static LOSSES: PerCpuArray<u64> = PerCpuArray::with_max_entries(LossClass::ALL.len() as u32, 0);
 
@@ -97,6 +114,8 @@ static CONFIG: Config = Config {
     vm_burst: 0,
     has_vm: 0,
     vm_calls: [0; VmOp::COUNT],
+    has_stacks: 0,
+    stack_interval_pages: 0,
 };
 
 #[unsafe(no_mangle)]

@@ -7,9 +7,9 @@ use aya_ebpf::helpers::generated::bpf_ringbuf_query;
 use memtrace_abi::LossClass;
 use memtrace_abi::event::{Counts, EventHeader, EventKind, Sample, SampleCause};
 
-const BPF_RB_AVAIL_DATA: u64 = 0;
-const BPF_RB_NO_WAKEUP: u64 = 1;
-const BPF_RB_FORCE_WAKEUP: u64 = 2;
+pub const BPF_RB_AVAIL_DATA: u64 = 0;
+pub const BPF_RB_NO_WAKEUP: u64 = 1;
+pub const BPF_RB_FORCE_WAKEUP: u64 = 2;
 
 /// The reader comes by on its own at every tick; it is woken only when the ring fills, or for
 /// [`send_at_once`], so that a burst of events does not cost a switch to it for each.

@@ -5,8 +5,9 @@
 //! process_madvise fire it for others.
 
 use crate::kernel::{Mm, Parts, now, read};
-use crate::maps::{LAST_SEEN, SPACES, layout};
+use crate::maps::{LAST_SEEN, SPACES, config, layout};
 use crate::ring::send_sample;
+use crate::stacks;
 use crate::sweep::{note_moved, sweeps};
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
@@ -52,6 +53,9 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
         vm_pages: 0,
         heap_bytes: 0,
     };
+    if config!(has_stacks) != 0 && ctx.arg::<u32>(1) == MM_ANONPAGES {
+        stacks::note_growth(mm as u64, space, resident.anon_pages);
+    }
     let total = resident.rss_pages();
     if total > space.high_seen_pages {
         space.raise_high(Mm(mm as u64), &parts(mm), resident);

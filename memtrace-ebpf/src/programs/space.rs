@@ -2,6 +2,7 @@
 
 use crate::kernel::{Mm, Parts, now};
 use crate::maps::{SPACES, config, layout};
+use crate::stacks::Growing;
 use memtrace_abi::event::Counts;
 
 /// State of one address space, keyed by the address of its mm_struct. Written without
@@ -45,6 +46,8 @@ pub struct Space {
     pub is_recorders_copy: u16,
     /// The keyframe that it was last sampled for.
     pub keyframe: u16,
+    /// What samples of growth need.
+    pub growing: Growing,
 }
 
 /// See [`Space::stamp_pages`], on a machine of few CPUs.
@@ -86,6 +89,7 @@ impl Space {
             tgid,
             is_recorders_copy: 0,
             keyframe: 0,
+            growing: Growing::from(counts.anon_pages),
         };
         space.note_sample(counts, boot_ns, 0);
         SPACES.insert(mm.0, space, 0).is_ok()

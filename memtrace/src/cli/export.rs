@@ -13,7 +13,7 @@ use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memtrace_analyze::{
-    SampleOptions, Samples, gpu_files, perfetto, sample, sample_files, sample_gpus,
+    SampleOptions, Samples, folded, gpu_files, perfetto, sample, sample_files, sample_gpus,
 };
 use memtrace_model::{BootNs, DurationNs, RunInfo};
 use memtrace_report::visible;
@@ -29,6 +29,7 @@ const SUMMARY_MD: &str = "memory_summary.md";
 const GPU_CSV: &str = "gpu_mem_trace.csv";
 const GPU_PROCESS_CSV: &str = "gpu_mem_processes.csv";
 const TRACE: &str = "memtrace.pftrace";
+const FOLDED: &str = "memtrace.folded";
 
 /// Write a recording as samples and a summary for scripts, or as a trace for Perfetto
 ///
@@ -36,9 +37,9 @@ const TRACE: &str = "memtrace.pftrace";
 /// interval and for each mark, with the main process, its children together, and the largest
 /// children. Sums of RSS count shared memory in each process. The summary's peaks are those of the
 /// recording, including those between two samples. GPU memory has files of its own, with the same
-/// instants. Three are written only on request: with `--to load` a folder for each run of a load
+/// instants. Four are written only on request: with `--to load` a folder for each run of a load
 /// experiment, with `--to perfetto` the recording as a trace that ui.perfetto.dev opens, with every
-/// change, and with `--to prometheus` its newest figures for a monitoring system. docs/exports.md
+/// change, with `--to folded` resident memory by stack, and with `--to prometheus` its newest figures for a monitoring system. docs/exports.md
 /// says what each column, track and series means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -51,7 +52,7 @@ pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
-    /// What to write; may be repeated [default: all but load, perfetto and prometheus]
+    /// What to write; may be repeated [default: all but load, perfetto, folded and prometheus]
     #[arg(long = "to", value_name = "WHAT")]
     what: Vec<What>,
     /// Where to write; made if it does not exist [default: here]
@@ -93,6 +94,8 @@ enum What {
     Load,
     /// memtrace.pftrace: memory over time, processes, phases, kills and requests on one clock
     Perfetto,
+    /// memtrace.folded: resident memory by stack, for flame graphs (recorded with --stacks)
+    Folded,
     /// memtrace.prom: the newest figures, for the textfile collector of node_exporter; 200 series at
     /// most
     Prometheus,
@@ -194,6 +197,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     make(target)?;
     let mut files = Files::open(&args, target)?;
     let mut trace = args.open(What::Perfetto, target, TRACE)?;
+    let mut folded_stacks = args.open(What::Folded, target, FOLDED)?;
     let mut parts = Vec::new();
     if args.wants(What::Load) {
         let interval = args.interval.unwrap_or(load::INTERVAL);
@@ -225,8 +229,16 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         );
         outcome = traced.with_context(reading)?;
     }
+    if let (Ok(()), Some(part)) = (&outcome, &mut folded_stacks) {
+        let lines = folded(&Rows(&recording), &mut part.file).with_context(reading)?;
+        if let Ok(0) = lines {
+            bail!("no stacks were recorded, or nothing of them is resident: record with --stacks");
+        }
+        outcome = lines.map(drop);
+    }
     drop(progress);
-    parts.extend(files.into_parts().into_iter().chain([trace]).flatten());
+    let others = files.into_parts().into_iter().chain([trace, folded_stacks]);
+    parts.extend(others.flatten());
     outcome
         .and_then(|()| parts.iter_mut().try_for_each(Part::sync))
         .with_context(|| format!("failed to write to {}", target.display()))?;

@@ -115,6 +115,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = parse_size, help_heading = HOW)]
     vm_min_bytes: Bytes,
 
+    /// Sample who touches new memory, with stacks of Python and machine code (backend bpf, x86-64)
+    #[arg(long, help_heading = HOW)]
+    stacks: bool,
+
     /// Take more CPUs than these for many (backend bpf). For tests: it trades the exactness of
     /// maxima for the cost of page faults, and the default is right
     #[arg(long, value_name = "CPUS", hide = true)]
@@ -134,7 +138,7 @@ pub(super) struct Args {
     /// Record the memory of GPUs alone and who holds it: no memory of processes, no marks. New
     /// processes are looked for once a second (Linux)
     #[arg(long, help_heading = GPUS, conflicts_with_all = ["interval", "backend", "probes",
-          "vm_min_bytes", "lines", "roles"])]
+          "vm_min_bytes", "stacks", "lines", "roles"])]
     gpu_only: bool,
 
     /// Time between two readings of the memory of GPUs [default: 100ms]
@@ -320,6 +324,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         },
         probes: args.probes,
         vm_min: args.vm_min_bytes,
+        has_stacks: args.stacks,
         few_cpus: args.few_cpus,
         roles,
         gpu_interval,

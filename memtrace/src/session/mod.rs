@@ -65,6 +65,8 @@ pub struct Options {
     pub probes: ProbeChoice,
     /// Such calls of fewer bytes are summed and have no row.
     pub vm_min: Bytes,
+    /// Whether growth is sampled with stacks.
+    pub has_stacks: bool,
     /// Where the kernel counts memory by CPU: how many CPUs are few, and have their parts added at
     /// every small step of a maximum. As the backend knows it if `None`; a test asks for another.
     pub few_cpus: Option<u32>,

@@ -28,6 +28,7 @@ use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
 use std::path::Path;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -193,13 +194,14 @@ impl Session {
         signals: &mut Signals,
         progress: &mut impl FnMut(&Progress),
     ) -> Result<End, RecordError> {
-        let wake_fd = self.turns.iter().find_map(|turn| turn.collector.wake_fd());
+        let wake_fds = self.turns.iter();
+        let wake_fds = wake_fds.filter_map(|turn| turn.collector.wake_fd());
         // SAFETY: an owned descriptor, which nobody closes or replaces while it is
         // registered: `wake` owns it and drops it after deregistering.
         let register = |fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
-        let wake = wake_fd
+        let wakes = wake_fds
             .map(|fd| register(fd).map_err(std::io::Error::from))
-            .transpose()
+            .collect::<Result<Vec<_>, _>>()
             .map_err(RecordError::Loop)?;
         let ends_with_members = matches!(options.target, Target::Pids { .. });
         let deadline = options.duration.map(|duration| self.started + duration);
@@ -232,7 +234,7 @@ impl Session {
                 () = tokio::time::sleep(pause) => if !is_behind {
                     self.take_turns(progress);
                 },
-                () = readable(wake.as_ref()), if !is_behind => self.drain(),
+                () = readable(&wakes), if !is_behind => self.drain(),
                 () = self.output.room(), if is_behind => {}
                 request = signals.next() => match request {
                     Request::Child => {
@@ -521,13 +523,19 @@ pub(super) fn tick(is_keyframe: bool) -> Tick {
 }
 
 /// Waits until a collector asks to be drained; for ever where none ever does.
-async fn readable(wake: Option<&AsyncFd<OwnedFd>>) {
-    match wake {
-        Some(wake) => {
-            if let Ok(mut guard) = wake.readable().await {
+async fn readable(wakes: &[AsyncFd<OwnedFd>]) {
+    std::future::poll_fn(|context| {
+        let mut is_readable = false;
+        for wake in wakes {
+            if let Poll::Ready(Ok(mut guard)) = wake.poll_read_ready(context) {
                 guard.clear_ready();
+                is_readable = true;
             }
         }
-        None => std::future::pending().await,
-    }
+        match is_readable {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    })
+    .await;
 }

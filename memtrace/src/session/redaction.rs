@@ -132,7 +132,7 @@ mod tests {
         ("diag", "detail"),
     ];
     /// Names: of programs, files, groups, devices, roles and runs.
-    const NAMES: [(&str, &str); 33] = [
+    const NAMES: [(&str, &str); 36] = [
         ("process", "comm"),
         ("process", "exit_signal_sender_comm"),
         ("process", "exe"),
@@ -166,6 +166,9 @@ mod tests {
         ("gpu_process", "device"),
         ("gpu_process", "comm"),
         ("diag", "subject"),
+        ("stack", "function"),
+        ("stack", "file"),
+        ("stack", "build_id"),
     ];
     /// Tables that have no other.
     const OF_KERNEL_AND_DRIVER: [&str; 2] = ["oom", "gpu_device"];

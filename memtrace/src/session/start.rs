@@ -16,6 +16,8 @@ use memtrace_collect::oom::{KmsgReader, OomCollector};
 use memtrace_collect::procfs::{self, ProcfsBackend, ProcfsOptions, descriptor_limit};
 #[cfg(target_os = "linux")]
 use memtrace_collect::smaps::{SmapsCollector, SmapsOptions};
+#[cfg(target_os = "linux")]
+use memtrace_collect::stacks::StackCollector;
 use memtrace_collect::sysinfo::SysinfoBackend;
 #[cfg(target_os = "linux")]
 use memtrace_collect::{Ceiling, PodCollector, RayDrivers};
@@ -104,6 +106,14 @@ pub enum StartError {
         backend: Backend,
         /// The kind of target.
         what: &'static str,
+    },
+    /// Stacks come from kernel probes.
+    #[error("--stacks needs the bpf backend, and this recording takes {backend}: {reason}")]
+    Stacks {
+        /// The backend.
+        backend: Backend,
+        /// Why it is taken.
+        reason: String,
     },
     /// The backend that was asked for by name refused.
     #[error("the {backend} backend could not start: {reason}")]
@@ -289,7 +299,7 @@ pub(super) fn start(
             Err(StartError::Backend {
                 backend: refused,
                 reason: why,
-            }) if plan.may_fall_back && !plan.are_probes_named => {
+            }) if plan.may_fall_back && !plan.are_probes_named && !options.has_stacks => {
                 let next = Backend::ALL
                     .into_iter()
                     .skip_while(|other| *other != refused)
@@ -336,11 +346,17 @@ impl Request<'_> {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<Vec<Box<dyn Collector>>, StartError> {
+        if self.options.has_stacks && backend != Backend::Bpf {
+            return Err(StartError::Stacks {
+                backend,
+                reason: self.plan.reason(self.facts),
+            });
+        }
         #[cfg(not(target_os = "linux"))]
         let _ = (self.held, self.facts, self.plan, tick, table, out);
         let mut collectors = match backend {
             #[cfg(target_os = "linux")]
-            Backend::Bpf => vec![self.bpf(tick, table, out)?],
+            Backend::Bpf => self.bpf(tick, table, out)?,
             #[cfg(target_os = "linux")]
             Backend::Procfs => self.procfs(),
             _ => vec![self.sysinfo()?],
@@ -424,7 +440,7 @@ impl Request<'_> {
         tick: &Tick,
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
-    ) -> Result<Box<dyn Collector>, StartError> {
+    ) -> Result<Vec<Box<dyn Collector>>, StartError> {
         let online = self.facts.online_cpu_count.unwrap_or(1);
         let options = BpfOptions {
             targets: self.targets.clone(),
@@ -439,10 +455,19 @@ impl Request<'_> {
             probes: self.plan.probes.clone(),
             are_probes_named: self.plan.are_probes_named,
             vm_min: self.options.vm_min,
+            has_stacks: self.options.has_stacks,
             memory_hierarchy: self.facts.memory_hierarchy.clone(),
         };
         match BpfBackend::start(options, tick, table, out) {
-            Ok(backend) => Ok(Box::new(backend)),
+            Ok(mut backend) => {
+                let stacks = backend.take_stacks();
+                let mut collectors: Vec<Box<dyn Collector>> = vec![Box::new(backend)];
+                if let Some(source) = stacks {
+                    let collector = StackCollector::new(source, self.facts.page_size());
+                    collectors.push(Box::new(collector));
+                }
+                Ok(collectors)
+            }
             Err(error) => Err(StartError::Backend {
                 backend: Backend::Bpf,
                 reason: error.to_string(),

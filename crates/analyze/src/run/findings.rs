@@ -16,7 +16,8 @@ use crate::process_table::ProcessTable;
 use crate::process_tree::ProcessTree;
 use crate::roles::{self, RoleFinding};
 use crate::{
-    OomFinding, conditions, leftovers, life, limits, log_kills, losses, memory_tables, oom,
+    OomFinding, allocations, conditions, leftovers, life, limits, log_kills, losses, memory_tables,
+    oom,
 };
 use memtrace_model::tables::Finding;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RowSource, RunInfo};
@@ -44,6 +45,7 @@ where
     if let Some(state) = states.find(|state| Some(state.at.boot_ns) == facts.left_at) {
         leftovers.note(state, &facts.table);
     }
+    let allocations = allocations::read(source, &facts.table)?;
     let earlier = std::mem::take(&mut holdings.earlier);
     let earlier: Vec<&Composition> = earlier.iter().chain(&holdings.states).collect();
     let ooms = oom::explain(
@@ -148,6 +150,7 @@ where
         log_kills,
         layouts: holdings.layouts,
         leftovers,
+        allocations,
         process_tree: ProcessTree::of(&table.processes),
         held_peak: seen.held_peak.filter(|_| is_held_known),
         rss_peak: rss_peak.map(|high| (high.bytes, clock.at(high.boot_ns))),

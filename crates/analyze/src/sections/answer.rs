@@ -3,7 +3,7 @@
 //! tell at length stands here in a sentence.
 
 use super::abnormal_endings::AbnormalEndings;
-use super::{growth, layout, missing, oom_kills, peak, steps};
+use super::{allocations, growth, layout, missing, oom_kills, peak, steps};
 use crate::leftovers::held_in_words;
 use crate::moment::offset;
 use crate::sections::parts::{HeldBy, Parts};
@@ -45,6 +45,8 @@ labels! {
         Growth = "growth" | "Growth",
         /// What memory is inside of the process that matters most, and why it came.
         Inside = "inside" | "Inside",
+        /// Which line the memory of the process that grew most came by.
+        Allocated = "allocated" | "Allocated",
         /// How near a limit was.
         Limit = "limit" | "Limit",
         /// What the recording does not know.
@@ -90,6 +92,7 @@ pub(crate) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {
         most_held(analysis).map(|text| AnswerLine::of(Topic::MostHeld, text, false)),
         growth.map(|(text, is_leak)| AnswerLine::of(Topic::Growth, text, is_leak)),
         layout::in_short(analysis).map(|text| AnswerLine::of(Topic::Inside, text, false)),
+        allocations::in_short(analysis).map(|text| AnswerLine::of(Topic::Allocated, text, false)),
         limit.map(|text| AnswerLine::of(Topic::Limit, text, false)),
         missing::in_short(analysis).map(|text| AnswerLine::of(Topic::Missing, text, true)),
         Some(next),

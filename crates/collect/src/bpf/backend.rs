@@ -11,6 +11,7 @@ use super::layout::Counting;
 use super::load::{Programs, Settings, SweepScope};
 use super::misses::Misses;
 use super::peaks::Peaks;
+use super::stacks::StackSource;
 use super::{cost, load};
 use crate::cgroup::CgroupPaths;
 use crate::procfs::own_processes;
@@ -53,6 +54,8 @@ pub struct BpfOptions {
     pub are_probes_named: bool,
     /// Such calls of fewer bytes are summed and have no row.
     pub vm_min: Bytes,
+    /// Whether growth is sampled with stacks.
+    pub has_stacks: bool,
     /// Where memory cgroups are, to name those of processes.
     pub memory_hierarchy: Option<MemoryHierarchy>,
 }
@@ -91,6 +94,10 @@ const WAKE_BYTES: u64 = RING_BYTES / 8;
 const VM_INTERVAL_NS: u64 = 5_000_000;
 /// ... after a burst of so many.
 pub(super) const VM_BURST: u64 = 2_000;
+
+/// Growth is sampled no more densely than once in so many bytes: what a CPU gathers in its part of a
+/// counter, on a machine of up to 16.
+const STACK_INTERVAL_BYTES: i64 = 128 << 10;
 
 /// The running backend.
 pub struct BpfBackend {
@@ -195,6 +202,11 @@ impl BpfBackend {
         }
         backend.enter_running(tick, table, out)?;
         Ok(backend)
+    }
+
+    /// Hands out the samples of growth, where they were asked for.
+    pub fn take_stacks(&mut self) -> Option<StackSource> {
+        self.programs.stacks.take()
     }
 
     /// Takes every event that is in the ring, and what found it full.
@@ -302,7 +314,9 @@ impl BpfBackend {
                 }
                 table.add_lost_events(count);
                 let severity = match class {
-                    LossClass::Sample | LossClass::Title | LossClass::Sender => Severity::Degraded,
+                    LossClass::Sample | LossClass::Title | LossClass::Sender | LossClass::Stack => {
+                        Severity::Degraded
+                    }
                     _ => Severity::Loss,
                 };
                 out.push(tick.diag(
@@ -488,6 +502,8 @@ pub(super) fn settings(options: &BpfOptions) -> Settings {
             vm_burst: VM_BURST,
             has_vm: u32::from(!options.probes.is_empty()),
             vm_calls: super::calls::numbers(),
+            has_stacks: u32::from(options.has_stacks),
+            stack_interval_pages: (STACK_INTERVAL_BYTES / page) as u32,
         },
         members_max: options.members_max,
         ended_max: options.ended_max,

@@ -124,6 +124,9 @@ fn place_x86(btf: &KernelBtf<'_>, layout: &mut Layout) -> Option<()> {
     layout.regs_call = reg("orig_ax")?;
     layout.regs_args = [reg("di")?, reg("si")?, reg("dx")?, reg("r10")?, reg("r8")?];
     layout.regs_result = reg("ax")?;
+    layout.regs_instruction = reg("ip")?;
+    layout.regs_stack = reg("sp")?;
+    layout.regs_frame = reg("bp")?;
     layout.regs_mode = reg("cs")?;
     layout.mode_mask = 0xffff;
     layout.mode_compat = USER32_CS;

@@ -103,7 +103,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             }
             Event::Comm(comm, args)
         }
-        None => return Err(DecodeError::UnknownKind { kind }),
+        // Samples with stacks have a ring of their own.
+        Some(EventKind::StackSample) | None => return Err(DecodeError::UnknownKind { kind }),
     };
     Ok(event)
 }

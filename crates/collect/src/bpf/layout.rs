@@ -200,6 +200,9 @@ fn places(btf: &Btf<'_>, counters: &Counters, cgroup: &CgroupPath) -> Result<Lay
         task_comm: task("comm", "task_struct.comm")?,
         task_exit_code: task("exit_code", "task_struct.exit_code")?,
         task_flags: task("flags", "task_struct.flags")?,
+        task_thread_pid: btf
+            .field("task_struct", "thread_pid")
+            .map_or(0, |field| field.offset),
         task_real_cred: task("real_cred", "task_struct.real_cred")?,
         task_cgroups: cgroup.task,
         cred_uid: offset(btf.field("cred", "uid"), "cred.uid")?,

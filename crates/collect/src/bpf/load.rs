@@ -9,10 +9,11 @@ use super::layout::{self, Counting};
 use super::object::{object, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use super::program::program;
+use super::stacks::{self, StackSource};
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, Iter, RawTracePoint, RawTracePointRunOptions, TestRun};
 use aya::{Btf, Ebpf, EbpfLoader, Endianness};
-use memtrace_abi::config::{MOVED_MAX, Member};
+use memtrace_abi::config::{MOVED_MAX, Member, TOUCHED_SLOTS};
 use memtrace_abi::{Config, Ended, EndedKey, LossClass, TaskSeen, names};
 use memtrace_host::ProbeWay;
 use memtrace_model::Tgid;
@@ -32,6 +33,7 @@ const HASHES: &[&str] = &[
     names::ENDED,
     names::VM_STATES,
     names::TARGET_CGROUPS,
+    names::PYTHON,
 ];
 
 /// Most elements of a hash that has to be allocated up front.
@@ -92,6 +94,8 @@ pub struct Programs {
     calls: Option<Calls>,
     /// Ways that the kernel refused, each a sentence.
     pub probe_refusals: Vec<String>,
+    /// Samples of growth, where they were asked for.
+    pub stacks: Option<StackSource>,
 }
 
 /// Loads, and attaches what sees calls on address spaces: whether the kernel accepts a way
@@ -127,6 +131,9 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::MOVED, (members_max / 8).clamp(1, MOVED_MAX))
         .map_max_entries(names::TARGET_CGROUPS, members_max)
         .map_max_entries(names::VM_STATES, vm_states_max(settings).min(most))
+        .map_max_entries(names::STACKS, stack_ring_bytes(settings))
+        .map_max_entries(names::PYTHON, interpreters_max(settings).min(most))
+        .map_max_entries(names::TOUCHED, touched_slots(settings))
         .map_max_entries(names::ENDED, settings.ended_max.min(most))
         .load(&object)?;
     drop(object);
@@ -168,6 +175,11 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     drop(btf);
     memtrace_host::release_free_memory();
     let ring = map(&mut ebpf, names::EVENTS, RingBuf::try_from)?;
+    let stacks = if settings.config.has_stacks == 0 {
+        None
+    } else {
+        Some(stacks::take(&mut ebpf, &resolved.layout, &mut missing)?)
+    };
     let members = map(&mut ebpf, names::MEMBERS, BpfHashMap::try_from)?;
     let target_cgroups = map(&mut ebpf, names::TARGET_CGROUPS, |map| {
         BpfHashMap::try_from(map)
@@ -190,6 +202,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             sees_oom_kills: false,
             calls,
             probe_refusals,
+            stacks,
         },
         ring,
     ))
@@ -385,6 +398,33 @@ impl Programs {
             let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
             Some((name, std::fs::read_to_string(path).ok()))
         })
+    }
+}
+
+/// Room for the samples of a turn, where there are any.
+fn stack_ring_bytes(settings: &Settings) -> u32 {
+    if settings.config.has_stacks == 0 {
+        rustix::param::page_size() as u32
+    } else {
+        stacks::RING_BYTES
+    }
+}
+
+/// Room for pages that were sampled, where they are.
+fn touched_slots(settings: &Settings) -> u32 {
+    if settings.config.has_stacks == 0 {
+        1
+    } else {
+        TOUCHED_SLOTS
+    }
+}
+
+/// Room for the interpreter of every member, where they are looked for.
+fn interpreters_max(settings: &Settings) -> u32 {
+    if settings.config.has_stacks == 0 {
+        1
+    } else {
+        settings.members_max
     }
 }
 

@@ -34,6 +34,7 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
         possible_cpus: facts.possible_cpu_count.unwrap_or(online),
         online_cpus: online,
         few_cpus: FEW_CPUS,
+        has_stacks: false,
         members_max: plan.members_max,
         ended_max: 1, // nobody ends here
         probes: vec![way],

@@ -6,6 +6,7 @@ mod clock;
 mod diag;
 mod gpu_device;
 mod gpu_process;
+mod growth_site;
 mod held;
 mod layout;
 mod mapping;
@@ -21,6 +22,7 @@ mod request;
 mod role_mem;
 mod self_cost;
 mod shm_object;
+mod stack;
 mod survivor;
 mod title;
 mod tmpfs;
@@ -33,6 +35,7 @@ pub use clock::ClockRow;
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
+pub use growth_site::GrowthSiteRow;
 pub use held::{HeldBasis, HeldRow};
 pub use layout::{LayoutPart, LayoutRow};
 pub use mapping::{MappingKind, MappingRow};
@@ -48,6 +51,7 @@ pub use request::{RequestOutcome, RequestRow};
 pub use role_mem::RoleMemRow;
 pub use self_cost::SelfCostRow;
 pub use shm_object::{ShmFamily, ShmObjectRow};
+pub use stack::{FrameKind, StackRow};
 pub use survivor::{Fate, SurvivorRow};
 pub use title::{TitleRow, TitleSource, trim_title};
 pub use tmpfs::TmpfsRow;
@@ -138,6 +142,8 @@ tables! {
         Request(RequestRow) in Box,
         VmEvent(VmEventRow),
         VmSummary(VmSummaryRow),
+        Stack(StackRow),
+        GrowthSite(GrowthSiteRow),
         Oom(OomRow) in Box,
         CgroupMem(CgroupMemRow) in Box,
         NodeMem(NodeMemRow) in Box,

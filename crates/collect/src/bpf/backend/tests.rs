@@ -25,6 +25,7 @@ mod needs_bpf {
             possible_cpus: possible.unwrap(),
             online_cpus: u32::try_from(online).unwrap(),
             few_cpus: FEW_CPUS,
+            has_stacks: false,
             members_max: 64,
             ended_max: 64,
             probes: Vec::new(),

@@ -1,0 +1,401 @@
+//! Who touched the memory that is still resident: `growth_site` and `stack`, from `record --stacks`.
+
+use super::process_table::ProcessTable;
+use super::who::Who;
+use memtrace_model::tables::{GrowthSiteRow, ProcessRow, StackRow};
+use memtrace_model::{Bytes, FrameKind, Order, RowSource, Upid, keys};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
+use std::io;
+
+/// Lines of one process.
+const SITES_MAX: usize = 50;
+/// Frames of the stack that is shown of a line.
+const FRAMES_MAX: usize = 64;
+
+/// Libraries that hand out memory or run whatever is called: not who asked for it.
+const NOT_WHO_ASKED: [&str; 10] = [
+    "libc.so",
+    "libc-2.",
+    "ld-linux",
+    "ld-2.",
+    "libstdc++",
+    "libgcc_s",
+    "libpthread",
+    "libjemalloc",
+    "libtcmalloc",
+    "libmimalloc",
+];
+
+/// What one process touched anew, by the line that did it.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct ProcessAllocations {
+    /// Which process.
+    #[serde(flatten)]
+    pub who: Who,
+    /// What its lines add up to, also those that are not listed.
+    #[serde(flatten)]
+    pub sum: Sampled,
+    /// Of its resident bytes, those of samples without a stack.
+    pub unnamed_bytes: Bytes,
+    /// The lines, the one with most resident memory first; at most 50.
+    pub sites: Vec<AllocationSite>,
+}
+
+/// One line of Python, or a native function where no Python runs.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AllocationSite {
+    /// The frame that the line is named after; null for samples without a stack.
+    pub frame: Option<StackFrame>,
+    /// What was sampled there.
+    #[serde(flatten)]
+    pub sum: Sampled,
+    /// The stack that most of its resident memory came by, innermost frame first; at most 64 frames.
+    pub stack: Vec<StackFrame>,
+}
+
+/// Memory by samples.
+#[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
+pub struct Sampled {
+    /// Samples.
+    pub sample_count: i64,
+    /// Memory that was touched anew, whatever became of it.
+    pub grown_bytes: Bytes,
+    /// Standard error of that.
+    pub grown_error_bytes: Bytes,
+    /// Of that memory, what was resident or swapped when it was last looked at.
+    pub resident_bytes: Bytes,
+    /// What was seen to be given back.
+    pub returned_bytes: Bytes,
+}
+
+/// The sums by process and stack.
+type Sites = HashMap<(Upid, i64), GrowthSiteRow>;
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StackFrame {
+    row: StackRow,
+}
+
+keys! { as
+    /// A frame of a stack.
+    FrameKeys of frame: StackFrame {
+        /// What it is of.
+        kind: Option<FrameKind> = frame.row.kind,
+        /// The function; null where no symbol is known.
+        function: Option<String> = frame.row.function.clone(),
+        /// The source file of Python, or the library or program.
+        file: Option<String> = frame.row.file.clone(),
+        /// The line, of Python.
+        line: Option<i64> = frame.row.line,
+        /// Build id of the library or program.
+        build_id: Option<String> = frame.row.build_id.clone(),
+        /// Of a native frame the address as the library or program counts.
+        address: Option<i64> = frame.row.address,
+    }
+}
+
+impl Sampled {
+    fn add(&mut self, row: &GrowthSiteRow) {
+        self.sample_count += row.sample_count;
+        self.grown_bytes = self.grown_bytes + row.grown_bytes;
+        // Independent of each other.
+        let [one, other] = [self.grown_error_bytes, row.grown_error_bytes].map(|one| one.0 as f64);
+        self.grown_error_bytes = Bytes(one.hypot(other) as i64);
+        self.resident_bytes = self.resident_bytes + row.resident_bytes;
+        self.returned_bytes = self.returned_bytes + row.returned_bytes;
+    }
+}
+
+impl StackFrame {
+    /// `sched/output.py:118 update_from_output`, or `grow (libfoo.so)`.
+    pub(crate) fn in_words(&self) -> String {
+        let row = &self.row;
+        let file = row.file.as_deref().unwrap_or_default();
+        let function = row.function.as_deref();
+        match row.kind {
+            Some(FrameKind::Python) => {
+                let line = row.line.map_or_else(String::new, |line| format!(":{line}"));
+                let function = function.unwrap_or_default();
+                format!("{}{line} {function}", importable(file))
+            }
+            _ => {
+                let file = base(file);
+                match (function, row.address) {
+                    (Some(function), _) => format!("{function} ({file})"),
+                    (None, Some(address)) if !file.is_empty() => format!("{file}+{address:#x}"),
+                    _ => "code of no file".to_owned(),
+                }
+            }
+        }
+    }
+
+    fn is_python(&self) -> bool {
+        self.row.kind == Some(FrameKind::Python)
+    }
+
+    fn asked_for_it(&self) -> bool {
+        let file = base(self.row.file.as_deref().unwrap_or_default());
+        !NOT_WHO_ASKED
+            .iter()
+            .any(|library| file.starts_with(library))
+    }
+
+    /// What makes two frames one line: call sites within a native function are not distinguished.
+    fn key(&self) -> Self {
+        let mut row = self.row.clone();
+        (row.ts, row.boot_ns, row.stack_id, row.depth) = Default::default();
+        if row.function.is_some() {
+            row.address = None;
+        }
+        Self { row }
+    }
+}
+
+fn base(path: &str) -> &str {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// A path as an import names it: below the directory of packages; of others the file alone.
+fn importable(path: &str) -> &str {
+    for packages in ["/site-packages/", "/dist-packages/"] {
+        if let Some(place) = path.rfind(packages) {
+            return &path[place + packages.len()..];
+        }
+    }
+    match path.starts_with('<') {
+        true => path,
+        false => base(path),
+    }
+}
+
+/// The frame that a stack is named after: the innermost line of Python, else the innermost function
+/// that asked for memory.
+fn named_after(frames: &[StackFrame]) -> Option<&StackFrame> {
+    let mut python = frames.iter().filter(|frame| frame.is_python());
+    let mut native = frames.iter().filter(|frame| frame.asked_for_it());
+    python.next().or_else(|| native.next()).or(frames.first())
+}
+
+/// Reads both tables.
+pub(super) fn read<S: RowSource>(
+    source: &S,
+    table: &ProcessTable,
+) -> Result<Vec<ProcessAllocations>, S::Error> {
+    let sites = read_sites(source)?;
+    if sites.is_empty() {
+        return Ok(Vec::new());
+    }
+    let stacks = read_stacks(source, &sites)?;
+    let sites = sites.into_values();
+    let mut by_process: HashMap<Upid, Vec<GrowthSiteRow>> = HashMap::new();
+    for row in sites {
+        by_process.entry(row.upid).or_default().push(row);
+    }
+    let mut all: Vec<ProcessAllocations> = by_process
+        .into_iter()
+        .filter_map(|(upid, rows)| {
+            let process = &table.processes[table.find(upid)?];
+            Some(of_process(Who::from(process), rows, &stacks))
+        })
+        .collect();
+    all.order_by_key(|one| (Reverse(one.sum.resident_bytes), one.who.upid));
+    Ok(all)
+}
+
+/// Of rows of one site the last is the sum.
+fn read_sites<S: RowSource>(source: &S) -> Result<Sites, S::Error> {
+    let mut sites = Sites::new();
+    source.scan(&[], |row: GrowthSiteRow| {
+        let newest = sites
+            .entry((row.upid, row.stack_id))
+            .or_insert_with(|| row.clone());
+        if newest.boot_ns <= row.boot_ns {
+            *newest = row;
+        }
+    })?;
+    Ok(sites)
+}
+
+/// Resident memory by stack as folded text, for flame graphs: a line for each process and stack, its
+/// frames from the outermost on with semicolons between, and bytes. Answers how many lines there are.
+///
+/// # Errors
+/// When the recording can't be read. What it answers within is how writing went.
+pub fn folded<S: RowSource>(
+    source: &S,
+    to: &mut impl io::Write,
+) -> Result<io::Result<usize>, S::Error> {
+    let sites = read_sites(source)?;
+    let stacks = read_stacks(source, &sites)?;
+    let mut names: HashMap<Upid, String> = HashMap::new();
+    source.scan(&[], |row: ProcessRow| {
+        let comm = &row.comm;
+        names.insert(row.upid, format!("{comm} {}", row.tgid));
+    })?;
+    let mut rows: Vec<GrowthSiteRow> = sites.into_values().collect();
+    rows.retain(|row| row.resident_bytes.0 > 0);
+    rows.order_by_key(|row| (row.upid, row.stack_id));
+    let write = |row: &GrowthSiteRow, to: &mut dyn io::Write| {
+        let name = names.get(&row.upid).map_or("", String::as_str);
+        write!(to, "{}", plain(name))?;
+        let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
+        for frame in frames.iter().rev() {
+            write!(to, ";{}", plain(&frame.in_words()))?;
+        }
+        if frames.is_empty() {
+            write!(to, ";unknown")?;
+        }
+        writeln!(to, " {}", row.resident_bytes.0)
+    };
+    let outcome = rows.iter().try_for_each(|row| write(row, to));
+    Ok(outcome.map(|()| rows.len()))
+}
+
+/// Without what has a meaning in folded text, or in a terminal.
+fn plain(name: &str) -> String {
+    let replaced = |one: char| match one {
+        ';' => ':',
+        one if one.is_control() => '?',
+        one => one,
+    };
+    name.chars().map(replaced).collect()
+}
+
+fn read_stacks<S: RowSource>(
+    source: &S,
+    sites: &Sites,
+) -> Result<HashMap<i64, Vec<StackFrame>>, S::Error> {
+    let wanted: HashSet<i64> = sites.keys().map(|(_, stack)| *stack).collect();
+    let mut stacks: HashMap<i64, Vec<StackFrame>> = HashMap::new();
+    source.scan(&[], |row: StackRow| {
+        if wanted.contains(&row.stack_id) {
+            let frames = stacks.entry(row.stack_id).or_default();
+            frames.push(StackFrame { row });
+        }
+    })?;
+    for frames in stacks.values_mut() {
+        frames.order_by_key(|frame| frame.row.depth);
+    }
+    Ok(stacks)
+}
+
+fn of_process(
+    who: Who,
+    mut rows: Vec<GrowthSiteRow>,
+    stacks: &HashMap<i64, Vec<StackFrame>>,
+) -> ProcessAllocations {
+    // The first stack of a line is the one that is shown of it.
+    rows.order_by_key(|row| {
+        (
+            Reverse(row.resident_bytes),
+            Reverse(row.grown_bytes),
+            row.stack_id,
+        )
+    });
+    let mut sum = Sampled::default();
+    let mut unnamed_bytes = Bytes(0);
+    let mut sites: Vec<AllocationSite> = Vec::new();
+    let mut places: HashMap<Option<StackFrame>, usize> = HashMap::new();
+    for row in &rows {
+        sum.add(row);
+        let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
+        let frame = named_after(frames);
+        if frame.is_none() {
+            unnamed_bytes = unnamed_bytes + row.resident_bytes;
+        }
+        let place = *places
+            .entry(frame.map(StackFrame::key))
+            .or_insert_with_key(|key| {
+                sites.push(AllocationSite {
+                    frame: key.clone(),
+                    sum: Sampled::default(),
+                    stack: frames.iter().take(FRAMES_MAX).cloned().collect(),
+                });
+                sites.len() - 1
+            });
+        sites[place].sum.add(row);
+    }
+    sites.order_by_key(|site| {
+        (
+            Reverse(site.sum.resident_bytes),
+            Reverse(site.sum.grown_bytes),
+        )
+    });
+    sites.truncate(SITES_MAX);
+    ProcessAllocations {
+        who,
+        sum,
+        unnamed_bytes,
+        sites,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: FrameKind, function: Option<&str>, file: &str, line: Option<i64>) -> StackFrame {
+        StackFrame {
+            row: StackRow {
+                kind: Some(kind),
+                function: function.map(str::to_owned),
+                file: Some(file.to_owned()),
+                line,
+                address: (kind == FrameKind::Native).then_some(0x10),
+                ..StackRow::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_stack_is_named_after_its_innermost_python_else_after_who_asked_the_allocator() {
+        let malloc = frame(FrameKind::Native, Some("malloc"), "/lib/libc.so.6", None);
+        let grow = frame(FrameKind::Native, Some("grow"), "/x/libfoo.so", None);
+        let python = frame(
+            FrameKind::Python,
+            Some("f"),
+            "/v/site-packages/a/b.py",
+            Some(3),
+        );
+        let text = |frames: &[&StackFrame]| {
+            let frames: Vec<StackFrame> = frames.iter().map(|one| (*one).clone()).collect();
+            named_after(&frames).map(StackFrame::in_words)
+        };
+        let python_line = Some("a/b.py:3 f".to_owned());
+        assert_eq!(text(&[&malloc, &grow, &python]), python_line);
+        assert_eq!(text(&[&malloc, &grow]), Some("grow (libfoo.so)".to_owned()));
+        assert_eq!(text(&[&malloc]), Some("malloc (libc.so.6)".to_owned()));
+        assert_eq!(text(&[]), None);
+        let stripped = frame(FrameKind::Native, None, "/x/prog (deleted)", None);
+        assert_eq!(text(&[&stripped]), Some("prog+0x10".to_owned()));
+    }
+
+    #[test]
+    fn lines_of_one_function_are_one_and_errors_add_up_as_independent() {
+        let site = |stack_id, mib: i64| GrowthSiteRow {
+            stack_id,
+            sample_count: 1,
+            grown_bytes: Bytes(mib << 20),
+            grown_error_bytes: Bytes(mib << 20),
+            resident_bytes: Bytes(mib << 20),
+            ..GrowthSiteRow::default()
+        };
+        let grow = |address| {
+            let mut frame = frame(FrameKind::Native, Some("grow"), "/x/libfoo.so", None);
+            frame.row.address = Some(address);
+            vec![frame]
+        };
+        let stacks = HashMap::from([(1, grow(1)), (2, grow(2))]);
+        let rows = vec![site(1, 3), site(2, 4), site(0, 1)];
+        let text = of_process(Who::default(), rows, &stacks);
+        assert_eq!(text.sites.len(), 2);
+        assert_eq!(text.sites[0].sum.grown_error_bytes, Bytes(5 << 20));
+        assert_eq!(text.sites[0].sum.resident_bytes, Bytes(7 << 20));
+        assert_eq!(text.unnamed_bytes, Bytes(1 << 20));
+    }
+}

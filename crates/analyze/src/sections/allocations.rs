@@ -1,0 +1,134 @@
+//! Who allocated what is still resident.
+
+use crate::allocations::{AllocationSite, ProcessAllocations};
+use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
+use crate::{Analysis, StackFrame};
+use memtrace_model::Bytes;
+use memtrace_report::words::bytes;
+use memtrace_report::{Cell, Chapter, Table, TableOf, visible, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Processes of which it is reported unasked, and lines of each.
+const PROCESSES_MAX: usize = 3;
+const LINES_MAX: usize = 6;
+/// Less than this is not reported unasked.
+const MATTERS: Bytes = Bytes(16 << 20);
+/// A line with this part of what a process holds stands among the first lines of a report.
+const LARGE_PART: f64 = 0.3;
+
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+pub(super) struct Allocations {}
+
+impl Section for Allocations {
+    const NAME: &'static str = "allocations";
+    const DOC: &'static str = "who allocated what is still resident, by line (record --stacks)";
+    const KEYS: &'static [&'static str] = &["allocations"];
+    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+        let processes = analysis.allocations.iter().take(top);
+        one_part(table_of_all(processes.flat_map(|process| {
+            process.sites.iter().map(move |site| (process, site))
+        })))
+    });
+
+    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
+        analysis.allocations.iter().any(matters)
+    }
+
+    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+        let all = &analysis.allocations;
+        let is_wanted =
+            |one: &&ProcessAllocations| view.is_alone || view.style.is_full || matters(one);
+        let wanted: Vec<&ProcessAllocations> = all.iter().filter(is_wanted).collect();
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let mut section = Chapter::new("Who allocated it");
+        let most = match view.is_alone {
+            true => view.top,
+            false => view.most(PROCESSES_MAX),
+        };
+        for process in wanted.iter().take(most) {
+            section.strong(sentence(analysis, process));
+            let lines = view.most(LINES_MAX);
+            section.table(table(process, lines));
+            section.rest(process.sites.len(), lines, words::count, MORE_IN_JSON);
+        }
+        section.rest(wanted.len(), most, words::processes, MORE_IN_JSON);
+        section.explain(
+            "Who allocated it: from samples, by the line of Python or the native function that \
+             touched anonymous memory first. RESIDENT is what of that was in memory or swapped \
+             when it was last looked at, TOUCHED all of it, ± its standard error. Memory that an \
+             allocator hands out again keeps the name of who touched it first.",
+        );
+        vec![section]
+    }
+}
+
+fn matters(process: &ProcessAllocations) -> bool {
+    process.sum.resident_bytes >= MATTERS
+}
+
+/// Which line most of the memory of the process that grew most came by, if one stands out.
+pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
+    let process = analysis.allocations.iter().find(|one| matters(one))?;
+    let first = process.sites.first()?;
+    first.frame.as_ref()?;
+    let is_large =
+        first.sum.resident_bytes.0 as f64 >= LARGE_PART * process.sum.resident_bytes.0 as f64;
+    is_large.then(|| sentence(analysis, process))
+}
+
+/// `22924 python3 grew by 24 MiB that is still resident: 71 % at cache.py:118 update.`
+fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
+    let who = analysis.with_role(&process.who);
+    let sum = &process.sum;
+    let held = bytes(sum.resident_bytes);
+    let reported = format!("{who} grew by {held} that is still resident");
+    match process.sites.first() {
+        Some(first) if sum.resident_bytes.0 > 0 => {
+            let share = words::share(Some(first.sum.resident_bytes), Some(sum.resident_bytes));
+            format!("{reported}: {share} at {}.", place(first))
+        }
+        _ => format!("{reported}."),
+    }
+}
+
+fn place(site: &AllocationSite) -> String {
+    let named = site.frame.as_ref().map(StackFrame::in_words);
+    visible(&named.unwrap_or_else(|| "an unknown place".to_owned())).into_owned()
+}
+
+fn table(process: &ProcessAllocations, most: usize) -> Table {
+    let all = process.sum.resident_bytes;
+    TableOf::of(process.sites.iter().take(most))
+        .figures("resident_bytes", 0, |site| site.sum.resident_bytes)
+        .words("share", 1, move |site| {
+            Cell::shown_only(&words::share(Some(site.sum.resident_bytes), Some(all)))
+        })
+        .figures(("grown_bytes", "TOUCHED"), 2, |site| site.sum.grown_bytes)
+        .figures(("grown_error_bytes", "±"), 3, |site| {
+            site.sum.grown_error_bytes
+        })
+        .flexible("place", |site| place(site))
+        .done()
+}
+
+fn table_of_all<'a>(
+    sites: impl Iterator<Item = (&'a ProcessAllocations, &'a AllocationSite)>,
+) -> Table {
+    TableOf::of(sites)
+        .who(|(process, _)| process.who.cells())
+        .data("upid", |(process, _)| Cell::known(process.who.upid))
+        .flexible("place", |(_, site)| place(site))
+        .figures("resident_bytes", 0, |(_, site)| site.sum.resident_bytes)
+        .figures("grown_bytes", 1, |(_, site)| site.sum.grown_bytes)
+        .figures("grown_error_bytes", 2, |(_, site)| {
+            site.sum.grown_error_bytes
+        })
+        .figures("returned_bytes", 2, |(_, site)| site.sum.returned_bytes)
+        .data("sample_count", |(_, site)| {
+            site.sum.sample_count.to_string()
+        })
+        .done()
+}

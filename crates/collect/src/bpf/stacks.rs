@@ -1,0 +1,113 @@
+//! Where samples of growth come from: their ring, and the map that tells the programs where
+//! interpreters keep their frames.
+
+use super::error::{LoadError, refused};
+use super::program::program;
+use aya::Ebpf;
+use aya::maps::{Array, HashMap as BpfHashMap, MapData, RingBuf};
+use aya::programs::RawTracePoint;
+use memtrace_abi::{Layout, PythonLayout, StackSample, Touched, names};
+use memtrace_model::Tgid;
+use std::os::fd::{AsFd, OwnedFd};
+use zerocopy::FromBytes;
+
+/// Room for some 120 samples.
+pub(super) const RING_BYTES: u32 = 4 << 20;
+
+/// What keeps the address of a page fault until the growth that it brings is sampled.
+const FAULTS: [&str; 2] = ["page_fault_user", "page_fault_kernel"];
+
+/// The samples, and what the programs are reported of interpreters.
+pub struct StackSource {
+    ring: RingBuf<MapData>,
+    python: BpfHashMap<MapData, u32, [u8; size_of::<PythonLayout>()]>,
+    touched: TouchedPages,
+}
+
+/// What became of sampled pages, as far as page faults tell.
+pub struct TouchedPages(Array<MapData, [u8; size_of::<Touched>()]>);
+
+impl TouchedPages {
+    /// Whether a page was absent and touched again since it was sampled then; `None` where another
+    /// page has taken its place in the table.
+    pub fn is_again(&self, tgid: Tgid, address: u64, boot_ns: u64) -> Option<bool> {
+        let key = Touched::key(tgid.0, address);
+        let bytes = self.0.get(&Touched::slot(key), 0).ok()?;
+        let touched = Touched::read_from_bytes(&bytes).ok()?;
+        (touched.key == key).then_some(touched.is_again != 0 || touched.boot_ns != boot_ns)
+    }
+}
+
+impl StackSource {
+    /// The next sample, and whether it was one of this version.
+    pub fn next(&mut self, take: impl FnOnce(Option<&StackSample>)) -> bool {
+        let Some(bytes) = self.ring.next() else {
+            return false;
+        };
+        take(StackSample::ref_from_bytes(&bytes).ok());
+        true
+    }
+
+    /// What became of sampled pages.
+    pub fn touched(&self) -> &TouchedPages {
+        &self.touched
+    }
+
+    /// Becomes readable when samples wait.
+    pub fn wake_fd(&self) -> Option<OwnedFd> {
+        self.ring.as_fd().try_clone_to_owned().ok()
+    }
+
+    /// Tells the programs where the interpreter of a process keeps its frames.
+    pub fn tell(&mut self, tgid: Tgid, layout: &PythonLayout) {
+        let value: [u8; size_of::<PythonLayout>()] = zerocopy::transmute!(*layout);
+        // Where the table is full, frames of Python stay unknown, as the sample says.
+        let _ = self.python.insert(tgid.0, value, 0);
+    }
+
+    /// Makes room: the process has ended.
+    pub fn forget(&mut self, tgid: Tgid) {
+        let _ = self.python.remove(&tgid.0);
+    }
+}
+
+/// Attaches what keeps addresses and takes the maps.
+pub(super) fn take(
+    ebpf: &mut Ebpf,
+    layout: &Layout,
+    missing: &mut Vec<String>,
+) -> Result<StackSource, LoadError> {
+    if layout.regs_stack == 0 || layout.task_thread_pid == 0 {
+        return Err(LoadError::Absent("registers of a thread, for --stacks"));
+    }
+    for name in FAULTS {
+        if let Err(error) = attach(ebpf, name) {
+            missing.push(format!(
+                "whether growth is still resident is not known: {error}"
+            ));
+        }
+    }
+    let absent = |name| LoadError::Absent(name);
+    let map_error = |name| move |source| LoadError::Map { name, source };
+    let ring = ebpf.take_map(names::STACKS).ok_or(absent(names::STACKS))?;
+    let python = ebpf.take_map(names::PYTHON).ok_or(absent(names::PYTHON))?;
+    let touched = ebpf
+        .take_map(names::TOUCHED)
+        .ok_or(absent(names::TOUCHED))?;
+    Ok(StackSource {
+        touched: TouchedPages(Array::try_from(touched).map_err(map_error(names::TOUCHED))?),
+        ring: RingBuf::try_from(ring).map_err(map_error(names::STACKS))?,
+        python: BpfHashMap::try_from(python).map_err(map_error(names::PYTHON))?,
+    })
+}
+
+fn attach(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
+    let probe: &mut RawTracePoint = program(ebpf, name)?;
+    probe
+        .load()
+        .map_err(|error| refused(name, "load", &error))?;
+    probe
+        .attach(name)
+        .map(drop)
+        .map_err(|error| refused(name, "attach", &error))
+}

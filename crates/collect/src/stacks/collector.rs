@@ -1,0 +1,262 @@
+//! Takes samples from the kernel, names their frames while the process is there, and tells what has
+//! changed once a second.
+
+use super::frames::{Frame, mixed};
+use super::sites::{NO_STACK, Seen, Sites, Stacks};
+use super::watched::{Files, Watched};
+use crate::bpf::StackSource;
+use crate::{CollectError, Collector, ProcessTable, Tick};
+use memtrace_abi::{PythonWalk, StackSample};
+use memtrace_model::{
+    BootNs, DiagKind, DurationNs, FrameKind, PageSize, Record, Severity, StackRow, Tgid, Upid,
+};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+const PERIOD: DurationNs = DurationNs(1_000_000_000);
+/// Samples that one turn takes: what the ring holds, and more.
+const SAMPLES_MAX: usize = 256;
+/// Processes that are held open: two descriptors each.
+const WATCHED_MAX: usize = 1_024;
+
+/// Names who touches new memory.
+pub struct StackCollector {
+    source: StackSource,
+    page_size: PageSize,
+    watched: HashMap<Upid, Watched>,
+    files: Files,
+    stacks: Stacks,
+    sites: Sites,
+    undecoded_count: i64,
+}
+
+impl StackCollector {
+    /// Of the samples that a backend sends.
+    pub fn new(source: StackSource, page_size: PageSize) -> Self {
+        Self {
+            source,
+            page_size,
+            watched: HashMap::new(),
+            files: Files::default(),
+            stacks: Stacks::default(),
+            sites: Sites::default(),
+            undecoded_count: 0,
+        }
+    }
+
+    fn take_samples(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
+        for _ in 0..SAMPLES_MAX {
+            let mut reported = None;
+            let mut names = Naming {
+                page_size: self.page_size,
+                watched: &mut self.watched,
+                files: &mut self.files,
+                stacks: &mut self.stacks,
+                sites: &mut self.sites,
+                table,
+                tick,
+                out,
+            };
+            let undecoded_count = &mut self.undecoded_count;
+            let is_one = self.source.next(|sample| match sample {
+                Some(sample) => reported = names.take(sample),
+                None => *undecoded_count += 1,
+            });
+            if let Some((tgid, layout)) = reported {
+                self.source.tell(tgid, &layout);
+            }
+            if !is_one {
+                break;
+            }
+        }
+    }
+
+    /// Looks at what was sampled, and lets go of who has ended.
+    fn look(&mut self, now: BootNs, is_all: bool) {
+        let page_size = self.page_size.0.cast_unsigned();
+        let mut ended = Vec::new();
+        for (upid, watched) in &self.watched {
+            let touched = self.source.touched();
+            self.sites.look(*upid, now, is_all, |one| {
+                match watched.is_resident(one.address, page_size) {
+                    None => Seen::Ended,
+                    Some(false) => Seen::Returned,
+                    Some(true) => match touched.is_again(watched.tgid, one.address, one.boot_ns) {
+                        None => Seen::Unsure,
+                        Some(true) => Seen::Returned,
+                        Some(false) => Seen::Resident,
+                    },
+                }
+            });
+            if !watched.is_there() {
+                ended.push(*upid);
+            }
+        }
+        for upid in ended {
+            self.sites.forget(upid);
+            if let Some(watched) = self.watched.remove(&upid) {
+                self.source.forget(watched.tgid);
+            }
+        }
+    }
+}
+
+/// Those parts of the collector that a sample changes while the ring is borrowed.
+struct Naming<'a> {
+    page_size: PageSize,
+    watched: &'a mut HashMap<Upid, Watched>,
+    files: &'a mut Files,
+    stacks: &'a mut Stacks,
+    sites: &'a mut Sites,
+    table: &'a ProcessTable,
+    tick: &'a Tick,
+    out: &'a mut Vec<Record>,
+}
+
+impl Naming<'_> {
+    /// Takes a sample. What the programs are to be reported of the process's interpreter, if anything.
+    fn take(&mut self, sample: &StackSample) -> Option<(Tgid, memtrace_abi::PythonLayout)> {
+        let tgid = Tgid(sample.header.tgid);
+        let start = BootNs(sample.header.start_boot_ns.cast_signed());
+        let upid = self.table.identity(tgid, start)?;
+        self.watch(upid, tgid, sample.mm);
+        let (frames, layout) = match self.watched.get_mut(&upid) {
+            Some(watched) => frames(watched, sample, self.files),
+            None => (Vec::new(), None),
+        };
+        let (stack_id, is_new) = self.stacks.id(&frames);
+        if is_new {
+            self.write_stack(stack_id, &frames);
+        }
+        let bytes = |pages: u64| pages.cast_signed().saturating_mul(self.page_size.0);
+        let address = Some(sample.address).filter(|address| *address != 0);
+        let touched = (address, sample.header.boot_ns);
+        let (grown, weight) = (bytes(sample.grown_pages), bytes(sample.weight_pages));
+        self.sites.add(upid, stack_id, grown, weight, touched);
+        layout.map(|layout| (tgid, layout))
+    }
+
+    /// Opens the process, unless it is, or has ended.
+    fn watch(&mut self, upid: Upid, tgid: Tgid, mm: u64) {
+        // exec gives a process another address space, and what was sampled of the one before is gone.
+        if self.watched.get(&upid).is_some_and(|one| one.mm != mm) {
+            self.watched.remove(&upid);
+            let now = self.tick.boot;
+            self.sites.look(upid, now, true, |_| Seen::Returned);
+        }
+        if !self.watched.contains_key(&upid)
+            && self.watched.len() < WATCHED_MAX
+            && let Some(watched) = Watched::open(tgid, mm)
+        {
+            self.watched.insert(upid, watched);
+        }
+    }
+
+    fn write_stack(&mut self, stack_id: i64, frames: &[Frame]) {
+        debug_assert_ne!(stack_id, NO_STACK);
+        for (depth, frame) in frames.iter().enumerate() {
+            let mut row = StackRow {
+                ts: self.tick.wall(),
+                boot_ns: self.tick.boot,
+                stack_id,
+                depth: depth as i64,
+                ..StackRow::default()
+            };
+            match frame {
+                Frame::Python(at) => {
+                    row.kind = Some(FrameKind::Python);
+                    row.function = Some(at.function.to_string());
+                    row.file = Some(at.file.to_string());
+                    row.line = (at.line != 0).then_some(at.line.into());
+                }
+                Frame::Native(code) => {
+                    let names = self.files.names(code);
+                    row.kind = Some(FrameKind::Native);
+                    row.function = names.function;
+                    row.file = names.path;
+                    row.build_id = names.build_id;
+                    row.address = Some(code.address.cast_signed());
+                }
+            }
+            self.out.push(Record::Stack(row));
+        }
+    }
+}
+
+/// The frames of a sample, and what the programs are to be reported.
+fn frames(
+    watched: &mut Watched,
+    sample: &StackSample,
+    files: &mut Files,
+) -> (Vec<Frame>, Option<memtrace_abi::PythonLayout>) {
+    let walk = PythonWalk::from_u32(sample.python_walk);
+    let layout = match walk {
+        Some(PythonWalk::Unseen | PythonWalk::NoInterpreter) => watched.look_for_interpreter(files),
+        _ => None,
+    };
+    let python = watched.python(sample);
+    let native = watched.native(sample, files);
+    (mixed(&native, &python), layout)
+}
+
+impl Collector for StackCollector {
+    fn name(&self) -> &'static str {
+        "stacks"
+    }
+
+    fn period(&self) -> DurationNs {
+        PERIOD
+    }
+
+    fn is_urged(&self) -> bool {
+        true
+    }
+
+    fn collect(
+        &mut self,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.take_samples(tick, table, out);
+        self.look(tick.boot, false);
+        self.sites.write(tick, out);
+        let count = std::mem::take(&mut self.undecoded_count);
+        if count > 0 {
+            table.add_lost_events(count);
+            out.push(tick.diag(
+                Severity::Loss,
+                DiagKind::UndecodedEvents,
+                "stacks",
+                Some(count),
+                "samples of growth could not be decoded",
+            ));
+        }
+        Ok(())
+    }
+
+    fn finish(
+        &mut self,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.take_samples(tick, table, out);
+        self.look(tick.boot, true);
+        self.collect(tick, table, out)
+    }
+
+    fn wake_fd(&self) -> Option<OwnedFd> {
+        self.source.wake_fd()
+    }
+
+    fn drain(
+        &mut self,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        self.take_samples(tick, table, out);
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+//! `growth_site`: who touched new memory, and whether it is still there.
+
+use crate::table::table;
+use crate::{BootNs, Bytes, Upid, WallNs};
+
+table! {
+    /// What anonymous memory a process touched anew at one stack, with `record --stacks`. From samples, drawn by bytes without bias. A row holds from its time until the next of the same process and stack; figures count from the start of the recording. Growth that a thread of the process itself brought; whoever touches memory first is named, also where the allocator hands it to others later.
+    pub struct GrowthSiteRow in "growth_site" {
+        /// Wall-clock time (UTC).
+        ts: WallNs,
+        /// Time on CLOCK_BOOTTIME.
+        boot_ns: BootNs,
+        /// The process.
+        upid: Upid,
+        /// The stack: its rows in `stack`. 0 for samples of which no stack is known.
+        stack_id: i64,
+        /// Samples.
+        sample_count: i64,
+        /// What they stand for: memory touched anew, whatever became of it.
+        grown_bytes: Bytes,
+        /// Standard error of `grown_bytes`.
+        grown_error_bytes: Bytes,
+        /// Of `grown_bytes`, what was resident or swapped when it was last looked at.
+        resident_bytes: Bytes,
+        /// Of `grown_bytes`, what was seen to be given back to the kernel. The rest was not looked at, or its address is not known.
+        returned_bytes: Bytes,
+    }
+}

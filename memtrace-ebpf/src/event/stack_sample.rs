@@ -1,0 +1,91 @@
+//! A sample of growth: who touched new memory, with what it takes to name them.
+
+use super::EventHeader;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most frames of Python in one sample.
+pub const PYTHON_FRAMES_MAX: usize = 64;
+
+/// Most bytes of the user stack in one sample.
+pub const STACK_BYTES_MAX: usize = 32 << 10;
+
+/// The stack is copied in pieces of so many bytes; of the last one that can't be read nothing is.
+pub const STACK_PIECE: usize = 1 << 10;
+
+/// A frame of Python, as addresses in the process.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct PythonFrame {
+    /// Its code object, perhaps with tag bits.
+    pub code: u64,
+    /// Where it is in that code.
+    pub instruction: u64,
+}
+
+/// How the walk over frames of Python ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum PythonWalk {
+    /// User space has not looked at this address space yet.
+    Unseen = 0,
+    /// It has no interpreter whose layout is known.
+    NoInterpreter = 1,
+    /// Its interpreter does not know the thread, or not yet.
+    NoThread = 2,
+    /// To the outermost frame.
+    Whole = 3,
+    /// The innermost frames only: there are more than [`PYTHON_FRAMES_MAX`].
+    Cut = 4,
+}
+
+impl PythonWalk {
+    /// The end for a number from the ring, if there is one.
+    pub const fn from_u32(walk: u32) -> Option<Self> {
+        Some(match walk {
+            0 => Self::Unseen,
+            1 => Self::NoInterpreter,
+            2 => Self::NoThread,
+            3 => Self::Whole,
+            4 => Self::Cut,
+            _ => return None,
+        })
+    }
+}
+
+/// Growth of anonymous memory of a member, by a thread of its own.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct StackSample {
+    /// About the process.
+    pub header: EventHeader,
+    /// Address of its mm_struct.
+    pub mm: u64,
+    /// What the counter grew by.
+    pub grown_pages: u64,
+    /// What the sample stands for: `grown_pages` by the chance of being sampled.
+    pub weight_pages: u64,
+    /// The address that the thread touched; 0 where the growth came from no page fault.
+    pub address: u64,
+    /// The thread's registers in user space.
+    pub instruction: u64,
+    /// The stack pointer.
+    pub stack: u64,
+    /// The frame pointer.
+    pub frame: u64,
+    /// The thread, as the initial pid namespace counts it.
+    pub tid: u32,
+    /// A [`PythonWalk`].
+    pub python_walk: u32,
+    /// How many of `python` are filled.
+    pub python_count: u32,
+    /// How many of `stack_bytes` are filled.
+    pub stack_len: u32,
+    /// Frames of Python, innermost first.
+    pub python: [PythonFrame; PYTHON_FRAMES_MAX],
+    /// Of each, the byte at [`crate::config::PythonLayout::frame_mark`].
+    pub python_marks: [u8; PYTHON_FRAMES_MAX],
+    /// The stack from `stack` upwards.
+    pub stack_bytes: [u8; STACK_BYTES_MAX],
+}

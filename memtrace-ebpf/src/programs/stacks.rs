@@ -1,0 +1,379 @@
+//! Samples of growth: with `--stacks`, who touches new anonymous memory.
+//!
+//! A counter of an address space moves when a CPU hands in its part. What it grew by then is
+//! sampled with a chance in proportion to it, so that the weights add up to the growth without
+//! bias: one in [`Growing::interval_pages`], which adapts to how fast the process grows. The
+//! thread that tips a counter over is drawn in proportion to its faults. Only growth that a
+//! thread of the address space itself brings is anybody's: reclaim and khugepaged have no stack
+//! that would tell.
+
+use crate::kernel::{Task, now, read};
+use crate::maps::{FAULTS, PYTHON, STACKS, TOUCHED, config, count_loss, layout};
+use crate::ring::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
+use crate::space::Space;
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf, bpf_get_prandom_u32,
+    bpf_probe_read_user, bpf_task_pt_regs,
+};
+use aya_ebpf::macros::raw_tracepoint;
+use aya_ebpf::programs::RawTracePointContext;
+use memtrace_abi::event::{PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIECE};
+use memtrace_abi::{
+    EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, PythonWalk, StackSample, Touched,
+};
+
+/// A window for which samples are counted ...
+const WINDOW_NS: u64 = 250_000_000;
+/// ... at more than these the samples become half as dense: 48 a second ...
+const SAMPLES_MAX: u32 = 12;
+/// ... and at fewer than these twice as dense.
+const SAMPLES_MIN: u32 = 5;
+/// No sample stands for more than this, 64 GiB of 4 KiB pages.
+const INTERVAL_PAGES_MAX: u32 = 1 << 24;
+
+/// Thread states of one process that are looked at.
+const THREADS_MAX: u32 = 512;
+
+/// In the error code of a page fault: the page was there, and may not be accessed so
+/// (X86_PF_PROT); what is written to after a fork is such a page.
+const PF_PROT: u64 = 1;
+
+/// The reader is woken when this many samples wait.
+const WAKE_SAMPLES: u64 = 16;
+
+/// What samples of one address space need. Written without locks, as all of [`Space`]: two
+/// CPUs that hand in at once can each charge the other's part.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Growing {
+    /// Where the counter last stood.
+    anon_pages: i64,
+    /// When the window began that `samples` counts.
+    window_boot_ns: u64,
+    /// One sample for so many pages; 0 before the first.
+    interval_pages: u32,
+    samples: u32,
+}
+
+impl Growing {
+    /// Begins at memory that is there already, and nobody's growth.
+    #[inline(always)]
+    pub fn from(anon_pages: i64) -> Self {
+        Self {
+            anon_pages,
+            window_boot_ns: 0,
+            interval_pages: 0,
+            samples: 0,
+        }
+    }
+
+    /// Adapts how dense samples are.
+    #[inline(always)]
+    fn adapt(&mut self, is_sampled: bool, boot_ns: u64) {
+        self.samples += u32::from(is_sampled);
+        if boot_ns - self.window_boot_ns >= WINDOW_NS {
+            if self.samples < SAMPLES_MIN {
+                let halved = self.interval_pages >> 1;
+                self.interval_pages = halved.max(config!(stack_interval_pages));
+            }
+        } else if self.samples > SAMPLES_MAX {
+            self.interval_pages = (self.interval_pages << 1).min(INTERVAL_PAGES_MAX);
+        } else {
+            return;
+        }
+        self.window_boot_ns = boot_ns;
+        self.samples = 0;
+    }
+}
+
+/// The last page fault on a CPU.
+#[repr(C)]
+pub struct Fault {
+    task: u64,
+    address: u64,
+    is_of_kernel: u64,
+}
+
+/// trace_page_fault_user(unsigned long address, struct pt_regs *regs, unsigned long error_code)
+#[raw_tracepoint(tracepoint = "page_fault_user")]
+pub fn page_fault_user(ctx: RawTracePointContext) -> i32 {
+    note_fault(&ctx, 0)
+}
+
+/// The same of a system call that touches the caller's memory.
+#[raw_tracepoint(tracepoint = "page_fault_kernel")]
+pub fn page_fault_kernel(ctx: RawTracePointContext) -> i32 {
+    note_fault(&ctx, 1)
+}
+
+/// Of anybody: to look up whether it is a member costs more than to write this.
+#[inline(always)]
+fn note_fault(ctx: &RawTracePointContext, is_of_kernel: u64) -> i32 {
+    let address: u64 = ctx.arg(0);
+    if let Some(fault) = FAULTS.get_ptr_mut(0) {
+        // SAFETY: this CPU's value of a per-CPU array; the helper can't fail.
+        unsafe {
+            (*fault).task = bpf_get_current_task();
+            (*fault).address = address;
+            (*fault).is_of_kernel = is_of_kernel;
+        }
+    }
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let tgid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32;
+    let key = Touched::key(tgid, address);
+    if let Some(touched) = TOUCHED.get_ptr_mut(Touched::slot(key)) {
+        // SAFETY: a map value. A sample that takes the slot at this moment can lose its mark.
+        let touched = unsafe { &mut *touched };
+        if touched.key == key && ctx.arg::<u64>(2) & PF_PROT == 0 {
+            touched.is_again = 1;
+        }
+    }
+    0
+}
+
+/// Takes note that the counter of anonymous pages stands at this, and samples what it grew by.
+#[inline(always)]
+pub fn note_growth(mm: u64, space: &mut Space, anon_pages: i64) {
+    let growing = &mut space.growing;
+    let grown = anon_pages - growing.anon_pages;
+    growing.anon_pages = anon_pages;
+    if grown <= 0 {
+        return;
+    }
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let task = Task(unsafe { bpf_get_current_task() });
+    if task.mm().0 != mm || space.is_recorders_copy != 0 {
+        return;
+    }
+    if growing.interval_pages == 0 {
+        growing.interval_pages = config!(stack_interval_pages);
+    }
+    let grown = grown as u64;
+    let interval = u64::from(growing.interval_pages);
+    // SAFETY: as above.
+    let random = u64::from(unsafe { bpf_get_prandom_u32() });
+    // Both factors are below 2^32.
+    let is_sampled = grown >= interval || random * interval < grown << 32;
+    let boot_ns = now();
+    growing.adapt(is_sampled, boot_ns);
+    if is_sampled {
+        let header = EventHeader {
+            kind: EventKind::StackSample as u32,
+            tgid: space.tgid,
+            boot_ns,
+            start_boot_ns: space.start_boot_ns,
+        };
+        sample(mm, &header, grown, grown.max(interval));
+    }
+}
+
+/// Sends a sample, or counts it as lost.
+#[inline(never)]
+fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) {
+    let Some(mut entry) = STACKS.reserve::<StackSample>(0) else {
+        count_loss(LossClass::Stack);
+        return;
+    };
+    // SAFETY: the helpers take the current task, which has registers: it has an address space.
+    let (task, regs) = unsafe {
+        let task = bpf_get_current_task_btf();
+        (task as u64, bpf_task_pt_regs(task) as u64)
+    };
+    let sample = entry.as_mut_ptr();
+    let tgid = header.tgid;
+    let stack: u64 = read(regs, layout!(regs_stack));
+    let instruction = read(regs, layout!(regs_instruction));
+    let frame = read(regs, layout!(regs_frame));
+    let address = touched(task, regs);
+    if address != 0 {
+        note_sampled(tgid, address, header.boot_ns);
+    }
+    // SAFETY: memory of the ring, which is this program's until it is submitted.
+    unsafe {
+        (*sample).header = *header;
+        (*sample).mm = mm;
+        (*sample).grown_pages = grown_pages;
+        (*sample).weight_pages = weight_pages;
+        (*sample).address = address;
+        (*sample).instruction = instruction;
+        (*sample).stack = stack;
+        (*sample).frame = frame;
+        (*sample).tid = Task(task).pid();
+        (*sample).python_count = 0;
+        (*sample).stack_len = copy_stack(stack, &mut (*sample).stack_bytes);
+    }
+    let layout = python(tgid).filter(|layout| layout.mm == mm);
+    let walk = walk_python(layout, tgid, task, sample);
+    // SAFETY: as above.
+    unsafe { (*sample).python_walk = walk as u32 };
+    let is_looked_for = layout.is_none_or(|layout| layout.is_looked_for != 0);
+    let is_urgent = is_looked_for || waiting() > WAKE_SAMPLES;
+    entry.submit(if is_urgent {
+        BPF_RB_FORCE_WAKEUP
+    } else {
+        BPF_RB_NO_WAKEUP
+    });
+}
+
+/// Samples in the ring that the reader has not taken.
+#[inline(always)]
+fn waiting() -> u64 {
+    STACKS.query(BPF_RB_AVAIL_DATA) / size_of::<StackSample>() as u64
+}
+
+/// The address that a task's growth came from: its last page fault, where that was on this CPU
+/// and from where the task still is. Growth inside a system call (MAP_POPULATE, mlock) that is
+/// no fault of that call has no address.
+#[inline(always)]
+fn touched(task: u64, regs: u64) -> u64 {
+    let Some(fault) = FAULTS.get_ptr_mut(0) else {
+        return 0;
+    };
+    // The number of a system call, or -1 where an exception led into the kernel.
+    let is_call = read::<i64>(regs, layout!(regs_call)) >= 0;
+    // SAFETY: this CPU's value of a per-CPU array.
+    let fault = unsafe { &mut *fault };
+    if fault.task != task || is_call != (fault.is_of_kernel != 0) {
+        return 0;
+    }
+    // Reported once.
+    fault.task = 0;
+    fault.address
+}
+
+/// Remembers a page that was sampled.
+#[inline(always)]
+fn note_sampled(tgid: u32, address: u64, boot_ns: u64) {
+    let key = Touched::key(tgid, address);
+    if let Some(touched) = TOUCHED.get_ptr_mut(Touched::slot(key)) {
+        // SAFETY: a map value; whoever reads it checks the page and the time.
+        unsafe {
+            *touched = Touched {
+                key,
+                boot_ns,
+                is_again: 0,
+            }
+        };
+    }
+}
+
+/// Copies the stack from `from` upwards, as far as it can be read, and gives how much that was.
+#[inline(always)]
+fn copy_stack(from: u64, bytes: &mut [u8; STACK_BYTES_MAX]) -> u32 {
+    let mut len = 0;
+    while len < STACK_BYTES_MAX {
+        // SAFETY: a piece that lies within `bytes`; the helper checks the source.
+        let outcome = unsafe {
+            bpf_probe_read_user(
+                bytes.as_mut_ptr().add(len).cast(),
+                STACK_PIECE as u32,
+                (from + len as u64) as *const _,
+            )
+        };
+        if outcome != 0 {
+            break;
+        }
+        len += STACK_PIECE;
+    }
+    len as u32
+}
+
+/// A value in the process's memory; 0 where it can't be read.
+#[inline(always)]
+fn read_user<T: Copy + Default>(base: u64, offset: u32) -> T {
+    let mut value = T::default();
+    // SAFETY: the destination is `value`, which the helper clears when it fails.
+    unsafe {
+        bpf_probe_read_user(
+            (&raw mut value).cast(),
+            size_of::<T>() as u32,
+            (base + u64::from(offset)) as *const _,
+        )
+    };
+    value
+}
+
+/// The interpreter of a process, as user space has found it.
+#[inline(always)]
+fn python(tgid: u32) -> Option<&'static PythonLayout> {
+    let layout = PYTHON.get_ptr(tgid)?;
+    // SAFETY: a map value. Where user space replaces it meanwhile, addresses of two
+    // interpreters of one process mix, and are checked when they are read.
+    Some(unsafe { &*layout })
+}
+
+/// Writes the frames of Python of the current thread.
+#[inline(always)]
+fn walk_python(
+    layout: Option<&PythonLayout>,
+    tgid: u32,
+    task: u64,
+    sample: *mut StackSample,
+) -> PythonWalk {
+    let Some(layout) = layout else {
+        return PythonWalk::Unseen;
+    };
+    if layout.interpreters == 0 {
+        return PythonWalk::NoInterpreter;
+    }
+    let thread = memtrace_python_thread(tgid, Task(task).ns_tid());
+    if thread == 0 {
+        return PythonWalk::NoThread;
+    }
+    let mut frame: u64 = read_user(thread, layout.thread_frame);
+    if layout.cframe_frame != PythonLayout::NO_CFRAME {
+        frame = read_user(frame, layout.cframe_frame);
+    }
+    let mut count = 0;
+    while count < PYTHON_FRAMES_MAX && frame != 0 {
+        let at = PythonFrame {
+            code: read_user(frame, layout.frame_code),
+            instruction: read_user(frame, layout.frame_instruction),
+        };
+        // SAFETY: memory of the ring; `count` is within both arrays.
+        unsafe {
+            let frames = (&raw mut (*sample).python).cast::<PythonFrame>();
+            frames.add(count).write(at);
+            let marks = (&raw mut (*sample).python_marks).cast::<u8>();
+            marks.add(count).write(read_user(frame, layout.frame_mark));
+        }
+        frame = read_user(frame, layout.frame_previous);
+        count += 1;
+    }
+    // SAFETY: as above.
+    unsafe { (*sample).python_count = count as u32 };
+    if frame == 0 {
+        PythonWalk::Whole
+    } else {
+        PythonWalk::Cut
+    }
+}
+
+/// The state of the thread that calls itself `tid`, among all of the process's interpreters; 0
+/// where there is none. A global function of numbers alone, whose loop the verifier walks once.
+#[unsafe(no_mangle)]
+#[inline(never)]
+pub extern "C" fn memtrace_python_thread(tgid: u32, tid: u32) -> u64 {
+    let Some(layout) = python(tgid) else {
+        return 0;
+    };
+    let mut interpreter: u64 = read_user(layout.interpreters, 0);
+    let mut thread: u64 = read_user(interpreter, layout.interpreter_threads);
+    let mut step = 0;
+    while step < THREADS_MAX {
+        step += 1;
+        if thread != 0 {
+            if read_user::<u32>(thread, layout.thread_native_id) == tid {
+                return thread;
+            }
+            thread = read_user(thread, layout.thread_next);
+        } else {
+            interpreter = read_user(interpreter, layout.interpreter_next);
+            if interpreter == 0 {
+                return 0;
+            }
+            thread = read_user(interpreter, layout.interpreter_threads);
+        }
+    }
+    0
+}

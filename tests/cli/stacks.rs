@@ -1,0 +1,118 @@
+//! `record --stacks`: leaks are planted, and the first line that is named must be theirs.
+
+use super::*;
+use memtrace_tests::workload;
+use serde_json::Value;
+
+/// What a line held and gave back, by a part of its function's name.
+fn site<'a>(report: &'a Value, function: &str) -> Result<&'a Value> {
+    let processes = report["allocations"].as_array().context("allocations")?;
+    let sites = processes.iter().filter_map(|one| one["sites"].as_array());
+    sites
+        .flatten()
+        .find(|site| {
+            let name = site["frame"]["function"].as_str();
+            name.is_some_and(|name| name.contains(function))
+                || site["stack"].as_array().is_some_and(|frames| {
+                    let mut names = frames.iter().filter_map(|one| one["function"].as_str());
+                    names.any(|name| name.contains(function))
+                })
+        })
+        .with_context(|| format!("no site of {function} in {}", report["allocations"]))
+}
+
+fn mib(site: &Value, key: &str) -> f64 {
+    site[key].as_f64().unwrap_or(f64::NAN) / f64::from(1 << 20)
+}
+
+#[test]
+fn another_backend_than_bpf_can_record_no_stacks() -> Result<()> {
+    let words = ["record", "--stacks", "--backend", "procfs", "--", "true"];
+    let output = memtrace(words)?;
+    assert_eq!(output.status.code(), Some(1));
+    let said = super::words(&output);
+    assert!(said.contains("--stacks needs the bpf backend"), "{said}");
+    Ok(())
+}
+
+mod needs_bpf {
+    use super::*;
+    use memtrace_tests::need;
+    use memtrace_tests::recorder::record;
+
+    #[test]
+    fn a_native_leak_is_named_and_what_was_given_back_is_not_resident() -> Result<()> {
+        need::require("bpf");
+        let command = workload::command(&["sites"])?;
+        let recorded = record(&["--stacks"], &command)?;
+        let report = recorded.report(&[])?;
+        let kept = site(&report, "grow_and_keep")?;
+        let given_back = site(&report, "grow_and_give_back")?;
+        // 96 times 512 KiB, each.
+        let (held, error) = (mib(kept, "resident_bytes"), mib(kept, "grown_error_bytes"));
+        assert!((held - 48.0).abs() <= 6.0 + 3.0 * error, "{kept}");
+        let grown = mib(given_back, "grown_bytes");
+        let error = mib(given_back, "grown_error_bytes");
+        assert!((grown - 48.0).abs() <= 6.0 + 3.0 * error, "{given_back}");
+        assert!(mib(given_back, "resident_bytes") <= 4.0, "{given_back}");
+        Ok(())
+    }
+
+    /// Who keeps memory, in a thread too, and who gives it back.
+    const SCRIPT: &str = r#"
+import mmap, threading, time
+KEPT = []
+def update(i):
+    KEPT.append([i * 1000 + k for k in range(20_000)])
+def in_thread():
+    for i in range(40):
+        KEPT.append([i * 7 + k for k in range(20_000)])
+        time.sleep(0.003)
+def freed():
+    memory = mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(bytes(1 << 20))
+    memory.close()
+thread = threading.Thread(target=in_thread)
+thread.start()
+for i in range(80):
+    update(i)
+    freed()
+    time.sleep(0.003)
+thread.join()
+time.sleep(1.5)
+"#;
+
+    #[test]
+    fn a_leak_in_python_is_named_by_its_line() -> Result<()> {
+        need::require("bpf");
+        let dir = tempfile::tempdir()?;
+        let script = dir.path().join("leak.py");
+        std::fs::write(&script, SCRIPT)?;
+        let mut command = Command::new("python3");
+        command.arg("-c").arg(format!(
+            "import sys; print(sys.version_info[:2] in [(3, 11), (3, 12), (3, 13)]); \
+             sys.stdout.flush(); exec(compile(open({script:?}).read(), {script:?}, 'exec'))"
+        ));
+        let recorded = record(&["--stacks"], &command)?;
+        let is_known = String::from_utf8_lossy(&recorded.output).contains("True");
+        let report = recorded.report(&[])?;
+        if !is_known {
+            // Of a version that is not known nothing is read.
+            assert!(!report["allocations"].to_string().contains("leak.py"));
+            return Ok(());
+        }
+        let processes = report["allocations"].as_array().context("allocations")?;
+        let first = &processes.first().context("a process")?["sites"][0];
+        assert_eq!(first["frame"]["kind"], "python", "{first}");
+        assert_eq!(first["frame"]["line"], 5, "{first}");
+        let function = first["frame"]["function"].as_str().context("a function")?;
+        assert!(function.starts_with("update"), "{first}");
+        let in_thread = site(&report, "in_thread")?;
+        assert_eq!(in_thread["frame"]["line"], 8, "{in_thread}");
+        let freed = site(&report, "freed")?;
+        assert!(mib(freed, "grown_bytes") >= 20.0, "{freed}");
+        let text = recorded.report_text(&[])?;
+        assert!(text.contains("% at leak.py:5 update"), "{text}");
+        Ok(())
+    }
+}

@@ -1,0 +1,50 @@
+//! Memory that two functions touch: one keeps it, the other gives all of it back, at the same
+//! addresses again and again. The program has no frame pointers and runs no Python.
+
+use crate::Workload;
+use crate::args::Args;
+use crate::sys::{self, Mapping};
+use std::hint::black_box;
+use std::io;
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "sites",
+    help: "--bytes B --rounds N: N times B kept and B given back, then a moment of quiet",
+    run,
+};
+
+/// What is seen of memory must not be its end.
+const QUIET_NS: i64 = 1_500_000_000;
+
+fn run(args: &Args) -> io::Result<()> {
+    let bytes = args.size("bytes", 512 << 10)?;
+    let rounds = args.number("rounds", 96)?;
+    let mut kept = Vec::new();
+    for _ in 0..rounds {
+        kept.push(grow_and_keep(bytes)?);
+        grow_and_give_back(bytes)?;
+        sys::sleep_ns(5_000_000);
+    }
+    sys::sleep_ns(QUIET_NS);
+    drop(black_box(kept));
+    Ok(())
+}
+
+#[inline(never)]
+fn grow_and_keep(bytes: usize) -> io::Result<Mapping> {
+    touched(bytes)
+}
+
+#[inline(never)]
+fn grow_and_give_back(bytes: usize) -> io::Result<()> {
+    drop(black_box(touched(bytes)?));
+    Ok(())
+}
+
+#[inline(never)]
+fn touched(bytes: usize) -> io::Result<Mapping> {
+    let mapping = Mapping::anon(bytes)?;
+    mapping.advise(libc::MADV_NOHUGEPAGE)?;
+    mapping.touch_range(0, bytes);
+    Ok(black_box(mapping))
+}
