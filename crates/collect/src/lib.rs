@@ -76,6 +76,20 @@ pub struct Tick {
 }
 
 impl Tick {
+    /// A tick of a machine whose clocks began together.
+    #[cfg(test)]
+    pub(crate) fn at(boot: BootNs) -> Self {
+        Self {
+            boot,
+            clock: ClockOffset::at(memtrace_model::ClockReading {
+                boot_ns: BootNs(0),
+                monotonic_ns: 0,
+                wall_ns: WallNs(0),
+            }),
+            is_keyframe: false,
+        }
+    }
+
     /// The wall time of this tick.
     pub fn wall(&self) -> WallNs {
         self.clock.to_wall(self.boot)

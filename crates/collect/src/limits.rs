@@ -214,20 +214,12 @@ fn usage(root: &Path, (path, device): (&Path, &str)) -> Option<(Bytes, Bytes)> {
 mod tests {
     use super::*;
     use crate::Birth;
-    use memtrace_model::{ClockOffset, ClockReading, FirstSeenBy, WallNs};
+    use memtrace_model::FirstSeenBy;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
 
     fn tick() -> Tick {
-        Tick {
-            boot: BootNs(7),
-            clock: ClockOffset::at(ClockReading {
-                boot_ns: BootNs(0),
-                monotonic_ns: 0,
-                wall_ns: WallNs(0),
-            }),
-            is_keyframe: false,
-        }
+        Tick::at(BootNs(7))
     }
 
     #[test]

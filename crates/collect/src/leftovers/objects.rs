@@ -181,19 +181,11 @@ impl Candidate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtrace_model::{BootNs, ClockOffset, ClockReading, ShmFamily, WallNs};
+    use memtrace_model::{BootNs, ShmFamily};
     use std::os::unix::fs::symlink;
 
     fn tick() -> Tick {
-        Tick {
-            boot: BootNs(5),
-            clock: ClockOffset::at(ClockReading {
-                boot_ns: BootNs(0),
-                monotonic_ns: 0,
-                wall_ns: WallNs(0),
-            }),
-            is_keyframe: false,
-        }
+        Tick::at(BootNs(5))
     }
 
     struct Fake {

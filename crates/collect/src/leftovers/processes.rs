@@ -234,19 +234,11 @@ fn is_same(start: BootNs, now: &Now) -> bool {
 mod tests {
     use super::*;
     use crate::{Birth, End};
-    use memtrace_model::{ClockOffset, ClockReading, FirstSeenBy, WallNs};
+    use memtrace_model::FirstSeenBy;
     use std::process::{Child, Command, Stdio};
 
     fn tick() -> Tick {
-        Tick {
-            boot: BootNs(7),
-            clock: ClockOffset::at(ClockReading {
-                boot_ns: BootNs(0),
-                monotonic_ns: 0,
-                wall_ns: WallNs(0),
-            }),
-            is_keyframe: false,
-        }
+        Tick::at(BootNs(7))
     }
 
     /// A root that has ended, and its child, which lives: `start` is what was recorded.

@@ -471,19 +471,10 @@ impl Collector for MarkCollector {
 mod tests {
     use super::*;
     use crate::{Birth, End};
-    use memtrace_model::{ClockOffset, ClockReading, FirstSeenBy, MarkMessage, MemRow, WallNs};
+    use memtrace_model::{FirstSeenBy, MarkMessage, MemRow};
 
     fn tick(boot: i64) -> Tick {
-        let clock = ClockOffset::at(ClockReading {
-            boot_ns: BootNs(0),
-            monotonic_ns: 0,
-            wall_ns: WallNs(0),
-        });
-        Tick {
-            boot: BootNs(boot),
-            clock,
-            is_keyframe: false,
-        }
+        Tick::at(BootNs(boot))
     }
 
     #[test]

@@ -63,18 +63,12 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtrace_model::{BootNs, ClockOffset, ClockReading, WallNs};
+    use memtrace_model::BootNs;
 
     fn tick(is_keyframe: bool) -> Tick {
-        let reading = ClockReading {
-            boot_ns: BootNs(0),
-            monotonic_ns: 0,
-            wall_ns: WallNs(0),
-        };
         Tick {
-            boot: BootNs(1),
-            clock: ClockOffset::at(reading),
             is_keyframe,
+            ..Tick::at(BootNs(1))
         }
     }
 

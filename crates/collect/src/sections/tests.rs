@@ -1,6 +1,6 @@
 use super::*;
 use crate::{Birth, End, Tick, exit_row};
-use memtrace_model::{Bytes, ClockOffset, ClockReading, FirstSeenBy, Tgid, WallNs};
+use memtrace_model::{Bytes, FirstSeenBy, Tgid};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
 
@@ -115,16 +115,7 @@ fn ms(at: i64) -> BootNs {
 }
 
 fn tick(at_ms: i64) -> Tick {
-    let reading = ClockReading {
-        boot_ns: BootNs(0),
-        monotonic_ns: 0,
-        wall_ns: WallNs(0),
-    };
-    Tick {
-        boot: ms(at_ms),
-        clock: ClockOffset::at(reading),
-        is_keyframe: false,
-    }
+    Tick::at(ms(at_ms))
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::super::layout::Counting;
 use super::*;
 use memtrace_abi::{EventHeader, TaskSeen};
-use memtrace_model::{ClockOffset, PageSize, TitleRow, WallNs};
+use memtrace_model::{PageSize, TitleRow};
 use zerocopy::FromZeros;
 
 const PAGE: i64 = 4096;
@@ -63,15 +63,7 @@ impl Bench {
 }
 
 fn tick() -> Tick {
-    Tick {
-        boot: BootNs(1_000),
-        clock: ClockOffset::at(memtrace_model::ClockReading {
-            boot_ns: BootNs(0),
-            monotonic_ns: 0,
-            wall_ns: WallNs(0),
-        }),
-        is_keyframe: false,
-    }
+    Tick::at(BootNs(1_000))
 }
 
 /// No process of this machine has such an id, so that /proc knows nothing of it.

@@ -4,7 +4,7 @@ use super::*;
 use crate::Birth;
 use crate::cgroup::unread_keys;
 use memtrace_host::CgroupVersion;
-use memtrace_model::{Bytes, ClockOffset, ClockReading, FirstSeenBy, Tgid, WallNs};
+use memtrace_model::{Bytes, FirstSeenBy, Tgid, WallNs};
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
@@ -72,13 +72,8 @@ impl Fake {
 
 fn tick(seconds: i64, is_keyframe: bool) -> Tick {
     Tick {
-        boot: BootNs(seconds * 1_000_000_000),
-        clock: ClockOffset::at(ClockReading {
-            boot_ns: BootNs(0),
-            monotonic_ns: 0,
-            wall_ns: WallNs(0),
-        }),
         is_keyframe,
+        ..Tick::at(BootNs(seconds * 1_000_000_000))
     }
 }
 
