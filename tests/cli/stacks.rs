@@ -48,12 +48,14 @@ mod needs_bpf {
         let report = recorded.report(&[])?;
         let kept = site(&report, "grow_and_keep")?;
         let given_back = site(&report, "grow_and_give_back")?;
-        // 96 times 512 KiB, each.
-        let (held, error) = (mib(kept, "resident_bytes"), mib(kept, "grown_error_bytes"));
-        assert!((held - 48.0).abs() <= 6.0 + 3.0 * error, "{kept}");
-        let grown = mib(given_back, "grown_bytes");
-        let error = mib(given_back, "grown_error_bytes");
-        assert!((grown - 48.0).abs() <= 6.0 + 3.0 * error, "{given_back}");
+        // 96 times 512 KiB, each, of which one sample in some 2 MiB is drawn.
+        for one in [kept, given_back] {
+            let grown = mib(one, "grown_bytes");
+            let error = mib(one, "grown_error_bytes").max(10.0);
+            assert!((grown - 48.0).abs() <= 4.0 * error, "{one}");
+        }
+        let resident = mib(kept, "resident_bytes") / mib(kept, "grown_bytes");
+        assert!(resident > 0.95, "{kept}");
         assert!(mib(given_back, "resident_bytes") <= 4.0, "{given_back}");
         Ok(())
     }
@@ -65,7 +67,7 @@ KEPT = []
 def update(i):
     KEPT.append([i * 1000 + k for k in range(20_000)])
 def in_thread():
-    for i in range(40):
+    for i in range(25):
         KEPT.append([i * 7 + k for k in range(20_000)])
         time.sleep(0.003)
 def freed():
@@ -110,7 +112,8 @@ time.sleep(1.5)
         let in_thread = site(&report, "in_thread")?;
         assert_eq!(in_thread["frame"]["line"], 8, "{in_thread}");
         let freed = site(&report, "freed")?;
-        assert!(mib(freed, "grown_bytes") >= 20.0, "{freed}");
+        let [held, grown] = ["resident_bytes", "grown_bytes"].map(|key| mib(freed, key));
+        assert!(held <= grown / 2.0, "{freed}");
         let text = recorded.report_text(&[])?;
         assert!(text.contains("% at leak.py:5 update"), "{text}");
         Ok(())

@@ -9,9 +9,14 @@ use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::iter;
 
 /// Lines of one process.
 const SITES_MAX: usize = 50;
+/// Functions that a native one is reported with.
+const CALLERS_MAX: usize = 2;
+/// So much of the name of a native function is reported.
+const SHORT_MAX: usize = 60;
 /// Frames of the stack that is shown of a line.
 const FRAMES_MAX: usize = 64;
 
@@ -49,6 +54,8 @@ pub struct ProcessAllocations {
 pub struct AllocationSite {
     /// The frame that the line is named after; null for samples without a stack.
     pub frame: Option<StackFrame>,
+    /// Of a native function, the two that called it: another caller is another line.
+    pub callers: Vec<StackFrame>,
     /// What was sampled there.
     #[serde(flatten)]
     pub sum: Sampled,
@@ -111,20 +118,31 @@ impl Sampled {
 }
 
 impl StackFrame {
+    /// The name of a native function without its parameters.
+    pub(crate) fn short(&self) -> Option<String> {
+        let name = self.row.function.as_deref()?;
+        let end = name.find('(').filter(|end| *end > 0);
+        let name = &name[..end.unwrap_or(name.len())];
+        Some(match name.char_indices().nth(SHORT_MAX) {
+            Some((end, _)) => format!("{}…", &name[..end]),
+            None => name.to_owned(),
+        })
+    }
+
     /// `sched/output.py:118 update_from_output`, or `grow (libfoo.so)`.
     pub(crate) fn in_words(&self) -> String {
         let row = &self.row;
         let file = row.file.as_deref().unwrap_or_default();
-        let function = row.function.as_deref();
         match row.kind {
             Some(FrameKind::Python) => {
+                let function = row.function.as_deref();
                 let line = row.line.map_or_else(String::new, |line| format!(":{line}"));
                 let function = function.unwrap_or_default();
                 format!("{}{line} {function}", importable(file))
             }
             _ => {
                 let file = base(file);
-                match (function, row.address) {
+                match (self.short(), row.address) {
                     (Some(function), _) => format!("{function} ({file})"),
                     (None, Some(address)) if !file.is_empty() => format!("{file}+{address:#x}"),
                     _ => "code of no file".to_owned(),
@@ -174,11 +192,18 @@ fn importable(path: &str) -> &str {
 }
 
 /// The frame that a stack is named after: the innermost line of Python, else the innermost function
-/// that asked for memory.
-fn named_after(frames: &[StackFrame]) -> Option<&StackFrame> {
-    let mut python = frames.iter().filter(|frame| frame.is_python());
-    let mut native = frames.iter().filter(|frame| frame.asked_for_it());
-    python.next().or_else(|| native.next()).or(frames.first())
+/// that asked for memory, with who called that.
+fn named_after(frames: &[StackFrame]) -> Option<(&StackFrame, &[StackFrame])> {
+    if let Some(python) = frames.iter().find(|frame| frame.is_python()) {
+        return Some((python, &[]));
+    }
+    let place = frames
+        .iter()
+        .position(StackFrame::asked_for_it)
+        .unwrap_or(0);
+    let (named, callers) = frames.get(place..)?.split_first()?;
+    let count = callers.len().min(CALLERS_MAX);
+    Some((named, callers.get(..count)?))
 }
 
 /// Reads both tables.
@@ -300,24 +325,26 @@ fn of_process(
     let mut sum = Sampled::default();
     let mut unnamed_bytes = Bytes(0);
     let mut sites: Vec<AllocationSite> = Vec::new();
-    let mut places: HashMap<Option<StackFrame>, usize> = HashMap::new();
+    let mut places: HashMap<Vec<StackFrame>, usize> = HashMap::new();
     for row in &rows {
         sum.add(row);
         let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
-        let frame = named_after(frames);
-        if frame.is_none() {
+        let named = named_after(frames);
+        if named.is_none() {
             unnamed_bytes = unnamed_bytes + row.resident_bytes;
         }
-        let place = *places
-            .entry(frame.map(StackFrame::key))
-            .or_insert_with_key(|key| {
-                sites.push(AllocationSite {
-                    frame: key.clone(),
-                    sum: Sampled::default(),
-                    stack: frames.iter().take(FRAMES_MAX).cloned().collect(),
-                });
-                sites.len() - 1
+        let named = named.into_iter();
+        let named = named.flat_map(|(frame, callers)| iter::once(frame).chain(callers));
+        let named: Vec<StackFrame> = named.map(StackFrame::key).collect();
+        let place = *places.entry(named).or_insert_with_key(|named| {
+            sites.push(AllocationSite {
+                frame: named.first().cloned(),
+                callers: named.iter().skip(1).cloned().collect(),
+                sum: Sampled::default(),
+                stack: frames.iter().take(FRAMES_MAX).cloned().collect(),
             });
+            sites.len() - 1
+        });
         sites[place].sum.add(row);
     }
     sites.order_by_key(|site| {
@@ -364,7 +391,7 @@ mod tests {
         );
         let text = |frames: &[&StackFrame]| {
             let frames: Vec<StackFrame> = frames.iter().map(|one| (*one).clone()).collect();
-            named_after(&frames).map(StackFrame::in_words)
+            named_after(&frames).map(|(frame, _)| frame.in_words())
         };
         let python_line = Some("a/b.py:3 f".to_owned());
         assert_eq!(text(&[&malloc, &grow, &python]), python_line);
@@ -390,10 +417,13 @@ mod tests {
             frame.row.address = Some(address);
             vec![frame]
         };
-        let stacks = HashMap::from([(1, grow(1)), (2, grow(2))]);
-        let rows = vec![site(1, 3), site(2, 4), site(0, 1)];
+        let mut called = grow(1);
+        called.push(frame(FrameKind::Native, Some("f(int)"), "/x/prog", None));
+        let stacks = HashMap::from([(1, grow(1)), (2, grow(2)), (3, called)]);
+        let rows = vec![site(1, 3), site(2, 4), site(3, 2), site(0, 1)];
         let text = of_process(Who::default(), rows, &stacks);
-        assert_eq!(text.sites.len(), 2);
+        assert_eq!(text.sites.len(), 3);
+        assert_eq!(text.sites[1].callers[0].short(), Some("f".to_owned()));
         assert_eq!(text.sites[0].sum.grown_error_bytes, Bytes(5 << 20));
         assert_eq!(text.sites[0].sum.resident_bytes, Bytes(7 << 20));
         assert_eq!(text.unnamed_bytes, Bytes(1 << 20));

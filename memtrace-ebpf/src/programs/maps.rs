@@ -8,7 +8,7 @@ use crate::vm::VmState;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
-use memtrace_abi::config::{CPUS_MAX, Member};
+use memtrace_abi::config::{CPUS_MAX, Member, TOUCHED_SLOTS};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
 use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, PythonLayout, Touched, VmOp};
 
@@ -68,6 +68,10 @@ pub static PYTHON: HashMap<u32, PythonLayout> = HashMap::with_max_entries(1, BPF
 /// The last samples, by page.
 #[map]
 pub static TOUCHED: Array<Touched> = Array::with_max_entries(1, 0); // resized
+
+/// Their tags by slot, close to each other: what each page fault looks at.
+#[map]
+pub static TOUCHED_TAGS: Array<[u8; TOUCHED_SLOTS as usize]> = Array::with_max_entries(1, 0);
 
 /// The last page fault on each CPU.
 #[map]

@@ -8,7 +8,7 @@
 //! that would tell.
 
 use crate::kernel::{Task, now, read};
-use crate::maps::{FAULTS, PYTHON, STACKS, TOUCHED, config, count_loss, layout};
+use crate::maps::{FAULTS, PYTHON, STACKS, TOUCHED, TOUCHED_TAGS, config, count_loss, layout};
 use crate::ring::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use crate::space::Space;
 use aya_ebpf::helpers::generated::{
@@ -89,7 +89,7 @@ impl Growing {
 /// The last page fault on a CPU.
 #[repr(C)]
 pub struct Fault {
-    task: u64,
+    pid_tgid: u64,
     address: u64,
     is_of_kernel: u64,
 }
@@ -110,25 +110,40 @@ pub fn page_fault_kernel(ctx: RawTracePointContext) -> i32 {
 #[inline(always)]
 fn note_fault(ctx: &RawTracePointContext, is_of_kernel: u64) -> i32 {
     let address: u64 = ctx.arg(0);
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
     if let Some(fault) = FAULTS.get_ptr_mut(0) {
-        // SAFETY: this CPU's value of a per-CPU array; the helper can't fail.
+        // SAFETY: this CPU's value of a per-CPU array.
         unsafe {
-            (*fault).task = bpf_get_current_task();
+            (*fault).pid_tgid = pid_tgid;
             (*fault).address = address;
             (*fault).is_of_kernel = is_of_kernel;
         }
     }
-    // SAFETY: the helper takes no arguments and cannot fail.
-    let tgid = (unsafe { bpf_get_current_pid_tgid() } >> 32) as u32;
-    let key = Touched::key(tgid, address);
+    let key = Touched::key((pid_tgid >> 32) as u32, address);
+    if tag(key).is_some_and(|tag| *tag == Touched::tag(key)) && ctx.arg::<u64>(2) & PF_PROT == 0 {
+        note_touched_again(key);
+    }
+    0
+}
+
+/// The tag of the page that was sampled last of those in a slot.
+#[inline(always)]
+fn tag(key: u64) -> Option<&'static mut u8> {
+    let tags = TOUCHED_TAGS.get_ptr_mut(0)?;
+    // SAFETY: a map value; the slot is within it. Bytes are written whole.
+    unsafe { (*tags).get_mut(Touched::slot(key) as usize) }
+}
+
+#[inline(always)]
+fn note_touched_again(key: u64) {
     if let Some(touched) = TOUCHED.get_ptr_mut(Touched::slot(key)) {
         // SAFETY: a map value. A sample that takes the slot at this moment can lose its mark.
         let touched = unsafe { &mut *touched };
-        if touched.key == key && ctx.arg::<u64>(2) & PF_PROT == 0 {
+        if touched.key == key {
             touched.is_again = 1;
         }
     }
-    0
 }
 
 /// Takes note that the counter of anonymous pages stands at this, and samples what it grew by.
@@ -184,7 +199,7 @@ fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) {
     let stack: u64 = read(regs, layout!(regs_stack));
     let instruction = read(regs, layout!(regs_instruction));
     let frame = read(regs, layout!(regs_frame));
-    let address = touched(task, regs);
+    let address = touched(regs);
     if address != 0 {
         note_sampled(tgid, address, header.boot_ns);
     }
@@ -225,7 +240,7 @@ fn waiting() -> u64 {
 /// and from where the task still is. Growth inside a system call (MAP_POPULATE, mlock) that is
 /// no fault of that call has no address.
 #[inline(always)]
-fn touched(task: u64, regs: u64) -> u64 {
+fn touched(regs: u64) -> u64 {
     let Some(fault) = FAULTS.get_ptr_mut(0) else {
         return 0;
     };
@@ -233,11 +248,13 @@ fn touched(task: u64, regs: u64) -> u64 {
     let is_call = read::<i64>(regs, layout!(regs_call)) >= 0;
     // SAFETY: this CPU's value of a per-CPU array.
     let fault = unsafe { &mut *fault };
-    if fault.task != task || is_call != (fault.is_of_kernel != 0) {
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
+    if fault.pid_tgid != pid_tgid || is_call != (fault.is_of_kernel != 0) {
         return 0;
     }
     // Reported once.
-    fault.task = 0;
+    fault.pid_tgid = 0;
     fault.address
 }
 
@@ -245,6 +262,9 @@ fn touched(task: u64, regs: u64) -> u64 {
 #[inline(always)]
 fn note_sampled(tgid: u32, address: u64, boot_ns: u64) {
     let key = Touched::key(tgid, address);
+    if let Some(tag) = tag(key) {
+        *tag = Touched::tag(key);
+    }
     if let Some(touched) = TOUCHED.get_ptr_mut(Touched::slot(key)) {
         // SAFETY: a map value; whoever reads it checks the page and the time.
         unsafe {

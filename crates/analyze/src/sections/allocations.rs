@@ -94,9 +94,15 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     }
 }
 
+/// `grow (libfoo.so) < load < main` of a native function.
 fn place(site: &AllocationSite) -> String {
     let named = site.frame.as_ref().map(StackFrame::in_words);
-    visible(&named.unwrap_or_else(|| "an unknown place".to_owned())).into_owned()
+    let mut place = named.unwrap_or_else(|| "an unknown place".to_owned());
+    for caller in site.callers.iter().map_while(StackFrame::short) {
+        place.push_str(" < ");
+        place.push_str(&caller);
+    }
+    visible(&place).into_owned()
 }
 
 fn table(process: &ProcessAllocations, most: usize) -> Table {
