@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -207,6 +210,50 @@ def test_short_ones():
     assert ran.measured["test_short_ones"]["children_bytes"] <= 20 * MIB
 
 
+def test_of_a_child_counts_what_it_held_in_the_test(pytester: pytest.Pytester) -> None:
+    code = """
+import time
+
+kept = []
+
+def server():
+    code = (
+        "import sys; x = bytearray(b'1') * (100 << 20); del x; print(1, flush=True);"
+        "sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    child.stdout.readline()
+    return child
+
+@pytest.fixture(scope="module")
+def older():
+    with server() as child:
+        yield child
+        child.stdin.close()
+
+def test_that_is_older_and_freed_it_before(older):
+    time.sleep(0.2)
+
+def test_that_freed_it_meanwhile_and_lives_on():
+    kept.append(server())
+    time.sleep(0.2)
+
+def test_after():
+    time.sleep(0.2)
+    for child in kept:
+        child.communicate()
+"""
+    ran = Ran(pytester, code, "--memtrace")
+    ran.outcomes(passed=3)
+    older = ran.measured["test_that_is_older_and_freed_it_before"]
+    assert older["rise_bytes"] <= 20 * MIB and older["children_bytes"] <= 20 * MIB
+    living = ran.measured["test_that_freed_it_meanwhile_and_lives_on"]
+    assert 100 * MIB <= living["rise_bytes"] <= 140 * MIB and living["stayed_bytes"] <= 20 * MIB
+    assert ran.measured["test_after"]["children_bytes"] <= 40 * MIB
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
@@ -284,8 +331,12 @@ import signal
 
 def test_it():
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        with open(f"/proc/{pid}/cmdline") as file:
-            words = file.read().split("\\0")
+        try:
+            with open(f"/proc/{pid}/cmdline") as file:
+                words = file.read().split("\\0")
+        except OSError:
+            # It has ended meanwhile.
+            continue
         if words[-3:-2] == [str(os.getpid())] and "_children.py" in words[-4]:
             os.kill(int(pid), signal.SIGKILL)
 
@@ -315,6 +366,20 @@ def test_it():
             return
         time.sleep(0.05)
     raise AssertionError("the sampler goes on")
+
+
+def test_the_sampler_of_a_first_process_is_no_child_that_counts(
+    pytester: pytest.Pytester,
+) -> None:
+    # An orphan is a child of the first process of its PID namespace: pytest, in a container.
+    namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*namespace, "true"]).returncode != 0:
+        pytest.skip("no PID namespace can be made here")
+    pytester.makepyfile(test_it="def test_it():\n    pass\n")
+    command = [*namespace, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--memtrace"]
+    text = pytester.run(*command).stdout.str()
+    assert re.search(r" 0 B +test_it.py::test_it", text), text
+    assert "children are not counted" not in text
 
 
 def _is_sampler_of(pid: str, process: str) -> bool:

@@ -6,7 +6,7 @@ does not find it. This file is its program too, so it imports nothing of the pac
 
 Of a descendant counts what it alone maps (Private_* of smaps_rollup), so that a fork, which has
 all pages of its parent, adds what it wrote. Where the kernel's mark of its highest RSS (VmHWM) rose
-since the last sample, what it had more then is its own too.
+since the last sample of the same section, what it had more then is its own too.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ _REST = 19
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
 # PF_FORKNOEXEC of <linux/sched.h>.
 _FORKED = 0x40
+# A test may replace the builtin.
+_open = open
 
 
 class Held(NamedTuple):
@@ -41,8 +43,9 @@ class Held(NamedTuple):
 
 
 # What the sampler and its program tell each other, in memory that they share: nobody waits. The
-# program counts sections: odd while one is open. All else is the sampler's.
-_COUNT, _SAMPLED_COUNT, _PEAK, _TOTAL, _IS_REFUSED = range(5)
+# program counts sections, odd while one is open, and says when the last one began. All else is the
+# sampler's.
+_COUNT, _BEGIN_NS, _PID, _SAMPLED_COUNT, _PEAK, _TOTAL, _IS_REFUSED = range(7)
 _SHARED_BYTES = 4096
 
 
@@ -80,7 +83,9 @@ class Sampler:
             assert self._process.stdout is not None
             if not self._process.stdout.read(1):
                 raise OSError("it ended at once")
-            return memoryview(mmap.mmap(file, _SHARED_BYTES)).cast("q")
+            shared = memoryview(mmap.mmap(file, _SHARED_BYTES)).cast("q")
+            self._family.sampler = str(shared[_PID])
+            return shared
         finally:
             os.close(file)
 
@@ -88,6 +93,7 @@ class Sampler:
         """A section begins."""
         if self._can_ask():
             self._begin_bytes = self._held_bytes() or 0
+            self._shared[_BEGIN_NS] = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
             self._shared[_COUNT] += 1
 
     def end(self) -> Held | None:
@@ -119,11 +125,16 @@ class Sampler:
         # The fork of a program has other children, which nobody samples.
         if self.reason or self._pid != os.getpid():
             return False
-        # The pipe from it can be read when it has ended.
         assert self._process is not None and self._process.stdout is not None
-        if select.select([self._process.stdout], [], [], 0)[0]:
+        try:
+            # The pipe from it can be read when it has ended.
+            is_gone = bool(select.select([self._process.stdout], [], [], 0)[0])
+        except (OSError, ValueError):
+            # The program closed its descriptors, or had too many of them for select.
+            is_gone = True
+        if is_gone:
             self.reason = "the sampler is gone"
-        return self.reason is None
+        return not is_gone
 
     def close(self) -> None:
         """Lets the sampler end."""
@@ -139,9 +150,17 @@ class _Family:
 
     def __init__(self, tgid: str) -> None:
         self.tgid = tgid
+        self.sampler: str | None = None
+        """The sampler. It is a child where the process is the first of its PID namespace."""
         self.is_refused = False
-        # By child, its mark of the highest RSS when it was last looked at.
+        # By child, its mark of the highest RSS when it was last looked at in this section.
         self._marks: dict[str, int] = {}
+        self._begin_ticks: int | None = None
+
+    def begin(self, boot_ns: int) -> None:
+        """From now on marks count, too: those of older children when they rise."""
+        self._marks = {}
+        self._begin_ticks = boot_ns * os.sysconf("SC_CLK_TCK") // 1_000_000_000
 
     def held_bytes(self) -> int | None:
         """What they hold together; None without one."""
@@ -153,9 +172,12 @@ class _Family:
             for task in _names(f"/proc/{parent}/task"):
                 thread = f"/proc/{parent}/task/{task}"
                 for child in _read(f"{thread}/children").decode().split():
+                    if child == self.sampler:
+                        continue
                     parents.append(child)
                     held = (held or 0) + self._of(child, thread, marks)
-        self._marks = marks
+        if self._begin_ticks is not None:
+            self._marks = marks
         return held
 
     def parent_bytes(self) -> int:
@@ -166,16 +188,17 @@ class _Family:
     def _of(self, child: str, thread: str, marks: dict[str, int]) -> int:
         stat = _stat(f"/proc/{child}")
         mark = _kib_of(_read(f"/proc/{child}/status"), b"VmHWM:")
-        if len(stat) < 7 or not mark:
+        if len(stat) < 20 or not mark:
             return 0
         marks[child] = mark
-        is_fork, is_new = int(stat[6]) & _FORKED, child not in self._marks
+        is_older = self._begin_ticks is None or int(stat[19]) <= self._begin_ticks
+        last = self._marks.get(child, mark if is_older else 0)
         # Between vfork and exec a child runs in the memory of its parent, a thread of which waits
         # for it (D).
-        if is_fork and (is_new or _stat(thread)[:1] == [b"D"]):
+        if int(stat[6]) & _FORKED and (not last or _stat(thread)[:1] == [b"D"]):
             return 0
         try:
-            with open(f"/proc/{child}/smaps_rollup", "rb") as file:
+            with _open(f"/proc/{child}/smaps_rollup", "rb") as file:
                 rollup = file.read()
         except PermissionError:
             self.is_refused = True
@@ -184,8 +207,7 @@ class _Family:
             # It has ended.
             return 0
         private = _kib_of(rollup, b"Private_")
-        has_risen = mark != self._marks.get(child)
-        return max(private, mark - _kib_of(rollup, b"Rss:") + private) if has_risen else private
+        return private if mark == last else max(private, mark - _kib_of(rollup, b"Rss:") + private)
 
 
 def _kib_of(text: bytes, name: bytes) -> int:
@@ -208,7 +230,7 @@ def _names(directory: str) -> list[str]:
 
 def _read(path: str) -> bytes:
     try:
-        with open(path, "rb", buffering=0) as file:
+        with _open(path, "rb", buffering=0) as file:
             return file.read()
     except OSError:
         return b""
@@ -216,14 +238,19 @@ def _read(path: str) -> bytes:
 
 def _sample_until_gone(tgid: str, file: int) -> None:
     shared = memoryview(mmap.mmap(file, _SHARED_BYTES)).cast("q")
+    shared[_PID] = os.getpid()
     os.write(1, b"!")
     family = _Family(tgid)
-    rest = PERIOD_S
+    family.sampler = str(os.getpid())
+    rest, last_count = PERIOD_S, 0
     # Its end of the pipe closes when the program ends, unless a fork of it still has it.
     while not select.select([0], [], [], rest)[0] and _names(f"/proc/{tgid}/task"):
         count = shared[_COUNT]
         if not count % 2:
             continue
+        if count != last_count:
+            last_count = count
+            family.begin(shared[_BEGIN_NS])
         before = time.process_time()
         held = family.held_bytes()
         if held is not None:
