@@ -254,6 +254,30 @@ def test_after():
     assert ran.measured["test_after"]["children_bytes"] <= 40 * MIB
 
 
+def test_a_test_may_replace_what_children_are_started_and_read_with(
+    pytester: pytest.Pytester,
+) -> None:
+    code = """
+import unittest.mock
+
+@pytest.fixture(autouse=True)
+def replaced():
+    child = subprocess.Popen(["sleep", "100"])
+    with unittest.mock.patch("subprocess.Popen") as popen, unittest.mock.patch("builtins.open"):
+        yield popen
+    child.kill()
+    child.wait()
+
+@pytest.mark.memtrace(peak="50 MiB")
+def test_it(replaced):
+    subprocess.Popen("ls")
+    replaced.assert_called_once_with("ls")
+"""
+    ran = Ran(pytester, code)
+    ran.outcomes(passed=1)
+    assert "memtrace: children" not in ran.text
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [

@@ -110,13 +110,21 @@ class _Plugin:
         self._unjudged: dict[str, list[str]] = {}
         self._why_no_children: str | None = None
 
+    # Before fixtures, which may replace what a sampler is started with.
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         try:
-            _limits(item)
+            limits = _limits(item)
         except ValueError as error:
             text = f"@pytest.mark.memtrace: {error}"
             raise pytest.fail.Exception(text, pytrace=False) from None
+        if limits is not None or self._measures_all:
+            self._started()
+
+    def _started(self) -> _children.Sampler:
+        if self._sampler is None:
+            self._sampler = _children.Sampler()
+        return self._sampler
 
     # Within the wrappers of other plugins, so that what they take is not the test's.
     @pytest.hookimpl(hookwrapper=True, trylast=True)
@@ -125,9 +133,8 @@ class _Plugin:
         if limits is None and not self._measures_all:
             yield
             return
-        if self._sampler is None:
-            self._sampler = _children.Sampler()
-        section = Section(item.nodeid, self._sampler, is_exact=limits is not None)
+        sampler = self._started()
+        section = Section(item.nodeid, sampler, is_exact=limits is not None)
         with section:
             outcome = yield
         measure = section.measure()
@@ -139,7 +146,7 @@ class _Plugin:
         self._told[item.nodeid] = {
             **measure._asdict(),
             "unjudged": unjudged,
-            "why_no_children": self._sampler.reason,
+            "why_no_children": sampler.reason,
         }
         if exceeded:
             text = "\n".join(f"memtrace: {sentence}" for sentence in exceeded)
