@@ -295,7 +295,7 @@ def test_an_odd_limit_is_an_error_that_says_why(
     ran = Ran(pytester, f"@pytest.mark.memtrace({limits})\ndef test_it():\n    pass\n")
     ran.outcomes(errors=1)
     assert f"@pytest.mark.memtrace: {message}" in ran.text
-    assert "_pytest_plugin.py" not in ran.text
+    assert "_tests.py" not in ran.text
 
 
 def test_workers_of_xdist_report_to_their_controller(pytester: pytest.Pytester) -> None:
@@ -421,6 +421,13 @@ def test_in_a_recording_each_measured_test_is_a_phase(
     Ran(pytester, "def test_it():\n    pass\n", "--memtrace")
     names = [(message["kind"], message["name"]) for message in recorder.messages()]
     assert ("begin", "test_it.py::test_it") in names and ("end", "test_it.py::test_it") in names
+
+
+def test_a_run_in_which_no_test_is_measured_does_not_import_the_package(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile("import sys\n\ndef test_it():\n    assert 'memtrace' not in sys.modules\n")
+    pytester.runpytest_subprocess("--strict-markers").assert_outcomes(passed=1)
 
 
 def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:

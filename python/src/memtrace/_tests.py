@@ -1,8 +1,11 @@
-"""The plugin of pytest: limits on what a test takes and keeps, and a list of what each took."""
+"""Tests of pytest: limits on what each takes and keeps, and a list of what each took.
+
+The hooks are in `memtrace_pytest`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,43 +13,16 @@ import pytest
 from . import _children, _sizes
 from ._measure import Measure, Section
 
-_MARK = "memtrace"
-_SUMMARY = (
-    'memtrace(peak="200 MiB", leak="1 MiB"): fails a test whose memory, children included, rises '
-    "by more than `peak` while it runs, or after which more than `leak` stays."
-)
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("memtrace")
-    group.addoption(
-        "--memtrace",
-        action="store_true",
-        help="show the peak memory of each test, and the tests after which most stayed",
-    )
-    group.addoption(
-        "--memtrace-top",
-        type=int,
-        default=20,
-        metavar="N",
-        help="show so many tests in each list of --memtrace; 0 shows all (default: 20)",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", _SUMMARY)
-    config.pluginmanager.register(_Plugin(config), "memtrace-tests")
-
 
 class _Limits(NamedTuple):
     peak_bytes: int | None = None
     leak_bytes: int | None = None
 
 
-def _limits(item: pytest.Item) -> _Limits | None:
-    """The limits of a test: those of the nearest mark that has them. ValueError for odd ones."""
+def _limits(marks: Sequence[pytest.Mark]) -> _Limits | None:
+    """The limits of a test: those of its nearest mark, the first, that has them. ValueError for odd
+    ones."""
     given: dict[str, int] = {}
-    marks = list(item.iter_markers(_MARK))
     for mark in marks:
         if mark.args:
             raise ValueError(f'limits have names: @pytest.mark.memtrace(peak="{mark.args[0]}")')
@@ -97,44 +73,31 @@ def _verdict(limits: _Limits, measure: Measure) -> tuple[list[str], list[str]]:
     return exceeded, unjudged
 
 
-class _Plugin:
-    """Measures in the process that runs tests; shows in the one that reports, of which xdist
-    makes two."""
+class Tests:
+    """What was measured, in the process that runs tests or in the one that reports."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._measures_all = bool(config.getoption("memtrace"))
-        self._top: int = config.getoption("memtrace_top")
+    def __init__(self) -> None:
         self._sampler: _children.Sampler | None = None
         self._told: dict[str, dict[str, Any]] = {}
         self._shown: dict[str, Measure] = {}
         self._unjudged: dict[str, list[str]] = {}
         self._why_no_children: str | None = None
 
-    # Before fixtures, which may replace what a sampler is started with.
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+    def prepare(self, marks: Sequence[pytest.Mark]) -> _children.Sampler:
+        """Refuses odd limits, and starts what samples children."""
         try:
-            limits = _limits(item)
+            _limits(marks)
         except ValueError as error:
             text = f"@pytest.mark.memtrace: {error}"
             raise pytest.fail.Exception(text, pytrace=False) from None
-        if limits is not None or self._measures_all:
-            self._started()
-
-    def _started(self) -> _children.Sampler:
         if self._sampler is None:
             self._sampler = _children.Sampler()
         return self._sampler
 
-    # Within the wrappers of other plugins, so that what they take is not the test's.
-    @pytest.hookimpl(hookwrapper=True, trylast=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
-        limits = _limits(item)
-        if limits is None and not self._measures_all:
-            yield
-            return
-        sampler = self._started()
-        section = Section(item.nodeid, sampler, is_exact=limits is not None)
+    def measured(self, test: str, marks: Sequence[pytest.Mark]) -> Generator[None, Any, None]:
+        """A wrapper of the test's call."""
+        sampler, limits = self.prepare(marks), _limits(marks)
+        section = Section(test, sampler, is_exact=limits is not None)
         with section:
             outcome = yield
         measure = section.measure()
@@ -143,7 +106,7 @@ class _Plugin:
         # The traceback of a failed test keeps what its frames had.
         if outcome.excinfo is None:
             exceeded, unjudged = _verdict(limits or _Limits(), measure)
-        self._told[item.nodeid] = {
+        self._told[test] = {
             **measure._asdict(),
             "unjudged": unjudged,
             "why_no_children": sampler.reason,
@@ -152,44 +115,42 @@ class _Plugin:
             text = "\n".join(f"memtrace: {sentence}" for sentence in exceeded)
             outcome.force_exception(pytest.fail.Exception(text, pytrace=False))
 
-    @pytest.hookimpl(hookwrapper=True)
-    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, Any, None]:
-        outcome = yield
-        told = self._told.pop(item.nodeid, None)
+    def attach(self, test: str, report: pytest.TestReport) -> None:
+        """Gives the report of a call what was measured in it."""
+        told = self._told.pop(test, None)
         if told is not None:
-            report = outcome.get_result()
-            report.memtrace = told
+            vars(report)["memtrace"] = told
             report.user_properties.extend(
                 (f"memtrace_{name}", told[name])
                 for name in ("rise_bytes", "stayed_bytes")
                 if told[name] is not None
             )
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        told = getattr(report, "memtrace", None)
-        if told is None:
-            return
+    def keep(self, test: str, told: dict[str, Any]) -> None:
+        """Keeps what a report has, to be shown."""
         told = dict(told)
         unjudged = told.pop("unjudged")
         self._why_no_children = told.pop("why_no_children") or self._why_no_children
-        self._shown[report.nodeid] = Measure(**told)
+        self._shown[test] = Measure(**told)
         if unjudged:
-            self._unjudged[report.nodeid] = unjudged
+            self._unjudged[test] = unjudged
 
-    def pytest_unconfigure(self) -> None:
+    def close(self) -> None:
+        """Lets the sampler end."""
         if self._sampler is not None:
             self._sampler.close()
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        write = terminalreporter.write_line
+    def show(self, terminal: pytest.TerminalReporter, top: int | None) -> None:
+        """Writes what was not judged, and the lists, unless `top` is None."""
+        write = terminal.write_line
         if self._unjudged:
-            terminalreporter.write_sep("=", "memtrace: limits that could not be judged")
+            terminal.write_sep("=", "memtrace: limits that could not be judged")
             for test, sentences in self._unjudged.items():
                 for sentence in sentences:
                     write(f"{test}: {sentence}")
-        if self._measures_all and self._shown:
-            terminalreporter.write_sep("=", f"memtrace: memory of {len(self._shown)} tests")
-            for line in _table(self._shown, self._top):
+        if top is not None and self._shown:
+            terminal.write_sep("=", f"memtrace: memory of {len(self._shown)} tests")
+            for line in _table(self._shown, top):
                 write(line)
         if self._shown and self._why_no_children:
             write(f"memtrace: children are not counted: {self._why_no_children}")
