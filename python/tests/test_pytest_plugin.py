@@ -430,5 +430,13 @@ def test_a_run_in_which_no_test_is_measured_does_not_import_the_package(
     pytester.runpytest_subprocess("--strict-markers").assert_outcomes(passed=1)
 
 
+def test_the_package_may_be_imported_before_pytest(pytester: pytest.Pytester) -> None:
+    # pytest itself does that where the package is installed, and not just linked to.
+    pytester.makeconftest("import pytest\npytest.register_assert_rewrite('memtrace')\n")
+    pytester.makepyfile("def test_it():\n    pass\n")
+    code = "import sys, memtrace, pytest; sys.exit(pytest.main(['-W', 'error']))"
+    pytester.run(sys.executable, "-c", code).assert_outcomes(passed=1)
+
+
 def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:
     Ran(pytester, "def test_it():\n    pass\n", "-p", "no:memtrace").outcomes(passed=1)

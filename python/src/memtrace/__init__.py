@@ -2,6 +2,8 @@
 
 Without a recorder marks and phases cost nothing worth mentioning and do nothing. With one
 (``memtrace record -- python train.py``) they stand in the recording, on its clock.
+
+PYTEST_DONT_REWRITE: pytest would warn that it can't, where this is imported before its plugin.
 """
 
 from __future__ import annotations
