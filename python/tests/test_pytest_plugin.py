@@ -15,6 +15,8 @@ import pytest
 from conftest import FakeRecorder
 from test_peak import MIB, READING, about, linux_only, more_than_we_had
 
+from memtrace import _tests
+
 pytest_plugins = ["pytester"]
 pytestmark = linux_only
 
@@ -436,6 +438,18 @@ def test_the_package_may_be_imported_before_pytest(pytester: pytest.Pytester) ->
     pytester.makepyfile("def test_it():\n    pass\n")
     code = "import sys, memtrace, pytest; sys.exit(pytest.main(['-W', 'error']))"
     pytester.run(sys.executable, "-c", code).assert_outcomes(passed=1)
+
+
+def test_a_limit_fails_a_test_with_an_old_pluggy_too() -> None:
+    class Outcome:
+        """Of pluggy 1.0."""
+
+        _excinfo: Any = None
+
+    outcome = Outcome()
+    error = ValueError("too much")
+    _tests._force(outcome, error)
+    assert outcome._excinfo == (ValueError, error, None)
 
 
 def test_the_plugin_can_be_left_out(pytester: pytest.Pytester) -> None:

@@ -113,7 +113,7 @@ class Tests:
         }
         if exceeded:
             text = "\n".join(f"memtrace: {sentence}" for sentence in exceeded)
-            outcome.force_exception(pytest.fail.Exception(text, pytrace=False))
+            _force(outcome, pytest.fail.Exception(text, pytrace=False))
 
     def attach(self, test: str, report: pytest.TestReport) -> None:
         """Gives the report of a call what was measured in it."""
@@ -154,6 +154,14 @@ class Tests:
                 write(line)
         if self._shown and self._why_no_children:
             write(f"memtrace: children are not counted: {self._why_no_children}")
+
+
+def _force(outcome: Any, error: BaseException) -> None:
+    if hasattr(outcome, "force_exception"):
+        outcome.force_exception(error)
+    else:
+        # pluggy before 1.1, which pytest 7 is content with.
+        outcome._excinfo = type(error), error, None
 
 
 _COLUMNS = ("rose by", "peak RSS", "stayed", "children")
