@@ -99,7 +99,7 @@ def test_names_of_phases_are_text_in_a_notebook() -> None:
     class Section:
         peak = Peak()
 
-    measure = Measure(MIB, MIB, 3 * MIB, 0, None, None)
+    measure = Measure(MIB, MIB, MIB, 3 * MIB, 0, None, None)
     phases = [Phase("<script>", 1, 0.5, MIB, None)]
     memory = CellMemory(Section(), measure, phases, "no /proc")  # type: ignore[arg-type]
     assert "&lt;script&gt;" in memory._repr_html_() and "<script>" not in memory._repr_html_()

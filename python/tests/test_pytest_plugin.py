@@ -330,11 +330,23 @@ def test_within():
     touch(10)
 
 @pytest.mark.memtrace(peak="20 MiB")
+def test_keeping():
+    kept.append(touch(30))
+
+@pytest.mark.memtrace(peak="20 MiB")
+def test_with_a_child():
+    code = "import time; x = bytearray(b'1') * (40 << 20); time.sleep(0.3)"
+    subprocess.run([sys.executable, "-c", code])
+
+@pytest.mark.memtrace(peak="20 MiB")
 def test_rising():
     touch(150)
+
+kept = []
 """
     ran = Ran(pytester, code, "--memtrace")
-    ran.outcomes(passed=2, failed=1)
+    ran.outcomes(passed=2, failed=3)
+    assert len(re.findall(r"memory rose by at least (?:30|4\d)\.\d MiB above", ran.text)) == 2
     unjudged = ran.text.partition("limits that could not be judged")[2]
     assert unjudged.count("could not be reset") == 1
     assert re.search(r"test_unknown: the rise of memory is [\d.]+ MiB at most", unjudged)

@@ -15,6 +15,8 @@ class Measure(NamedTuple):
     rise_bytes: int | None
     """How far memory rose above what was held when it began."""
     rise_at_most_bytes: int | None
+    rise_at_least_bytes: int | None
+    """The bounds of it, also where the kernel's mark could not be reset."""
     own_peak_bytes: int | None
     """The highest RSS of this process."""
     stayed_bytes: int | None
@@ -55,7 +57,7 @@ class Section:
         peak, children = self.peak, self._children
         begin = peak.begin_bytes
         rise = _more(peak.bytes, begin)
-        at_most = _more(peak.at_most_bytes, begin)
+        at_most, at_least = _more(peak.at_most_bytes, begin), _more(peak.end_bytes, begin)
         stayed = _more(self._end_anon, self._begin_anon)
         if not self._is_exact:
             stayed = _more(peak.end_anon_bytes, peak.begin_anon_bytes)
@@ -69,7 +71,8 @@ class Section:
             if held and begin is not None:
                 with_them = children.total_peak_bytes - begin - children.begin_bytes
                 rise, at_most = _highest(rise, with_them), _highest(at_most, with_them)
-        return Measure(rise, at_most, peak.bytes, stayed, held, peak.error_bytes)
+                at_least = _highest(at_least, with_them)
+        return Measure(rise, at_most, at_least, peak.bytes, stayed, held, peak.error_bytes)
 
 
 def _more(now: int | None, before: int | None) -> int | None:

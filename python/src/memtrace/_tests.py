@@ -45,15 +45,17 @@ def _verdict(limits: _Limits, measure: Measure) -> tuple[list[str], list[str]]:
     if limits.peak_bytes is not None:
         limit = _sizes.shown(limits.peak_bytes)
         rise, at_most = measure.rise_bytes, measure.rise_at_most_bytes
-        if rise is not None and rise > limits.peak_bytes:
+        at_least = measure.rise_at_least_bytes if rise is None else rise
+        if at_least is not None and at_least > limits.peak_bytes:
             error = measure.error_bytes
             bound = f" (± {_sizes.shown(error)})" if error else ""
             children = ""
             if measure.children_bytes:
                 children = f" Its children held up to {_sizes.shown(measure.children_bytes)}."
+            by = _sizes.shown(rise) if rise is not None else f"at least {_sizes.shown(at_least)}"
             exceeded.append(
-                f"memory rose by {_sizes.shown(rise)}{bound} above what was held when the test "
-                f"began; the limit is {limit}.{children}"
+                f"memory rose by {by}{bound} above what was held when the test began; "
+                f"the limit is {limit}.{children}"
             )
         elif rise is None and (at_most is None or at_most > limits.peak_bytes):
             known = "is unknown" if at_most is None else f"is {_sizes.shown(at_most)} at most"
