@@ -387,6 +387,25 @@ def test_after():
     assert about(ran.measured["test_after"]["rise_bytes"], 30)
 
 
+def test_a_program_may_have_more_descriptors_than_select_takes(
+    pytester: pytest.Pytester,
+) -> None:
+    code = """
+import resource, subprocess
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+if most <= 1200:
+    pytest.skip("so many can't be had here", allow_module_level=True)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+files = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+
+def test_it():
+    subprocess.run(["sleep", "0.1"])
+"""
+    ran = Ran(pytester, code, "--memtrace")
+    ran.outcomes(passed=1)
+    assert ran.measured["test_it"]["children_bytes"] > 0
+
+
 def test_the_sampler_is_no_child_and_ends_with_the_run(pytester: pytest.Pytester) -> None:
     code = """
 from memtrace import _children

@@ -126,15 +126,12 @@ class Sampler:
         if self.reason or self._pid != os.getpid():
             return False
         assert self._process is not None and self._process.stdout is not None
-        try:
-            # The pipe from it can be read when it has ended.
-            is_gone = bool(select.select([self._process.stdout], [], [], 0)[0])
-        except (OSError, ValueError):
-            # The program closed its descriptors, or had too many of them for select.
-            is_gone = True
-        if is_gone:
+        # The pipe from it can be read when it has ended.
+        end = select.poll()
+        end.register(self._process.stdout, select.POLLIN)
+        if end.poll(0):
             self.reason = "the sampler is gone"
-        return not is_gone
+        return self.reason is None
 
     def close(self) -> None:
         """Lets the sampler end."""
