@@ -387,6 +387,17 @@ def test_after():
     assert about(ran.measured["test_after"]["rise_bytes"], 30)
 
 
+def test_an_interpreter_need_not_have_ctypes(pytester: pytest.Pytester) -> None:
+    code = """
+sys.modules["ctypes"] = None
+
+@pytest.mark.memtrace(leak="4 MiB")
+def test_it():
+    pass
+"""
+    Ran(pytester, code).outcomes(passed=1)
+
+
 def test_a_program_may_have_more_descriptors_than_select_takes(
     pytester: pytest.Pytester,
 ) -> None:

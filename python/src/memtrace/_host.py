@@ -128,9 +128,14 @@ def give_back_free() -> None:
 
 @functools.cache
 def _malloc_trim() -> Callable[[int], int] | None:
-    import ctypes
+    try:
+        import ctypes
 
-    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        library = ctypes.CDLL(None)
+    except (ImportError, OSError):
+        # An interpreter built without, or one that is linked statically.
+        return None
+    trim: Callable[[int], int] | None = getattr(library, "malloc_trim", None)
     return trim
 
 
