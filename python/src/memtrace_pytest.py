@@ -71,7 +71,7 @@ class _Plugin:
     @pytest.hookimpl(hookwrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, None]:
         if self._is_measured(item):
-            yield from self._begun().measured(item.nodeid, list(item.iter_markers(_MARK)))
+            yield from self._begun().measured(item, list(item.iter_markers(_MARK)))
         else:
             yield
 

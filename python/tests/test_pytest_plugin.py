@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree
 from typing import Any
 
 import pytest
@@ -353,6 +354,28 @@ kept = []
     assert re.search(r"≤ [\d.]+ MiB .*test_it.py::test_within", ran.text)
     assert about(ran.measured["test_unknown"]["rise_at_most_bytes"], 100)
     assert ran.measured["test_unknown"]["rise_bytes"] is None
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "1")])
+def test_a_junit_file_has_what_a_test_took_and_kept(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    code = """
+kept = []
+
+def test_it(record_property):
+    record_property("mine", 1)
+    kept.append(touch(20))
+"""
+    Ran(pytester, code, "--memtrace", "--junit-xml=junit.xml", *workers)
+    told = {
+        one.attrib["name"]: int(one.attrib["value"])
+        for one in xml.etree.ElementTree.parse(pytester.path / "junit.xml").iter("property")
+    }
+    assert told.keys() == {"mine", "memtrace_rise_bytes", "memtrace_stayed_bytes"}
+    assert about(told["memtrace_rise_bytes"], 20) and about(told["memtrace_stayed_bytes"], 20)
 
 
 def test_a_list_is_cut_and_says_so(pytester: pytest.Pytester) -> None:

@@ -96,10 +96,12 @@ class Tests:
             self._sampler = _children.Sampler()
         return self._sampler
 
-    def measured(self, test: str, marks: Sequence[pytest.Mark]) -> Generator[None, Any, None]:
+    def measured(
+        self, item: pytest.Item, marks: Sequence[pytest.Mark]
+    ) -> Generator[None, Any, None]:
         """A wrapper of the test's call."""
         sampler, limits = self.prepare(marks), _limits(marks)
-        section = Section(test, sampler, is_exact=limits is not None)
+        section = Section(item.nodeid, sampler, is_exact=limits is not None)
         with section:
             outcome = yield
         measure = section.measure()
@@ -108,11 +110,21 @@ class Tests:
         # The traceback of a failed test keeps what its frames had.
         if outcome.excinfo is None:
             exceeded, unjudged = _verdict(limits or _Limits(), measure)
-        self._told[test] = {
+        self._told[item.nodeid] = {
             **measure._asdict(),
             "unjudged": unjudged,
             "why_no_children": sampler.reason,
         }
+        # A JUnit file has those of the report of the teardown.
+        figures = {
+            "memtrace_rise_bytes": measure.rise_bytes,
+            "memtrace_stayed_bytes": measure.stayed_bytes,
+        }
+        # A test that runs again has the last figures.
+        item.user_properties[:] = [
+            *(known for known in item.user_properties if known[0] not in figures),
+            *(figure for figure in figures.items() if figure[1] is not None),
+        ]
         if exceeded:
             text = "\n".join(f"memtrace: {sentence}" for sentence in exceeded)
             _force(outcome, pytest.fail.Exception(text, pytrace=False))
@@ -122,11 +134,6 @@ class Tests:
         told = self._told.pop(test, None)
         if told is not None:
             vars(report)["memtrace"] = told
-            report.user_properties.extend(
-                (f"memtrace_{name}", told[name])
-                for name in ("rise_bytes", "stayed_bytes")
-                if told[name] is not None
-            )
 
     def keep(self, test: str, told: dict[str, Any]) -> None:
         """Keeps what a report has, to be shown."""
