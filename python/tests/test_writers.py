@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import memtrace
+from memtrace._recording.writers import stage
 
 pytest.importorskip("pyarrow")
 
@@ -45,6 +46,23 @@ def test_each_step_has_what_its_phases_took() -> None:
     assert told == expected()
     assert [step for step, _ in writer.logged] == sorted(told)
     assert all(one["memtrace/step_update/held_gib"] > 0 for _, one in writer.logged)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "metrics_of"),
+    [
+        ("step_40_rollout", 40, "step_rollout"),
+        ("rollout 40", 40, "rollout"),
+        ("40", 40, "step"),
+        ("step_040", 40, "step"),
+        ("gpu0_step_0", 0, "gpu0_step"),
+        ("epoch_2_step_2", 2, "epoch_2_step"),
+        ("load_4bit", 4, "load_4bit"),
+        ("rollout", 40, "rollout"),
+    ],
+)
+def test_steps_of_one_stage_are_one_metric(name: str, step: int, metrics_of: str) -> None:
+    assert stage(name, step) == metrics_of
 
 
 def test_over_time_no_peak_is_lost_between_two_points() -> None:

@@ -42,13 +42,26 @@ def by_step(recording: Recording) -> list[Point]:
         wall = recording.wall_ns(end) / 1e9
         point = points.setdefault(step, Point(step, wall, {}))
         points[step] = point = point._replace(wall_s=max(point.wall_s, wall))
-        # `step_40_rollout` is a metric of `step_rollout`.
-        label = re.sub(rf"[ _-]?(?<!\d){step}(?!\d)", "", name, count=1) or "step"
+        label = stage(name, step)
         for metric, amount in zip(_OF_STEP, amounts):
             if amount is not None:
                 key = f"{label}/{metric}"
                 point.metrics[key] = max(point.metrics.get(key, 0.0), amount / _GIB)
     return [points[step] for step in sorted(points)]
+
+
+def stage(name: str, step: int) -> str:
+    """What `step_40_rollout` is a metric of: `step_rollout`.
+
+    Of several numbers the one after "step" or a word like it is left out, else the first, as in the
+    report.
+    """
+    number = rf"(?<!\d)0*{step}(?![\da-z])"
+    for before in (r"(?<![a-z])(step|iter|iteration|batch)[^a-z\d]*", r"()[ _-]?"):
+        label, count = re.subn(before + number, r"\1", name, count=1, flags=re.IGNORECASE)
+        if count:
+            return label or "step"
+    return name
 
 
 def over_time(recording: Recording, every_ns: int) -> Iterator[Point]:
