@@ -378,6 +378,35 @@ def test_it(record_property):
     assert about(told["memtrace_rise_bytes"], 20) and about(told["memtrace_stayed_bytes"], 20)
 
 
+def test_with_getrusage_alone_limits_are_judged_where_they_can_be(
+    pytester: pytest.Pytester,
+) -> None:
+    code = """
+# As on macOS.
+_host.resident = lambda: None
+_host.memory = lambda: _host.HostMemory(None, None)
+_host.reset_hiwater = lambda: False
+
+@pytest.mark.memtrace(peak="2 GiB")
+def test_within():
+    touch(10)
+
+@pytest.mark.memtrace(peak="1 MiB")
+def test_unknown():
+    pass
+
+@pytest.mark.memtrace(peak="20 MiB")
+def test_rising():
+    touch(200)
+"""
+    ran = Ran(pytester, code)
+    ran.outcomes(passed=2, failed=1)
+    assert re.search(r"memory rose by at least [\d.]+ MiB .* above", ran.text)
+    unjudged = ran.text.partition("limits that could not be judged")[2]
+    assert re.search(r"test_unknown: the rise of memory is [\d.]+ MiB at most", unjudged)
+    assert "test_within: " not in unjudged
+
+
 def test_a_list_is_cut_and_says_so(pytester: pytest.Pytester) -> None:
     code = "@pytest.mark.parametrize('n', range(5))\ndef test_it(n):\n    touch(n * 8 + 8)\n"
     ran = Ran(pytester, code, "--memtrace", "--memtrace-top=2")

@@ -58,6 +58,9 @@ class Section:
         begin = peak.begin_bytes
         rise = _more(peak.bytes, begin)
         at_most, at_least = _more(peak.at_most_bytes, begin), _more(peak.end_bytes, begin)
+        if begin is None:
+            # getrusage alone: it was between nothing and the highest until then.
+            at_most, at_least = peak.at_most_bytes, _more(peak.bytes, peak._begin_mark)
         stayed = _more(self._end_anon, self._begin_anon)
         if not self._is_exact:
             stayed = _more(peak.end_anon_bytes, peak.begin_anon_bytes)
