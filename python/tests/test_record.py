@@ -14,8 +14,11 @@ import memtrace
 
 # Writes what it was called with; ends by SIGINT.
 STAND_IN = """
-echo "$@" > {words}
-echo "memtrace: recording with procfs (made up) to {path}" >&2
+echo "$@" > '{words}'
+case " $* " in
+*" --quiet "*) ;;
+*) echo "memtrace: recording with procfs (made up) to {path}" >&2 ;;
+esac
 trap 'exit 0' INT
 while :; do sleep 0.01; done
 """
@@ -24,12 +27,13 @@ while :; do sleep 0.01; done
 def test_a_block_is_recorded_from_its_begin_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words, chosen = tmp_path / "words", tmp_path / "chosen"
+    words, chosen = tmp_path / "words", tmp_path / "from here to there"
+    monkeypatch.setattr(memtrace._record, "_START_SECONDS", 5.0)
     monkeypatch.setenv(
         "MEMTRACE", str(program(tmp_path, STAND_IN.format(words=words, path=chosen)))
     )
-    with memtrace.record(pid=4711, options=["--quiet"]) as recording:
-        assert words.read_text() == "record --pid 4711 --quiet\n"
+    with memtrace.record(pid=4711, options=["--quiet", "--no-findings"]) as recording:
+        assert words.read_text() == "record --pid 4711 --no-findings\n"
         assert not memtrace.is_recording()
     assert recording.path == str(chosen)
 

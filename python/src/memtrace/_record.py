@@ -46,7 +46,9 @@ class record:
     ) -> None:
         self.path: str | None = None if path is None else os.fspath(path)
         self._is_own = pid in (None, os.getpid())
-        self._words = ["--pid", str(pid or os.getpid()), *options]
+        # It writes to a file of ours, and has to say there that it records.
+        words = (word for word in options if word not in ("-q", "--quiet"))
+        self._words = ["--pid", str(pid or os.getpid()), *words]
 
     def __enter__(self) -> record:
         output = [] if self.path is None else [f"--output={self.path}"]
@@ -97,7 +99,7 @@ class record:
             time.sleep(_LOOK_SECONDS)
         if self.path is None:
             line = next(line for line in says.splitlines() if _BEGUN in line)
-            self.path = line.rpartition(" to ")[2]
+            self.path = line.rpartition(") to ")[2]
 
     def _says(self) -> str:
         """What it wrote, without moving its place in the file."""
