@@ -237,14 +237,14 @@ def older():
         child.stdin.close()
 
 def test_that_is_older_and_freed_it_before(older):
-    time.sleep(0.2)
+    time.sleep(0.5)
 
 def test_that_freed_it_meanwhile_and_lives_on():
     kept.append(server())
-    time.sleep(0.2)
+    time.sleep(0.5)
 
 def test_after():
-    time.sleep(0.2)
+    time.sleep(0.5)
     for child in kept:
         child.communicate()
 """
