@@ -381,13 +381,13 @@ def test_it(record_property):
 def test_with_getrusage_alone_limits_are_judged_where_they_can_be(
     pytester: pytest.Pytester,
 ) -> None:
-    code = """
+    code = f"""
 # As on macOS.
 _host.resident = lambda: None
 _host.memory = lambda: _host.HostMemory(None, None)
 _host.reset_hiwater = lambda: False
 
-@pytest.mark.memtrace(peak="2 GiB")
+@pytest.mark.memtrace(peak="64 GiB")
 def test_within():
     touch(10)
 
@@ -397,7 +397,7 @@ def test_unknown():
 
 @pytest.mark.memtrace(peak="20 MiB")
 def test_rising():
-    touch(200)
+    touch({more_than_we_had() + 50})
 """
     ran = Ran(pytester, code)
     ran.outcomes(passed=2, failed=1)
