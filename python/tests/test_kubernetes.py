@@ -104,7 +104,7 @@ def test_no_container_is_privileged_and_only_recordings_are_written() -> None:
     assert [mount["name"] for mount in push["volumeMounts"]] == ["recordings"]
     paths = {volume["name"]: volume.get("hostPath", {}).get("path") for volume in pod["volumes"]}
     # What names pods is where the recorder looks for it.
-    source = (BASE.parents[1] / "memtrace/src/collect/pods.rs").read_text()
+    source = (BASE.parents[1] / "crates/collect/src/pods.rs").read_text()
     (logs,) = re.findall(r'const LOGS: &str = "(.*)";', source)
     folders = re.findall(r'const (?:PODS|CONTAINERS): &str = "(.*)";', source)
     assert len(folders) == 2

@@ -248,7 +248,7 @@ def test_names_in_a_plot_are_written_as_the_report_writes_them() -> None:
     assert plain("\u202ertl\u2066 \U000e0041") == r"\u{202e}rtl\u{2066} \u{e0041}"
     assert plain("训练 ünï back\\slash") == "训练 ünï back\\slash"
     assert plain("\n" * 4_096) == r"\n" * 23 + r"\…"
-    source = Path(__file__).parents[2] / "memtrace/src/report/visible.rs"
+    source = Path(__file__).parents[2] / "crates/report/src/visible.rs"
     rust = source.read_text().partition("fn is_hidden")[2].partition("\n}")[0]
     spans = re.findall(r"'\\u\{(\w+)\}'(?:\.\.='\\u\{(\w+)\}')?", rust)
     assert len(spans) > 10
