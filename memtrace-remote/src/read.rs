@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(250);
 #[derive(Debug, clap::Args)]
 #[command(hide = true)]
 pub(crate) struct Args {
-    /// The address
+    /// The address to read
     address: String,
 
     /// How long a question may take, in seconds

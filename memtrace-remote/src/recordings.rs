@@ -49,7 +49,6 @@ impl Reported {
     }
 }
 
-/// The recordings.
 pub(crate) struct Recordings(Vec<Sink>);
 
 struct Sink {

@@ -34,7 +34,7 @@ impl Stop {
         Ok(Self(stop))
     }
 
-    /// Nobody's wish.
+    /// One that nobody asks for.
     pub(crate) fn never() -> Self {
         Self(watch::channel(false).1)
     }

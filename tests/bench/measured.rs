@@ -8,7 +8,6 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// It is.
     Met,
     /// It is not.
     Missed,
@@ -23,7 +22,6 @@ pub(crate) enum Verdict {
 /// A requirement and what was measured.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
-    /// The measurement.
     pub(crate) name: String,
     /// What is required.
     pub(crate) requirement: String,
@@ -33,7 +31,6 @@ pub(crate) struct Measured {
     pub(crate) value: Option<f64>,
     /// Where the value lies; the note says what the interval is.
     pub(crate) interval: Option<(f64, f64)>,
-    /// The outcome.
     pub(crate) verdict: Verdict,
     /// What else to know.
     pub(crate) note: Option<String>,

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 /// `enum bpf_attach_type` (include/uapi/linux/bpf.h).
 const BPF_TRACE_FENTRY: &str = "24";
 const BPF_TRACE_FEXIT: &str = "25";
-/// `enum bpf_prog_type`.
+/// Values of `enum bpf_prog_type`.
 const BPF_PROG_TYPE_KPROBE: u32 = 2;
 const BPF_PROG_TYPE_TRACEPOINT: u32 = 5;
 const BPF_PROG_TYPE_TRACING: u32 = 26;

@@ -37,7 +37,6 @@ pub(crate) struct Plan {
     pub(crate) measures: bool,
 }
 
-/// Reads it.
 pub(crate) fn plan() -> Result<Plan> {
     let beside = program::memtrace()?;
     let place = beside.with_file_name(PLAN);

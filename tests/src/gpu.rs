@@ -10,9 +10,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// A GiB.
+/// A GiB in bytes.
 pub const GIB: u64 = 1 << 30;
-/// A MiB.
+/// A MiB in bytes.
 pub const MIB: u64 = 1 << 20;
 
 /// A library with its script.

@@ -29,7 +29,7 @@ pub struct Recorder {
 /// A recording, and what it cost by the kernel's accounts.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The recording.
+    /// The recording that was made.
     pub recording: Recording,
     /// CPU time of the recorder, and of the command where it started one.
     pub cpu_ns: i64,

@@ -59,9 +59,9 @@ fn run(args: &Args) -> io::Result<()> {
     sys::exit(0)
 }
 
-/// sizeof(struct uffd_msg).
+/// sizeof(struct uffd_msg), in bytes.
 const FAULT_BYTES: usize = 32;
-/// include/uapi/linux/userfaultfd.h
+/// Values of include/uapi/linux/userfaultfd.h.
 const UFFD_API: u64 = 0xaa;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;

@@ -24,7 +24,7 @@ const PAUSE_NS: i64 = 200_000;
 #[derive(Default)]
 struct Worst {
     operations: u64,
-    /// Of all.
+    /// The longest of all.
     any_ns: i64,
     /// Of those in which the thread slept.
     slept_ns: i64,

@@ -17,7 +17,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
 /// How a process that lives on takes SIGTERM.
 #[derive(Clone, Copy)]
 enum Manner {
-    /// It ends.
+    /// SIGTERM ends it.
     Plain,
     /// It does not care.
     Deaf,

@@ -202,7 +202,6 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) }).map(drop)
 }
 
-/// Sleeps.
 pub(crate) fn sleep_ns(duration_ns: i64) {
     if duration_ns <= 0 {
         return;
@@ -249,13 +248,12 @@ pub(crate) fn page_size() -> usize {
 pub(crate) struct Status {
     /// The highest RSS of this address space.
     pub(crate) vmhwm_bytes: i64,
-    /// RSS now.
     pub(crate) vmrss_bytes: i64,
     /// Address space now.
     pub(crate) vm_size_bytes: i64,
 }
 
-/// Reads /proc/self/status.
+/// Reads the file /proc/self/status.
 pub(crate) fn status() -> Status {
     let mut buffer = [0_u8; 4096];
     let text = read_at_once(c"/proc/self/status", &mut buffer);

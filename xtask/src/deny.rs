@@ -35,7 +35,6 @@ struct Licenses {
     allow: Vec<String>,
 }
 
-/// Checks.
 pub(crate) fn run() -> Result<()> {
     let path = sh::root().join("deny.toml");
     let text = std::fs::read_to_string(&path)

@@ -90,7 +90,6 @@ struct Release {
     dir: PathBuf,
 }
 
-/// Makes them.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let toolchain = Toolchain::new();
     if args.install_tools {

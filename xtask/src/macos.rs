@@ -21,7 +21,6 @@ pub(crate) struct Args {
     install_tools: bool,
 }
 
-/// Checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let venv = Venv::named("zig");
     if args.install_tools {

@@ -15,7 +15,6 @@ pub(crate) struct Args {
     since: Option<String>,
 }
 
-/// Checks.
 pub(crate) fn run(args: &Args) -> Result<()> {
     let changed = changed(&base(args)?)?;
     sh::run(sh::cargo().current_dir(sh::root()).args(["fmt", "--all"]))?;
@@ -89,7 +88,6 @@ fn git(words: &[&str]) -> Result<String> {
 /// Tests of one place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Choice {
-    /// A package.
     Package(String),
     /// One of the programs of tests of the tests package.
     Binary(&'static str),

@@ -30,7 +30,6 @@ impl Venv {
         self.dir.join("bin").join(name)
     }
 
-    /// Its Python.
     pub(crate) fn python(&self) -> Command {
         Command::new(self.program("python3"))
     }

@@ -1,4 +1,5 @@
-//! `cargo xtask words`: words that mean too many things here stand in no name, comment, message or page.
+//! `cargo xtask words`: words that mean too many things here stand in no name, comment, message or page,
+//! and no doc comment is too short to say anything.
 
 use crate::circles::rust_files;
 use crate::sh;
@@ -24,6 +25,10 @@ const CODE: &[&str] = &[
     "xtask",
 ];
 const PAGES: &[&str] = &["docs", "python", "tests"];
+/// Its sources are hashed, so its doc comments may stay short.
+const HASHED: &str = "memtrace-ebpf";
+/// A doc comment has no fewer words: of one or two, none says what the name does not.
+const DOC_WORDS_MIN: usize = 3;
 /// A key of JSON that readers know.
 const KNOWN_KEY: &str = "told_window_ns";
 /// The file that has them as what they are.
@@ -42,11 +47,23 @@ pub(crate) fn run() -> Result<()> {
     let mut found = 0;
     for file in &files {
         let place = file.strip_prefix(&root).unwrap_or(file);
-        if place == Path::new(LIST) || place.components().any(|part| part.as_os_str() == "target") {
+        if place.components().any(|part| part.as_os_str() == "target") {
             continue;
         }
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("failed to read {}", file.display()))?;
+        if place.extension().is_some_and(|end| end == "rs") && !place.starts_with(HASHED) {
+            for number in short_docs(&text) {
+                found += 1;
+                println!(
+                    "{}:{number}: a doc comment of fewer than {DOC_WORDS_MIN} words: say what it is, or remove it",
+                    place.display()
+                );
+            }
+        }
+        if place == Path::new(LIST) {
+            continue;
+        }
         for (number, line) in text.lines().enumerate() {
             for (word, instead) in refused(&line.replace(KNOWN_KEY, "")) {
                 found += 1;
@@ -59,7 +76,7 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     if found > 0 {
-        bail!("{found} refused words");
+        bail!("{found} refused words and short doc comments");
     }
     println!("words: none refused in {} files", files.len());
     Ok(())
@@ -83,6 +100,24 @@ fn refused(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
         .iter()
         .copied()
         .filter(move |(refused, _)| words.iter().any(|word| word == refused))
+}
+
+/// The numbers of the lines at which doc comments of too few words begin.
+fn short_docs(text: &str) -> Vec<usize> {
+    let mut short = Vec::new();
+    let mut open = None;
+    for (line, number) in text.lines().chain([""]).zip(1..) {
+        let doc = line.trim_start().strip_prefix("///");
+        if let Some(doc) = doc.filter(|doc| !doc.starts_with('/')) {
+            let (_, words) = open.get_or_insert((number, 0));
+            *words += doc.split_whitespace().count();
+        } else if let Some((number, words)) = open.take()
+            && words < DOC_WORDS_MIN
+        {
+            short.push(number);
+        }
+    }
+    short
 }
 
 fn pages(dir: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -112,5 +147,13 @@ mod tests {
             ["told", "newcomer"]
         );
         assert!(found("stolder, retold_ and bold").is_empty());
+    }
+
+    #[test]
+    fn a_doc_comment_of_fewer_than_three_words_is_found() {
+        assert_eq!(short_docs("/// Its name.\nname: String,"), [1]);
+        assert_eq!(short_docs("struct A;\n\n    /// Slab.\n    ///"), [3]);
+        assert!(short_docs("/// What it\n/// is.\nfn name() {}").is_empty());
+        assert!(short_docs("// Its name.\n//! A file.\n//// Ruler").is_empty());
     }
 }

@@ -37,7 +37,7 @@ const NOT_WHO_ASKED: [&str; 10] = [
 /// What one process touched anew, by the line that did it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ProcessAllocations {
-    /// Which process.
+    /// The process that touched the memory.
     #[serde(flatten)]
     pub who: Who,
     /// What its lines add up to, also those that are not listed.
@@ -66,7 +66,7 @@ pub struct AllocationSite {
 /// Memory by samples.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Sampled {
-    /// Samples.
+    /// The number of samples.
     pub sample_count: i64,
     /// Memory that was touched anew, whatever became of it.
     pub grown_bytes: Bytes,
@@ -81,7 +81,7 @@ pub struct Sampled {
 /// The sums by process and stack.
 type Sites = HashMap<(Upid, i64), GrowthSiteRow>;
 
-/// A frame.
+/// A frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StackFrame {
     row: StackRow,

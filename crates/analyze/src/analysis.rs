@@ -142,7 +142,7 @@ pub struct CurvePoint {
     pub offset_ns: DurationNs,
     /// The mean over its time.
     pub mean_bytes: Bytes,
-    /// The highest.
+    /// The highest over its time.
     pub max_bytes: Bytes,
 }
 

@@ -10,12 +10,12 @@ use memtrace_model::{Bytes, DurationNs, Order, Tgid};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// Whose ledger.
+/// Whose memory a ledger divides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// A memory cgroup and the groups below it.
     Cgroup(String),
-    /// The machine.
+    /// The machine as a whole.
     Node,
 }
 
@@ -45,13 +45,13 @@ impl Default for Basis {
 /// What a process holds of anonymous memory, shared pages divided.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AnonLine {
-    /// Which process.
+    /// The process that holds it.
     #[serde(flatten)]
     pub who: Who,
     /// The same, as an index into [`super::Analysis::processes`].
     #[serde(skip)]
     pub process: usize,
-    /// How much.
+    /// How much it holds.
     pub bytes: Bytes,
     /// It can be as much: what its counter says.
     #[serde(skip)]
@@ -66,7 +66,7 @@ pub struct AnonLine {
 /// A process that ended up to 20 s before what is in use was read.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct EndingLine {
-    /// Which process.
+    /// The process that ended.
     #[serde(flatten)]
     pub who: Who,
     /// The same, as an index into [`super::Analysis::processes`].
@@ -93,7 +93,7 @@ pub struct SharedObject {
     pub inode: i64,
     /// Whether it has no name any more, or never had one.
     pub is_deleted: bool,
-    /// Apparent size.
+    /// Apparent size; `None` when unknown.
     pub size_bytes: Option<Bytes>,
     /// Memory and swap it takes.
     pub allocated_bytes: Option<Bytes>,
@@ -175,15 +175,15 @@ labels! {
     pub enum KernelPart {
         /// All of it in one: what v1 tells.
         All = "all",
-        /// Slab.
+        /// Slab memory of the kernel.
         Slab = "slab",
-        /// Page tables.
+        /// Page tables of processes.
         PageTables = "page_tables" | "page tables",
-        /// Kernel stacks.
+        /// The kernel's stacks of threads.
         Stacks = "stacks",
-        /// Per-CPU memory.
+        /// Memory that the kernel keeps for each CPU.
         PerCpu = "per_cpu" | "per-CPU",
-        /// Socket buffers.
+        /// Buffers of network sockets.
         Sockets = "sockets",
         /// The pool of hugetlb pages, used or not.
         Hugetlb = "hugetlb" | "hugetlb pool",
@@ -195,9 +195,9 @@ labels! {
 /// How much a part of the kernel's own memory takes.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct KernelLine {
-    /// Which part.
+    /// Which part it is.
     pub part: KernelPart,
-    /// How much.
+    /// How much it takes.
     pub bytes: Bytes,
 }
 
@@ -207,7 +207,7 @@ pub struct KernelLine {
 /// time at which `current_bytes` was read.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Attribution {
-    /// Whose.
+    /// Whose ledger it is.
     #[serde(flatten, with = "ScopeKeys")]
     pub scope: Scope,
     /// What the kernel says is in use: memory.current, usage_in_bytes, MemTotal - MemFree.

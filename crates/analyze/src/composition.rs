@@ -20,7 +20,7 @@ use serde::Serialize;
 /// The memory of all recorded processes at one instant.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Composition {
-    /// The instant.
+    /// The instant at which it was held.
     pub at: Instant,
     /// Whether it can have been more: the memory of some process is unknown, or peaks between two
     /// observations can be missing.
@@ -98,7 +98,7 @@ memtrace_model::keys! {
 /// What one process held.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Holder {
-    /// Which process.
+    /// The process that held it.
     #[serde(flatten)]
     pub who: Who,
     /// The same, as an index into [`super::Analysis::processes`].

@@ -34,10 +34,10 @@ pub struct Conditions {
     pub left_out_request_count: usize,
 }
 
-/// One condition.
+/// One condition of a load experiment.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Condition {
-    /// Its name.
+    /// The name of the condition.
     pub name: String,
     /// The run of the plan; of an imported condition `generator/file`.
     pub load_run: String,
@@ -137,7 +137,7 @@ labels! {
 /// A request that failed, one time that it was sent.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FailedRequest {
-    /// Its condition.
+    /// The name of its condition.
     pub condition: String,
     /// The run of the plan; of an imported condition `generator/file`.
     pub load_run: String,

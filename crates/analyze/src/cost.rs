@@ -17,11 +17,11 @@ pub struct RecorderCost {
     pub peak_rss_bytes: Option<Bytes>,
     /// Time in memtrace's BPF programs, spent by the traced processes.
     pub bpf_run_ns: Option<DurationNs>,
-    /// Bytes written.
+    /// Bytes written to the recording.
     pub written_bytes: Bytes,
-    /// Rows written.
+    /// Rows written to the recording.
     pub row_count: i64,
-    /// Events lost.
+    /// Events that were lost.
     pub lost_event_count: i64,
     /// The interval at the end; longer than asked for when the recorder backed off.
     pub interval_ns: DurationNs,

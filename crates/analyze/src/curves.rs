@@ -52,7 +52,7 @@ pub struct Drawings {
 /// A phase as a band over time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Band {
-    /// Its name.
+    /// The name of the phase.
     pub name: Arc<str>,
     /// The role of its process, as in the stack by role; null for that of a person.
     pub role: Option<Arc<str>>,

@@ -491,9 +491,9 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
 /// What there is to tell of two recordings.
 #[derive(Debug)]
 pub struct DiffReport {
-    /// The first.
+    /// The report of the first recording.
     pub before: Report,
-    /// The second.
+    /// The report of the second recording.
     pub after: Report,
     /// What changed from one to the other.
     pub diff: Diff,

@@ -6,10 +6,8 @@ pub use memtrace_golden::*;
 
 /// What a report has of a golden recording.
 pub trait Reported: Sized {
-    /// The report.
     fn reported_with(self, options: Options) -> Report;
 
-    /// The findings.
     fn analyzed(self, at: Option<&str>) -> Analysis {
         self.analyzed_with(at, None)
     }

@@ -52,7 +52,7 @@ pub struct Gpus {
     pub call_count: Option<i64>,
 }
 
-/// A device.
+/// A device of the recording.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GpuDevice {
     /// What `gpu_device` calls it.
@@ -100,7 +100,7 @@ impl GpuDevice {
 /// A process on GPUs.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct GpuProcess {
-    /// Who.
+    /// The process that uses them.
     #[serde(flatten)]
     pub holder: GpuHolder,
     /// The devices that it was seen on.

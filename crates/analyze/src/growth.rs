@@ -33,7 +33,7 @@ const MIN_RISE_SHARE: f64 = 0.02;
 /// The trend of a curve after its warm-up. docs/report.md says what makes a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Growth {
-    /// The slope.
+    /// The slope in bytes per hour.
     #[serde(serialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     pub bytes_per_hour: f64,

@@ -115,7 +115,7 @@ pub const UNNAMED: &str = "pinned and mapped nowhere";
 /// Memory that is held, every page once, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldKinds {
-    /// Anonymous memory.
+    /// Anonymous memory of processes.
     pub anon: Held,
     /// Shared memory and files of a tmpfs.
     pub shared: Held,

@@ -22,7 +22,7 @@ use std::sync::Arc;
 /// The anonymous memory of one process by who laid it out.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Layout {
-    /// Which process.
+    /// The process whose memory it is.
     #[serde(flatten)]
     pub who: Who,
     /// The same as an index into [`super::Analysis::processes`].
@@ -68,7 +68,7 @@ pub struct LayoutLine {
     pub unit_bytes: Option<Bytes>,
     /// Address space they take.
     pub size_bytes: Bytes,
-    /// Resident pages.
+    /// Resident pages, in bytes.
     pub rss_bytes: Bytes,
     /// Of those, pages that no other process maps.
     pub private_bytes: Bytes,

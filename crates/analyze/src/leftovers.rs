@@ -62,7 +62,7 @@ keys! {
         parent_pid: Option<Tgid> = row.parent_tgid,
         /// The kernel's name for that.
         parent_comm: Option<String> = row.parent_comm.clone(),
-        /// Anonymous memory.
+        /// Anonymous memory in RAM; null when unknown.
         anon_bytes: Option<Bytes> = row.rss_anon_bytes,
         /// Resident pages of mapped files.
         file_bytes: Option<Bytes> = row.rss_file_bytes,
@@ -93,7 +93,7 @@ keys! {
         creator_pid: Option<Tgid> = row.creator_tgid,
         /// User it belongs to.
         uid: Option<i64> = row.uid,
-        /// Apparent size.
+        /// Apparent size; null when unknown.
         size_bytes: Option<Bytes> = row.size_bytes,
         /// Memory and swap it takes.
         allocated_bytes: Option<Bytes> = row.allocated_bytes,

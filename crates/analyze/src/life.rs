@@ -67,7 +67,7 @@ pub(super) fn find(processes: &[Process], wanted: &str) -> Result<usize, Process
 /// The life of one process.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Life {
-    /// Which process.
+    /// The process whose life it is.
     #[serde(flatten)]
     pub who: Who,
     /// The same as an index into [`Analysis::processes`].
@@ -90,11 +90,11 @@ pub struct Life {
 /// What it held at an instant.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct KindsAt {
-    /// When.
+    /// When it held that.
     pub at: Instant,
     /// Whether that is its peak.
     pub is_peak: bool,
-    /// How much.
+    /// How much, by kind.
     pub held: Amounts,
 }
 
@@ -118,7 +118,7 @@ pub struct MappingLine {
     pub path: Option<Arc<str>>,
     /// How many mappings.
     pub mapping_count: i64,
-    /// Address space.
+    /// Address space that they take.
     pub size_bytes: Bytes,
     /// Resident pages; `None` when unknown.
     pub rss_bytes: Option<Bytes>,
@@ -146,7 +146,7 @@ pub struct SharedWith {
 /// A process that it forked.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Child {
-    /// Which.
+    /// The process that was forked.
     #[serde(flatten)]
     pub who: Who,
     /// RSS that the fork gave it.

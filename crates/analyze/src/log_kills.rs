@@ -31,7 +31,7 @@ pub(super) struct KillLine {
     said: Said,
 }
 
-/// Its attributes.
+/// The attributes that the rule gave its mark.
 #[derive(Debug, Deserialize)]
 struct Said {
     killer: Arc<str>,
@@ -50,13 +50,13 @@ struct Said {
 pub struct LogKill {
     /// When the line came.
     pub at: Instant,
-    /// Who killed.
+    /// Who killed the process.
     pub killer: Arc<str>,
-    /// Why.
+    /// Why it was killed.
     pub reason: Arc<str>,
     /// The process id that the line names.
     pub named_pid: Option<Tgid>,
-    /// The line.
+    /// The line itself; `None` where its mark has none.
     pub line: Option<Arc<str>>,
     /// The recorded processes whose ends bear that out. Without one it is a claim.
     pub killed: Vec<Who>,

@@ -23,7 +23,7 @@ pub struct Loss {
     pub detail: String,
     /// When first; `None` for what is known of the recording as a whole.
     pub first: Option<Instant>,
-    /// When last.
+    /// When last; `None` where `first` is.
     pub last: Option<Instant>,
 }
 

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 
 /// How many of the largest mappings are kept.
 const LARGEST_MAX: usize = 20;
-/// MAP_ANONYMOUS (include/uapi/asm-generic/mman-common.h).
+/// MAP_ANONYMOUS of include/uapi/asm-generic/mman-common.h.
 const MAP_ANONYMOUS: i32 = 0x20;
 
 /// Address space over the recording.
@@ -30,7 +30,7 @@ pub struct Mappings {
 /// What one process did.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessMappings {
-    /// Which process.
+    /// The process that did it.
     #[serde(flatten)]
     pub who: Who,
     /// The largest its address space was seen; `None` when unknown.
@@ -54,15 +54,15 @@ pub struct ProcessMappings {
     pub churn_bytes_per_second: Option<f64>,
 }
 
-/// One mapping.
+/// One mapping that was made.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Mapping {
     /// Who made it.
     #[serde(flatten)]
     pub who: Who,
-    /// When.
+    /// When it was made.
     pub at: Instant,
-    /// Its length.
+    /// Its length in bytes.
     pub length_bytes: Bytes,
     /// The file's name without directories; `None` for anonymous memory, and where unknown.
     pub file: Option<String>,

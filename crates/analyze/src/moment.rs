@@ -23,7 +23,7 @@ pub enum Moment {
     Offset(DurationNs),
     /// A time of day: its first occurrence in the recording.
     TimeOfDay {
-        /// The time.
+        /// The time of day.
         time: Time,
         /// Whether it is in UTC whatever the reader's time zone is.
         is_utc: bool,

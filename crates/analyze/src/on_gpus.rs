@@ -6,7 +6,7 @@ use memtrace_model::tables::{GpuDeviceRow, GpuProcessRow, GpuSource};
 use memtrace_model::{Bytes, Tgid, Upid};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// A device.
+/// A device and its names.
 #[derive(Debug)]
 pub struct NamedGpu {
     /// What `gpu_device` calls it.

@@ -38,10 +38,10 @@ const MAX_KILLS_EXAMINED: usize = 16;
 /// A victim that ended no longer than this before its kill is reported was killed by it.
 const TOLD_LATE_NS: i64 = 1_000_000_000;
 
-/// One kill.
+/// One kill by the OOM killer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct OomFinding {
-    /// When.
+    /// When the victim was chosen.
     pub at: Instant,
     /// What the kernel reported.
     #[serde(flatten, with = "KillKeys")]
@@ -74,7 +74,7 @@ keys! {
         victim_upid: Option<Upid> = row.victim_upid,
         /// The kernel's name for it.
         victim_comm: Option<String> = row.victim_comm.clone(),
-        /// Its oom_score_adj.
+        /// Its oom_score_adj; null when unknown.
         victim_oom_score_adj: Option<i32> = row.victim_oom_score_adj,
         /// Process id of whose allocation met the limit.
         trigger_pid: Option<Tgid> = row.trigger_tgid,
@@ -147,12 +147,12 @@ pub struct PostMortem {
 /// Who held memory under a limit.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LimitHolder {
-    /// Who.
+    /// Who held the memory.
     #[serde(flatten)]
     pub who: Bundle,
     /// What they held that the kernel could not simply drop, with their part of shared memory.
     pub bytes: Bytes,
-    /// That part.
+    /// That part, in bytes.
     #[serde(skip)]
     pub shared_bytes: Bytes,
 }
@@ -160,7 +160,7 @@ pub struct LimitHolder {
 /// A kind of memory that grew.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct GrownKind {
-    /// Which.
+    /// Which kind it is.
     pub kind: HeldKind,
     /// By how much, in the window that is reported.
     pub grown_bytes: Bytes,

@@ -71,7 +71,6 @@ pub(super) struct Line {
 /// Something that happened at an instant.
 #[derive(Serialize)]
 pub(super) struct Flag {
-    /// When.
     at_ns: DurationNs,
     /// `oom`, `mark`, `loss`, `peak`, `exit`, `silent`.
     kind: &'static str,
@@ -92,7 +91,6 @@ impl Flag {
 /// A process over time.
 #[derive(Serialize)]
 struct Lane<'a> {
-    /// Its identity.
     upid: Upid,
     /// Its process id.
     pid: Option<Tgid>,

@@ -109,7 +109,6 @@ pub(super) struct Tree {
     pub(super) descendants: LaneId,
 }
 
-/// The pass.
 pub(super) struct Pass<'a> {
     sweep: Sweep<Notes<'a>>,
     roles: Vec<LaneId>,

@@ -90,7 +90,7 @@ impl Phases {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum PhaseLine {
-    /// One.
+    /// One phase by itself.
     One(Box<Phase>),
     /// Many of one name, or of names that differ by a number.
     Many(Box<Repeated>),
@@ -99,7 +99,7 @@ pub enum PhaseLine {
 /// A phase, or the stretch that leads up to a moment.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Phase {
-    /// Its name.
+    /// The name of the phase.
     pub name: Arc<str>,
     /// Whose it is; nobody for that of a person, which belongs to the whole recording.
     #[serde(flatten, with = "ProcessKeys")]
@@ -224,7 +224,7 @@ impl Level {
 }
 
 impl Stretch {
-    /// RSS alone.
+    /// The level of RSS alone.
     fn level(&self) -> Level {
         Level::of([self.begin.rss(), self.end.rss()], self.peak)
     }
@@ -307,7 +307,7 @@ pub struct PhasePart {
     /// Of a device, the driver's number for it, as in `gpu_device`; null for a role, and where it
     /// gave none.
     pub device_index: Option<i32>,
-    /// Its figures.
+    /// The figures of that part.
     #[serde(flatten)]
     pub measures: Measures,
     /// Where they are numbered: what it held at their ends, over their number.
@@ -352,10 +352,10 @@ fn of_rss<S: Serializer>(
 pub struct Spread {
     /// How many are known.
     pub known_count: usize,
-    /// Their sum.
+    /// Their sum in bytes.
     #[serde(rename = "sum_bytes")]
     pub sum: Bytes,
-    /// Their mean.
+    /// Their mean in bytes.
     #[serde(serialize_with = "whole")]
     #[schemars(with = "Option<i64>")]
     pub mean_bytes: f64,
@@ -364,7 +364,7 @@ pub struct Spread {
     pub p95: Bytes,
 }
 
-/// Numbered phases.
+/// Phases that carry numbers, as steps do.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Steps {
     /// The lowest number.
@@ -386,7 +386,7 @@ pub struct Steps {
 /// A process that grows from step to step.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StepGrower {
-    /// Which process.
+    /// The process that grows.
     #[serde(flatten)]
     pub who: Who,
     /// Its RSS at the ends of steps, over their number.

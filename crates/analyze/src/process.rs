@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// One process of the recording.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Process {
-    /// Its identity.
+    /// Its identity in the recording.
     pub upid: Upid,
     /// Its process id; `None` when only its memory was recorded, and no row of `process`.
     #[serde(rename = "pid")]
@@ -62,11 +62,11 @@ pub struct Process {
     /// The last title.
     #[serde(rename = "last_title")]
     pub title: Option<Arc<str>>,
-    /// Its user.
+    /// The id of its user; `None` when unknown.
     pub uid: Option<i64>,
     /// Its memory cgroup.
     pub cgroup: Option<Arc<str>>,
-    /// Its container.
+    /// The id of its container; `None` when it is in none, or that is unknown.
     pub container_id: Option<Arc<str>>,
     /// Its pod of Kubernetes, `namespace/name`.
     pub pod: Option<Arc<str>>,

@@ -36,7 +36,7 @@ pub(super) struct ProcessTable {
 const MAX_UNLISTED: usize = 32_768;
 
 impl ProcessTable {
-    /// Reads `process`.
+    /// Reads the table `process`.
     pub(super) fn read<S: RowSource>(source: &S, info: &RunInfo) -> Result<Self, S::Error> {
         let mut texts = Interner::default();
         let mut entries: Vec<(Process, Links)> = Vec::new();

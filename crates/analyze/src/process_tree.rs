@@ -32,7 +32,7 @@ pub struct TreeLine {
     /// For each level above, whether that branch goes on below this line; the last entry is its
     /// own. Empty for a root.
     pub branches: Vec<bool>,
-    /// Who.
+    /// Whom the line is about.
     pub who: Bundle,
     /// How many processes are below them.
     pub descendant_count: usize,

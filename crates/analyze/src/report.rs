@@ -152,11 +152,11 @@ struct Recording<'a> {
     problems: &'a [String],
     /// The host that was recorded.
     hostname: &'a str,
-    /// Its kernel.
+    /// Release of its kernel, or of its OS.
     kernel: &'a str,
-    /// Its architecture.
+    /// Its architecture, as in `x86_64`.
     arch: &'a str,
-    /// Its CPUs.
+    /// How many CPUs it has.
     cpu_count: u32,
     /// Its memory; null when unknown.
     mem_total_bytes: Option<Bytes>,
@@ -170,9 +170,9 @@ struct Recording<'a> {
     backend_reason: &'a str,
     /// Time between two readings.
     interval_ns: DurationNs,
-    /// Its start.
+    /// When the recording started.
     start: Instant,
-    /// Its end.
+    /// When it ended, or was last heard of.
     end: Instant,
     /// How long it is.
     duration_ns: DurationNs,

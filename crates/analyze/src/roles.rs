@@ -113,9 +113,9 @@ memtrace_model::keys! {
 /// What the processes of a role held of what exists, each page once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoleShares {
-    /// Anonymous memory.
+    /// Anonymous memory that they held.
     pub anon_bytes: Bytes,
-    /// Shared memory.
+    /// Shared memory that they held.
     pub shmem_bytes: Bytes,
     /// Huge pages and page tables, which are in no RSS.
     pub beside_bytes: Bytes,

@@ -30,7 +30,7 @@ use std::sync::Arc;
 /// What everybody held at an instant.
 #[derive(Debug)]
 pub struct MemorySample<'a> {
-    /// When.
+    /// When it was taken.
     pub boot_ns: BootNs,
     /// The mark that it was taken for, or "interval".
     pub label: &'a str,
@@ -75,18 +75,18 @@ impl MainSource {
 /// The node's memory at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeReading {
-    /// MemTotal.
+    /// All memory, as MemTotal of /proc/meminfo.
     pub total: Bytes,
-    /// MemAvailable.
+    /// What can still be had, as MemAvailable of /proc/meminfo.
     pub available: Bytes,
 }
 
 /// A highest amount of the samples' sums, between samples too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelledPeak {
-    /// The amount.
+    /// The highest amount.
     pub bytes: Bytes,
-    /// When.
+    /// When it was reached.
     pub boot_ns: BootNs,
     /// The last mark before it.
     pub label: Arc<str>,
@@ -95,7 +95,7 @@ pub struct LabelledPeak {
 /// Who there is, before the samples.
 #[derive(Debug)]
 pub struct Samples {
-    /// Every process.
+    /// Every process of the recording.
     pub processes: Vec<Process>,
     /// The position of the main process.
     pub main: Option<usize>,

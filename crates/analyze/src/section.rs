@@ -63,7 +63,6 @@ pub(super) enum Mode {
     At,
     /// The phases of one name.
     Phase,
-    /// One process.
     Process,
     /// The phases as a log.
     Startup,

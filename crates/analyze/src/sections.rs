@@ -38,7 +38,7 @@ use serde::Serialize;
 /// A section, as the command line and the formats know it.
 #[derive(Debug)]
 pub struct SectionInfo {
-    /// Its name.
+    /// Its name on the command line.
     pub name: &'static str,
     /// What it shows, in one line.
     pub doc: &'static str,

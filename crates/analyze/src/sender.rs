@@ -13,11 +13,9 @@ pub enum Sender {
     /// No signal ended it, or who sent it was not observed.
     #[default]
     Unknown,
-    /// The kernel.
     Kernel,
     /// The process itself, as abort() does.
     Itself,
-    /// Another process.
     Other {
         /// Its process id.
         pid: Tgid,

@@ -7,9 +7,9 @@ use memtrace_model::Bytes;
 /// A process's part of the memory at an instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Which process.
+    /// The position of the process in the process table.
     pub process: usize,
-    /// Anonymous memory.
+    /// Anonymous memory that it holds.
     pub anon_bytes: Bytes,
     /// How well that is known.
     pub anon_basis: Basis,

@@ -50,7 +50,7 @@ keys! {
         path: String = row.cgroup.clone(),
         /// What is in use.
         current_bytes: Option<Bytes> = row.current_bytes,
-        /// Anonymous memory.
+        /// Anonymous memory that is mapped; null when unknown.
         anon_bytes: Option<Bytes> = row.anon_bytes,
         /// Page cache, tmpfs and shared memory.
         file_bytes: Option<Bytes> = row.file_bytes,

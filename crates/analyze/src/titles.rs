@@ -17,7 +17,7 @@ pub(super) struct Titles {
 }
 
 impl Titles {
-    /// Reads `title`.
+    /// Reads the table `title`.
     pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Self, S::Error> {
         let mut titles = Self::default();
         source.scan(&[], |row: TitleRow| {

@@ -20,7 +20,7 @@ const MOUNTS_PERIOD: DurationNs = DurationNs(10_000_000_000);
 /// TMPFS_MAGIC of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
 
-/// Reads them.
+/// Reads the limits that no cgroup sets.
 #[derive(Debug)]
 pub struct LimitCollector {
     proc: PathBuf,

@@ -19,7 +19,7 @@ const PERIOD: DurationNs = DurationNs(2_000_000_000);
 /// namespaces never has a link.
 const AGAIN: DurationNs = DurationNs(10_000_000_000);
 
-/// Names pods.
+/// Finds the pods and containers of processes.
 #[derive(Debug)]
 pub struct PodCollector {
     logs: PathBuf,

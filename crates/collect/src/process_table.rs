@@ -33,7 +33,7 @@ pub struct Birth {
 /// What a process is, reported by something other than its names.
 #[derive(Clone, Debug)]
 pub struct RoleDeclaration {
-    /// Its id.
+    /// The process id that it had then.
     pub tgid: Tgid,
     /// When that was so: the id can be another's later.
     pub at: BootNs,

@@ -7,29 +7,29 @@ pub type Reply = Box<dyn FnOnce(&DescendantsAnswer) + Send>;
 
 /// What a process tells or asks of a section of its.
 pub enum SectionNews {
-    /// It begins.
+    /// The section begins.
     Begin {
         /// Whose it is.
         owner: Upid,
         /// Its name among all sections of that process.
         span: i64,
-        /// When.
+        /// When it begins.
         at: BootNs,
     },
-    /// It ends.
+    /// The section ends.
     End {
         /// Whose it is.
         owner: Upid,
-        /// Which.
+        /// Which section it is.
         span: i64,
-        /// When.
+        /// When it ends.
         at: BootNs,
     },
     /// What did the descendants hold in it?
     Question {
         /// Whose it is, who asks.
         owner: Upid,
-        /// Which.
+        /// Which section it is.
         span: i64,
         /// When it was asked.
         at: BootNs,

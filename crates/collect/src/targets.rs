@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// that belongs once belongs for good, also after it is reparented.
 #[derive(Clone, Debug)]
 pub enum Targets {
-    /// These processes.
+    /// Processes that are named by id.
     Roots(Vec<Tgid>),
     /// Processes whose comm or command line matches, now or later.
     Match(Regex),

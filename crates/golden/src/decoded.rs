@@ -69,7 +69,7 @@ fn text(fields: &[(u32, Value<'_>)], field: u32) -> Option<String> {
 /// What was declared of a track.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedTrack {
-    /// Its name.
+    /// The name of the track.
     pub name: String,
     /// The track that it belongs to.
     pub parent: Option<u64>,
@@ -88,7 +88,7 @@ pub enum DecodedEvent {
     Begin(String),
     /// The last slice that began ends.
     End,
-    /// Something happens.
+    /// Something happens at an instant.
     Instant(String),
     /// What a counter shows.
     Value(i64),

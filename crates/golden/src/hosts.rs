@@ -11,7 +11,7 @@ use memtrace_model::{
 pub struct Member {
     /// The host's name.
     pub host: &'static str,
-    /// The recording's.
+    /// The recording's name.
     pub rec: &'static str,
     /// What was recorded.
     pub script: Script,
@@ -20,7 +20,7 @@ pub struct Member {
 /// A job's name, its recordings, and the hosts that it should have.
 type Job = (&'static str, fn() -> Vec<Member>, &'static [&'static str]);
 
-/// Every job.
+/// Every job there is.
 pub const JOBS: &[Job] = &[
     ("eight_ranks", eight_ranks, &["node1", "node2"]),
     (
@@ -81,7 +81,7 @@ fn node(from: f64, until: f64, clock: Clock) -> Script {
 /// How the clock of a host stands.
 #[derive(Clone, Copy)]
 pub struct Clock {
-    /// In seconds.
+    /// By how much it is ahead, in seconds.
     pub ahead: f64,
     /// `None` where nobody synchronizes it.
     pub error_ms: Option<i64>,

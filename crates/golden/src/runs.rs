@@ -11,7 +11,7 @@ use memtrace_model::{Bytes, RunState, Target, Tgid};
 /// A run's name, how it is made, and the instant to look at.
 type Run = (&'static str, fn() -> Script, Option<&'static str>);
 
-/// Every run.
+/// Every run there is.
 pub const RUNS: &[Run] = &[
     ("trainer_with_vllm", trainer_with_vllm, None),
     ("trainer_with_vllm_at", trainer_with_vllm, Some("+45s")),

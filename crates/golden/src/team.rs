@@ -77,7 +77,7 @@ fn object() -> ShmObjectRow {
     }
 }
 
-/// The job.
+/// A Ray job that serves with vLLM.
 pub fn ray_with_vllm() -> Script {
     let mut run = job(2048.0, 0.0);
     run.put(object());

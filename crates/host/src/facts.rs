@@ -21,7 +21,7 @@ pub struct HostFacts {
     pub os: String,
     /// Release of the kernel, or of the OS where that is what people name.
     pub kernel: String,
-    /// Machine architecture.
+    /// Architecture of the machine.
     pub arch: String,
     /// Size of a base page.
     pub page_size_bytes: Bytes,
@@ -33,7 +33,7 @@ pub struct HostFacts {
     pub pid_max: Option<u32>,
     /// The sysctl kernel.threads-max.
     pub threads_max: Option<u32>,
-    /// MemTotal.
+    /// MemTotal of /proc/meminfo, or what the platform has for it; `None` when unknown.
     pub mem_total_bytes: Option<Bytes>,
     /// Size of the kernel's own type information, /sys/kernel/btf/vmlinux; `None` when
     /// there is none.
@@ -94,11 +94,11 @@ pub struct HostFacts {
 /// The user behind sudo: who owns the recording and runs the traced command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SudoUser {
-    /// SUDO_UID.
+    /// Their user id: SUDO_UID.
     pub uid: u32,
-    /// SUDO_GID.
+    /// Their group id: SUDO_GID.
     pub gid: u32,
-    /// SUDO_USER.
+    /// Their name: SUDO_USER; `None` where that is not set.
     pub name: Option<String>,
 }
 
@@ -106,7 +106,7 @@ pub struct SudoUser {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lockdown {
-    /// No restriction.
+    /// Nothing is restricted.
     None,
     /// The running kernel cannot be changed; BPF can still read it.
     Integrity,

@@ -13,13 +13,13 @@ pub struct NvmlSurvey {
     pub is_absent: bool,
     /// Version of the driver.
     pub driver: Option<String>,
-    /// The devices.
+    /// The devices that it lists.
     pub devices: Vec<GpuInfo>,
     /// The calls that a recording makes, as the first device answers them.
     pub calls: Vec<GpuCall>,
 }
 
-/// One call.
+/// One call to the library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuCall {
     /// What it asks for, with the version of the call.

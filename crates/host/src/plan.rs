@@ -10,9 +10,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// Kernel probes.
+    /// Probes in the kernel.
     Bpf,
-    /// Polling /proc.
+    /// Polling of /proc.
     Procfs,
     /// Polling the platform's process list.
     Sysinfo,
@@ -147,10 +147,10 @@ pub struct Plan {
 /// What was asked for by name can't be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A backend.
+    /// The backend that was asked for.
     #[error("the {backend} backend can't be used: {}; {remedy}", .obstacle.reason())]
     Backend {
-        /// The backend.
+        /// The backend that can't be used.
         backend: Backend,
         /// What stands against it.
         obstacle: Obstacle,
@@ -160,7 +160,7 @@ pub enum PlanError {
     /// A way to see mmap and brk.
     #[error("--probes {way} is not available: {}; {}", .obstacle.reason(), .obstacle.remedy())]
     Probes {
-        /// The way.
+        /// The way that is not available.
         way: ProbeWay,
         /// What stands against it.
         obstacle: ProbeObstacle,

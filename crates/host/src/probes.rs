@@ -91,7 +91,7 @@ pub enum ProbeChoice {
     Auto,
     /// This way and no other.
     Way(ProbeWay),
-    /// No way.
+    /// No way at all.
     None,
 }
 

@@ -16,7 +16,7 @@ const TOOL: &str = "aiperf";
 const SUMMARY: &str = "profile_export_aiperf.json";
 
 object! {
-    /// A line.
+    /// A line of the file.
     Record { metadata: Metadata, metrics: Metrics, error: Failed, }
     unused ["trace_data"]
 }
@@ -52,7 +52,7 @@ object! {
 }
 
 object! {
-    /// A figure.
+    /// A figure with its unit.
     Figure { value: f64, unit: Words, }
     unused ["…"]
 }
@@ -80,7 +80,6 @@ impl Figure {
     }
 }
 
-/// Reads it.
 pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile, FormatError> {
     let summary = beside(SUMMARY).unwrap_or_default();
     let config = &summary["input_config"];

@@ -39,7 +39,7 @@ pub struct LoadFile {
 /// What was sent under one condition.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// The condition.
+    /// The condition under which it was sent.
     pub asked: Asked,
     /// Its requests, in the order of the file.
     pub requests: Vec<Sent>,
@@ -56,7 +56,7 @@ pub struct Asked {
     pub concurrency: Option<i64>,
     /// Requests a second.
     pub request_rate: Option<f64>,
-    /// The model.
+    /// The model that was asked; `None` where the file does not name it.
     pub model: Option<String>,
 }
 
@@ -102,9 +102,9 @@ pub enum FormatError {
     /// A field that is needed is not there.
     #[error("use it: {tool} has no field {field}{advice}")]
     Missing {
-        /// The generator.
+        /// The generator that wrote the file.
         tool: &'static str,
-        /// The field.
+        /// The field that is missing.
         field: &'static str,
         /// How to get it.
         advice: &'static str,
@@ -112,7 +112,7 @@ pub enum FormatError {
     /// Lists that tell of the same requests are not of one length.
     #[error("use it: {field} has {found} requests, and start_times has {expected}")]
     Uneven {
-        /// The field.
+        /// The field with that list.
         field: &'static str,
         /// Requests that it should tell of.
         expected: usize,

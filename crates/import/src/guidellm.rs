@@ -13,7 +13,7 @@ use serde::Deserialize;
 const TOOL: &str = "guidellm";
 
 object! {
-    /// The file.
+    /// The file as a whole.
     Report { benchmarks: PerRequest<ReportedRun, RUNS_MAX>, }
     unused ["metadata", "args", "config", "conclusions", "type_"]
 }
@@ -62,7 +62,7 @@ object! {
 }
 
 object! {
-    /// A request.
+    /// One request that was sent.
     Request {
         info: Info,
         request_start_time: f64,
@@ -89,7 +89,7 @@ object! {
 }
 
 object! {
-    /// When.
+    /// When each part of a request was.
     Timings { request_start: f64, resolve_start: f64, first_token_iteration: f64,
               first_iteration: f64, request_end: f64, resolve_end: f64, }
     unused [
@@ -109,7 +109,6 @@ struct ReportedRun(Run);
 #[serde(try_from = "Request")]
 struct Reported(Option<Sent>);
 
-/// Reads it.
 pub(super) fn read(file: &mut dyn Source) -> Result<LoadFile, FormatError> {
     let report = Report::deserialize(&mut deserializer(file))?;
     let mut reported = LoadFile::on(Clock::Wall);

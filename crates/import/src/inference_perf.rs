@@ -13,7 +13,7 @@ use serde::Deserialize;
 const TOOL: &str = "inference-perf";
 
 object! {
-    /// A request.
+    /// One request that was sent.
     Request { start_time: f64, end_time: f64, info: Info, error: Failed, }
     unused ["request", "response", "session_id", "computed_metrics"]
 }
@@ -43,7 +43,7 @@ object! {
 }
 
 object! {
-    /// What came.
+    /// What came of it.
     ResponseMetrics {
         output_tokens: u32,
         output_token_times: First,
@@ -70,7 +70,6 @@ object! {
 #[serde(try_from = "Request")]
 struct Reported(Sent);
 
-/// Reads it.
 pub(super) fn read(file: &mut dyn Source, beside: Beside<'_>) -> Result<LoadFile, FormatError> {
     let sent = PerRequest::<Reported>::deserialize(&mut deserializer(file))?;
     let mut sent: Vec<Sent> = sent.into_iter().map(|Reported(sent)| sent).collect();

@@ -31,7 +31,7 @@ struct KnownRun {
      and what was imported can't be replaced; import a file only when its generator has ended"
 )]
 pub struct Changed {
-    /// The run.
+    /// The run of the file.
     pub run: String,
     /// Requests that are there.
     pub there: usize,

@@ -287,7 +287,6 @@ pub(super) enum Shape {
     Object(BTreeSet<String>),
     /// A list, the first of which is an object with these fields.
     List(BTreeSet<String>),
-    /// Anything else.
     Other,
 }
 

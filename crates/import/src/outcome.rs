@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Failure {
-    /// How.
+    /// How it failed.
     pub outcome: RequestOutcome,
     /// The words for it that are kept.
     pub words: String,

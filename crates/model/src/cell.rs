@@ -12,11 +12,11 @@ pub enum ColumnType {
     Int64,
     /// 32-bit signed integer.
     Int32,
-    /// 64-bit float.
+    /// 64-bit floating point number.
     Float64,
     /// True or false.
     Boolean,
-    /// UTF-8 text.
+    /// Text in UTF-8.
     Utf8,
     /// Timestamp in nanoseconds, UTC.
     TimestampNs,

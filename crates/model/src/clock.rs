@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 /// reader can see whether the wall clock was stepped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockReading {
-    /// CLOCK_BOOTTIME.
+    /// Time on CLOCK_BOOTTIME.
     pub boot_ns: BootNs,
     /// CLOCK_MONOTONIC, in nanoseconds.
     pub monotonic_ns: i64,
-    /// CLOCK_REALTIME.
+    /// Time on CLOCK_REALTIME.
     pub wall_ns: WallNs,
 }
 

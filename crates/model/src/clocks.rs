@@ -48,7 +48,7 @@ pub struct Clocks {
 /// A time on the clock of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// The time.
+    /// The time on that clock.
     pub at: BootNs,
     /// By how much it may be wrong.
     pub error: DurationNs,

@@ -6,7 +6,7 @@ use crate::keys;
 /// An instant of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instant {
-    /// On CLOCK_BOOTTIME.
+    /// Time on CLOCK_BOOTTIME.
     pub boot_ns: BootNs,
     /// Since the start of the recording; below zero before it.
     pub offset_ns: DurationNs,

@@ -58,7 +58,7 @@ impl LoadCondition {
 pub enum Message {
     /// A mark of that kind.
     Mark(MarkMessage, MarkKind),
-    /// A request.
+    /// A request that has ended.
     Request(Box<RequestMessage>),
 }
 
@@ -81,11 +81,11 @@ impl Message {
 /// A request that has ended. What is optional is unknown where it is not there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestMessage {
-    /// [`MARK_VERSION`].
+    /// Version of the message: [`MARK_VERSION`].
     pub v: u32,
     /// The word for such messages.
     pub kind: String,
-    /// The condition.
+    /// The name of the condition.
     pub name: String,
     /// Its end on CLOCK_BOOTTIME.
     pub boot_ns: i64,
@@ -194,7 +194,7 @@ impl RequestMessage {
         texts.map(String::capacity).sum()
     }
 
-    /// Its row.
+    /// Its row of the table `request`.
     pub fn row(self, ts: WallNs) -> RequestRow {
         RequestRow {
             ts,

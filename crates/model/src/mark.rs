@@ -12,16 +12,16 @@ pub const MARK_SOCKET_VARIABLE: &str = "MEMTRACE_SOCKET";
 /// The version of the messages.
 pub const MARK_VERSION: u32 = 1;
 
-/// Longest message.
+/// Longest message, in bytes.
 pub const MARK_BYTES_MAX: usize = 32 * 1024;
 
 /// Longest name; what is longer is cut.
 pub const MARK_NAME_BYTES_MAX: usize = 256;
 
-/// One message.
+/// A mark as it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MarkMessage {
-    /// [`MARK_VERSION`].
+    /// Version of the message: [`MARK_VERSION`].
     pub v: u32,
     /// The word of a [`MarkKind`].
     pub kind: String,
@@ -32,7 +32,7 @@ pub struct MarkMessage {
     /// Pairs an end with its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub span: Option<i64>,
-    /// Attributes.
+    /// Attributes of the mark.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub attrs: Map<String, Value>,
     /// Whether the mark belongs to the recording and not to the process that sends it: what
@@ -103,7 +103,7 @@ pub enum MarkError {
     /// Not the JSON object that a message is.
     #[error("not a mark: {0}")]
     Json(#[from] serde_json::Error),
-    /// Another version.
+    /// The message is of another version.
     #[error("a mark of version {0}; this memtrace knows version {MARK_VERSION}")]
     Version(u32),
     /// A kind that this version does not know.

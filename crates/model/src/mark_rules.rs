@@ -50,7 +50,7 @@ pub struct MarkRule {
 /// What is known of a kill without its line.
 #[derive(Clone, Debug)]
 pub struct KillRule {
-    /// Who kills.
+    /// Who does the killing.
     pub killer: String,
     /// Why; `{name}` stands for what that group of the match has.
     pub reason: String,
@@ -160,7 +160,7 @@ pub enum MarkRuleKind {
 #[derive(Debug, thiserror::Error)]
 #[error("{file}, line {line}: {reason}")]
 pub struct MarkRuleError {
-    /// The file.
+    /// The file with the rules.
     pub file: String,
     /// The line in it, from 1.
     pub line: usize,

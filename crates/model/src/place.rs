@@ -26,7 +26,7 @@ pub struct PlaceName(String);
 pub struct PlaceNameError(String);
 
 impl PlaceName {
-    /// The name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

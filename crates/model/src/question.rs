@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What the path of the socket for questions ends in, after that of the socket for marks.
 pub const QUESTION_SOCKET_SUFFIX: &str = ".ask";
 
-/// Longest question.
+/// Longest question, in bytes.
 pub const QUESTION_BYTES_MAX: usize = 1024;
 
 /// The only question so far.
@@ -42,7 +42,7 @@ labels! {
     }
 }
 
-/// The answer.
+/// The answer to a question about descendants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DescendantsAnswer {
     v: u32,

@@ -55,7 +55,7 @@ pub enum Target {
     },
     /// The processes of a framework, wherever they run, and their descendants.
     Framework {
-        /// Which.
+        /// Which framework it is.
         framework: Framework,
         /// One cluster of several, by the directory of its session.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ pub enum Target {
 pub enum Framework {
     /// Ray clusters, as far as they run on this node.
     Ray,
-    /// vLLM servers.
+    /// Servers of vLLM.
     Vllm,
 }
 
@@ -161,7 +161,7 @@ pub struct RunInfo {
     pub hostname: String,
     /// Kernel or OS release.
     pub kernel: String,
-    /// Machine architecture.
+    /// Architecture of the machine.
     pub arch: String,
     /// Size of a base page.
     pub page_size_bytes: Bytes,

@@ -10,9 +10,9 @@ const TRIED: usize = 64;
 /// A slice that comes to its place.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
-    /// Its category.
+    /// The category of the slice.
     pub category: &'a str,
-    /// Its name.
+    /// The name of the slice.
     pub name: &'a str,
     /// When it begins.
     pub begin: BootNs,

@@ -5,18 +5,18 @@ use super::wire::Message;
 use memtrace_model::{BootNs, Bytes, ClockReading, Tgid};
 use std::io::{self, Write};
 
-/// `BuiltinClock`.
+/// Values of `BuiltinClock`.
 const REALTIME: u64 = 1;
 const MONOTONIC: u64 = 3;
 const BOOTTIME: u64 = 6;
 
-/// `TrackEvent.Type`.
+/// Values of `TrackEvent.Type`.
 const SLICE_BEGIN: u64 = 1;
 const SLICE_END: u64 = 2;
 const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
 
-/// `CounterDescriptor.Unit`.
+/// A value of `CounterDescriptor.Unit`.
 const SIZE_BYTES: u64 = 3;
 
 /// All packets are of one writer, which begins anew with the first of them: events without both are
@@ -35,9 +35,9 @@ pub enum Note<'a> {
     Boolean(bool),
     /// A whole number.
     Integer(i64),
-    /// A number.
+    /// A floating point number.
     Float(f64),
-    /// A text.
+    /// A piece of text.
     Text(&'a str),
 }
 
@@ -159,7 +159,7 @@ impl<'o> Trace<'o> {
         self.write(Some(at), fields::PACKET_TRACK_EVENT);
     }
 
-    /// Something happens.
+    /// Something happens at an instant.
     pub fn instant<'n>(
         &mut self,
         at: BootNs,

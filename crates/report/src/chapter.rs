@@ -7,7 +7,7 @@ use super::table::{Table, TableOf};
 /// A heading with what belongs to it.
 #[derive(Debug)]
 pub struct Chapter {
-    /// The heading.
+    /// The words of the heading.
     pub title: String,
     /// How that wants to be read.
     pub tone: Tone,
@@ -22,7 +22,7 @@ pub struct Chapter {
 pub enum Tone {
     /// As it is.
     Plain,
-    /// The answer.
+    /// It is the answer.
     Strong,
     /// Something is wrong, or missing.
     Alert,

@@ -6,7 +6,7 @@ use super::visible::visible;
 use super::{Format, Style, Written};
 use std::io::{self, Write};
 
-/// GitHub-flavoured Markdown.
+/// Writes GitHub-flavoured Markdown.
 #[derive(Debug)]
 pub(super) struct Markdown;
 

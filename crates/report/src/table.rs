@@ -43,7 +43,7 @@ pub enum Cell {
     Absent,
     /// Words, or that they are unknown.
     Text(Option<String>),
-    /// An amount.
+    /// An amount, or that it is unknown.
     Bytes(Option<Bytes>),
     /// An amount where zero would be noise.
     Held(Option<Bytes>),
@@ -61,9 +61,9 @@ pub enum Cell {
     At(Option<DurationNs>),
     /// Words for people, and what stands in their place for programs.
     Both {
-        /// For people.
+        /// The words for people.
         shown: String,
-        /// For programs.
+        /// The value for programs.
         data: String,
     },
 }

@@ -42,7 +42,7 @@ pub fn change(amount: Option<Bytes>) -> String {
     }
 }
 
-/// `+312 MiB/h`.
+/// A slope in words: `+312 MiB/h`.
 pub fn slope(bytes_per_hour: f64) -> String {
     let sign = if bytes_per_hour < 0.0 { "-" } else { "+" };
     format!("{sign}{}/h", bytes(Bytes(bytes_per_hour.abs() as i64)))
@@ -167,7 +167,7 @@ pub fn kinds(anon: Option<Bytes>, file: Option<Bytes>, shmem: Option<Bytes>) -> 
     reported.join(", ")
 }
 
-/// `1,204`.
+/// A number with its thousands set apart: `1,204`.
 pub fn count(number: impl TryInto<i64>) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     let digits = number.unsigned_abs().to_string();
@@ -210,7 +210,7 @@ pub fn height(amount: Bytes, highest: Bytes) -> char {
     LEVELS[level.clamp(1, 8) - 1]
 }
 
-/// `12 ×`.
+/// How many times: `12 ×`.
 pub fn times(number: usize) -> String {
     format!("{} ×", count(number))
 }

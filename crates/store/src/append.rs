@@ -52,7 +52,7 @@ impl RowBuffer {
         self.rows += 1;
     }
 
-    /// Rows held.
+    /// How many rows it holds.
     pub(super) fn rows(&self) -> usize {
         self.rows
     }

@@ -24,7 +24,6 @@ pub(super) struct Projection {
 }
 
 impl Projection {
-    /// Every column.
     pub(super) fn all(table: &'static Table) -> Self {
         Self::new(table, (0..table.columns.len()).collect())
     }
@@ -70,7 +69,6 @@ impl Projection {
         &self.schema
     }
 
-    /// The table.
     pub(super) fn table(&self) -> &'static Table {
         self.table
     }
@@ -153,7 +151,7 @@ impl Binding {
         &self.read
     }
 
-    /// Their places.
+    /// The places of the file's columns to read.
     pub(super) fn read_places(&self) -> Vec<usize> {
         self.read.iter().map(|&(place, _)| place).collect()
     }

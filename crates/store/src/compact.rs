@@ -28,7 +28,6 @@ pub(super) enum Through {
     /// segment for the next part, so that late rows still find their place; that is what
     /// the part's cut says.
     Segment {
-        /// Its number.
         seq: u32,
         /// When it was closed, on the boot clock, where that was because its time had come: rows
         /// wait no longer than they must, also where none came after them.

@@ -135,7 +135,6 @@ impl Disk {
         self.owner.is_none() || self.dir.owner().ok() == self.owner
     }
 
-    /// The directory.
     pub(super) fn dir(&self) -> &Arc<Dir> {
         &self.dir
     }

@@ -23,7 +23,7 @@ pub enum StoreError {
     /// `run.json` is there but does not say what a recording says.
     #[error("understand {}", path.display())]
     RunInfo {
-        /// The `run.json`.
+        /// Path of the `run.json`.
         path: PathBuf,
         /// What the parser says.
         source: serde_json::Error,
@@ -34,7 +34,7 @@ pub enum StoreError {
         dir.display(), supported.major, if found.major > supported.major { " or a newer one" } else { "" }
     )]
     UnsupportedSchema {
-        /// The recording.
+        /// Where the recording is.
         dir: PathBuf,
         /// The version of its tables.
         found: SchemaVersion,
@@ -51,7 +51,7 @@ pub enum StoreError {
     NewerSchema {
         /// What was asked for, as a verb.
         doing: &'static str,
-        /// The recording.
+        /// Where the recording is.
         dir: PathBuf,
         /// The version of its tables.
         found: SchemaVersion,
@@ -62,13 +62,13 @@ pub enum StoreError {
     #[error("write to {}: an address is only read from; do it where the recording is, then upload \
          it with `memtrace push`", address.display())]
     ReadOnly {
-        /// The address.
+        /// The address of the recording.
         address: PathBuf,
     },
     /// A recorder still writes to it.
     #[error("close {}: a recorder is still writing to it; stop that first", dir.display())]
     Live {
-        /// The recording.
+        /// Where the recording is.
         dir: PathBuf,
     },
     /// What was found in a recording that was never closed would not stay true, and what is added
@@ -85,7 +85,7 @@ pub enum StoreError {
     Unclosed {
         /// What was asked for, as a verb.
         doing: &'static str,
-        /// The recording.
+        /// Where the recording is.
         dir: PathBuf,
         /// A recorder still writes to it.
         is_live: bool,
@@ -93,7 +93,7 @@ pub enum StoreError {
     /// What can't be read of a file would be lost when it is written anew.
     #[error("rewrite {}: {reason}", path.display())]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -101,7 +101,7 @@ pub enum StoreError {
     /// A projection named a column that the table does not have.
     #[error("read {table}: it has no column {column}")]
     NoSuchColumn {
-        /// The table.
+        /// The name of the table.
         table: &'static str,
         /// The column that was asked for.
         column: String,
@@ -118,13 +118,13 @@ pub enum StoreError {
     /// The recording's directory was removed while it was written.
     #[error("write {}: the directory was removed", dir.display())]
     Removed {
-        /// The directory.
+        /// The directory that was removed.
         dir: PathBuf,
     },
     /// `run.json` is longer than any that memtrace writes, or its clock is out of this world.
     #[error("understand {}: {reason}", path.display())]
     Absurd {
-        /// The `run.json`.
+        /// Path of the `run.json`.
         path: PathBuf,
         /// What does not fit.
         reason: String,
@@ -136,7 +136,7 @@ pub enum StoreError {
         dir.display()
     )]
     Stalled {
-        /// The recording.
+        /// Where the recording is.
         dir: PathBuf,
         /// For how long.
         seconds: i64,
@@ -156,7 +156,7 @@ pub enum StoreError {
     /// Rows could not be put into the form of the file.
     #[error("encode {}: {reason}", path.display())]
     Encode {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// What arrow or parquet says.
         reason: String,

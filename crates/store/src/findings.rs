@@ -27,7 +27,7 @@ const BATCH_ROWS: usize = 4_096;
 /// Writes the tables of findings of a closed recording, in place of those that were there.
 pub struct FindingsWriter {
     disk: Disk,
-    /// As [`FINDINGS`].
+    /// In the order of [`FINDINGS`].
     tables: Vec<TableWriter>,
     failure: Option<StoreError>,
     of: String,

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// A recording among others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Its directory.
+    /// Where the recording is.
     pub dir: PathBuf,
     /// When it was written last.
     pub written: WallNs,

@@ -17,9 +17,7 @@ pub(super) const DAMAGED: &str = "damaged";
 /// The numbers of a table's files in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TableFiles {
-    /// Parquet parts.
     pub(super) parts: Vec<u32>,
-    /// Spool segments.
     pub(super) segments: Vec<u32>,
 }
 

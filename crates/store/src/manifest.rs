@@ -28,7 +28,6 @@ pub const MANIFEST: &str = "manifest.jsonl";
 /// Half a million files of rows.
 pub(super) const MAX_MANIFEST_BYTES: u64 = 128 << 20;
 
-/// One line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub(super) enum Line {
@@ -38,24 +37,12 @@ pub(super) enum Line {
         id: String,
     },
     /// A segment was begun.
-    Segment {
-        /// Its table.
-        table: String,
-        /// Its number.
-        seq: u32,
-    },
+    Segment { table: String, seq: u32 },
     /// A segment was to go into a part, and was not there.
-    Lost {
-        /// Its table.
-        table: String,
-        /// Its number.
-        seq: u32,
-    },
+    Lost { table: String, seq: u32 },
     /// A part was made, or is about to take the place of the one of its number.
     Part {
-        /// Its table.
         table: String,
-        /// Its number.
         seq: u32,
         /// What is in it.
         #[serde(flatten)]
@@ -84,7 +71,7 @@ pub(super) struct PartReplaced {
 pub(super) struct PartFacts {
     /// Rows in it.
     pub(super) rows: u64,
-    /// Its size.
+    /// The size of its file, in bytes.
     pub(super) bytes: u64,
     /// The `boot_ns` of its first row; of a table in order of time that has rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]

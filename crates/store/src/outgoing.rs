@@ -61,7 +61,7 @@ impl Looked {
 /// For how long a part stays as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasting {
-    /// For ever.
+    /// It is never replaced.
     Always,
     /// Until the recording is closed, when the parts of its table become one.
     UntilClosed,

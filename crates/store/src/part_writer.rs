@@ -99,7 +99,6 @@ impl PartWriter {
         })
     }
 
-    /// Adds rows.
     pub(super) fn write(&mut self, disk: &Disk, batch: &RecordBatch) -> Result<(), StoreError> {
         self.written.note(self.table, batch);
         self.encode(batch)

@@ -67,7 +67,7 @@ pub enum ProblemKind {
     /// Rows are of a time that is not the recording's, or of more memory than there can be, and
     /// were left out.
     Outside {
-        /// How many.
+        /// How many rows.
         count: u64,
     },
     /// There are more rows than a recording of this length can have; the rest was left out.
@@ -77,7 +77,7 @@ pub enum ProblemKind {
     },
     /// Texts are longer than any that memtrace writes, and were cut.
     LongTexts {
-        /// How many.
+        /// How many texts.
         count: u64,
     },
     /// The file's columns are not those of its table.
@@ -87,7 +87,7 @@ pub enum ProblemKind {
     },
     /// Rows lack a value that they must have, and were left out.
     IncompleteRows {
-        /// How many.
+        /// How many rows.
         count: u64,
     },
     /// The system refused to read the file.

@@ -103,7 +103,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// The directory.
+    /// Where the recording is.
     pub fn dir(&self) -> &Path {
         self.reading.origin.path()
     }

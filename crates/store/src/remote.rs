@@ -66,7 +66,7 @@ fn questions(ranges: &[Range<u64>]) -> Vec<Vec<Range<u64>>> {
     questions
 }
 
-/// A question.
+/// What is asked of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ask {
@@ -77,7 +77,7 @@ pub enum Ask {
     },
     /// Which folders there are in a folder.
     Folders {
-        /// As above.
+        /// Relative to the address; empty for that itself.
         of: String,
     },
     /// Bytes of a file.
@@ -93,7 +93,7 @@ pub enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// The files.
+    /// The files that are there.
     Files(Vec<FileThere>),
     /// The names of the folders.
     Folders(Vec<String>),
@@ -153,7 +153,7 @@ impl RemoteReader {
         })
     }
 
-    /// The address.
+    /// The address that is read.
     pub fn address(&self) -> &str {
         &self.address
     }

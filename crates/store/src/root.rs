@@ -33,9 +33,9 @@ enum Level {
 /// Where a recording lies below a root: which run it is of, which host it is of, and when that began.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Placed {
-    /// The run.
+    /// The name of the run.
     pub run: String,
-    /// The host.
+    /// The name of the host.
     pub host: String,
     /// The recording: the UTC time of its start.
     pub rec: String,

@@ -42,10 +42,8 @@ pub(super) struct Sources {
     pub(super) segments: Vec<Segment>,
 }
 
-/// A part.
 #[derive(Debug)]
 pub(super) struct Part {
-    /// Its number.
     pub(super) seq: u32,
     /// Of what can be gone before it is read, all bytes. A long recording has more parts than a
     /// process may have open files.
@@ -55,7 +53,6 @@ pub(super) struct Part {
 /// An open segment.
 #[derive(Debug)]
 pub(super) struct Segment {
-    /// Its number.
     pub(super) seq: u32,
     file: File,
     /// Its length when it was opened; a live recorder adds to it.

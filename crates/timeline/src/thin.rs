@@ -33,7 +33,7 @@ const UNKNOWN: i64 = i64::MIN;
 /// Functions at instants that are common to all.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Thin {
-    /// In order.
+    /// In the order of time.
     pub instants: Vec<BootNs>,
     /// By function: from which instant on (its place) it is what; `None` for unknown. Before the
     /// first it is 0, or unknown, as it was made.

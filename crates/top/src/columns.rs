@@ -22,15 +22,11 @@ pub(super) struct ProcessLine<'a> {
 
 /// What the lines of a table are of.
 pub(super) trait Lines {
-    /// A line.
     type Line<'a>;
 }
 
-/// Processes.
 pub(super) struct OfProcesses;
-/// Roles.
 pub(super) struct OfRoles;
-/// Phases.
 pub(super) struct OfPhases;
 
 impl Lines for OfProcesses {
@@ -45,7 +41,6 @@ impl Lines for OfPhases {
     type Line<'a> = PhaseLine;
 }
 
-/// A column.
 pub(super) struct Column<L: Lines> {
     pub(super) title: &'static str,
     /// 0 takes what is left.
@@ -198,7 +193,6 @@ fn sum_of(role: &RoleNow, kind: Kind) -> Key {
     bytes(role.totals[kind].bytes())
 }
 
-/// Of roles.
 pub(super) const ROLES: &[Column<OfRoles>] = &[
     Column {
         title: "NOW",
@@ -285,7 +279,6 @@ fn whose(line: &PhaseLine) -> String {
     pid + who.name.as_deref().unwrap_or_default()
 }
 
-/// Of phases.
 pub(super) const PHASES: &[Column<OfPhases>] = &[
     Column {
         title: "BEGAN",

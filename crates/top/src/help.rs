@@ -20,7 +20,6 @@ const KEYS: &[(&str, &str)] = &[
     ("q, Ctrl-C", "quit"),
 ];
 
-/// The page.
 pub(super) fn lines() -> Vec<String> {
     let keys = KEYS.iter().map(|(key, what)| format!("{key:<27} {what}"));
     let views = View::ALL.iter().enumerate();

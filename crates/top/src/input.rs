@@ -13,11 +13,9 @@ use ratatui::crossterm::event::{
 pub(super) enum Action {
     /// Nothing that can be seen has changed.
     None,
-    /// Draw.
     Draw,
     /// Give the terminal back, and stop until someone lets it go on.
     Suspend,
-    /// End.
     Quit,
 }
 

@@ -28,7 +28,7 @@ use std::fmt::Display;
 /// Whether somebody writes to the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorder {
-    /// It records.
+    /// A recorder writes to it.
     Recording,
     /// It has closed the recording.
     Closed,
@@ -47,7 +47,7 @@ pub trait Feed {
     /// When the recording can't be read.
     fn refresh(&mut self) -> Result<bool, Self::Error>;
 
-    /// The figures.
+    /// The figures as they are now.
     fn live(&self) -> &Live;
 
     /// The same, to ask for what takes longer.

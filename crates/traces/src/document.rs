@@ -31,7 +31,7 @@ pub(super) struct Head {
     /// `baseTimeNanoseconds`: what times are counted from, on the wall clock.
     pub(super) base_ns: Option<i64>,
     pub(super) distributed: Distributed,
-    /// By number.
+    /// By the number of the device.
     pub(super) gpus: BTreeMap<i64, Gpu>,
 }
 

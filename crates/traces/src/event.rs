@@ -107,7 +107,7 @@ impl Event {
     }
 }
 
-/// Of µs.
+/// Nanoseconds of an amount in µs.
 fn to_ns(us: f64) -> i64 {
     (us * 1_000.0).round() as i64
 }

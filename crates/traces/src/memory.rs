@@ -83,7 +83,7 @@ fn raise(high: &mut High, bytes: Option<f64>, at: i64) {
     }
 }
 
-/// `c10/core/DeviceType.h`.
+/// Names a device by `c10/core/DeviceType.h`.
 fn name(kind: i64, number: i64) -> String {
     let word = match kind {
         0 => return "cpu".to_owned(),

@@ -161,7 +161,6 @@ impl<'p> Merger<'p> {
     }
 }
 
-/// A slice.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     begin: i64,

@@ -11,7 +11,6 @@ const NAMES_MAX: usize = 10_000;
 /// What a name came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NameTotal {
-    /// The name.
     pub name: String,
     /// How often it was there.
     pub count: u64,

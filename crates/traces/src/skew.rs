@@ -30,7 +30,6 @@ pub struct Window {
 pub struct RankInWindow {
     /// Its place in the list of traces.
     pub trace: usize,
-    /// Its rank.
     pub rank: Option<u32>,
     /// How much later than the first it begins.
     pub begins_after_ns: DurationNs,
@@ -45,7 +44,6 @@ pub struct RankInWindow {
 /// A step as the ranks had it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StepSkew {
-    /// Its number.
     pub number: i64,
     /// How many of them have it.
     pub rank_count: usize,

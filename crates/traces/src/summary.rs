@@ -12,7 +12,7 @@ use std::path::Path;
 /// What a trace comes to.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct TraceSummary {
-    /// Its file.
+    /// The file that it was read from.
     pub file: String,
     /// Whether it has a list of events.
     pub is_trace: bool,
@@ -55,14 +55,11 @@ pub struct TraceGpu {
     pub number: i64,
     /// The product's name.
     pub name: Option<String>,
-    /// Its memory.
     pub total_bytes: Option<Bytes>,
 }
 
-/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct TraceStep {
-    /// Its number.
     pub number: i64,
     /// When it began.
     pub begin_wall_ns: Option<WallNs>,

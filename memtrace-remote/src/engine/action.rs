@@ -6,7 +6,6 @@ use std::time::Duration;
 pub(super) const OPTION: &str =
     r#"--profiler-config '{"profiler": "torch", "torch_profiler_dir": "/DIR"}'"#;
 
-/// One thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     StartProfile,

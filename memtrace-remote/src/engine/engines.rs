@@ -23,7 +23,6 @@ const RPC_TIMEOUT_ENOUGH: Duration = Duration::from_secs(1_800);
 /// Where there is no terminal, so often something is said of a wait.
 const NEWS: Duration = Duration::from_secs(60);
 
-/// A server.
 #[derive(Clone)]
 pub(super) struct Engine {
     pub(super) worker: Worker,

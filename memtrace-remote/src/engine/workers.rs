@@ -14,7 +14,7 @@ const URL_CHARS: usize = 200;
 /// So many servers are looked at at a time.
 const AT_ONCE: usize = 64;
 
-/// The servers.
+/// The servers that are asked.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Servers {
     /// A router, whose workers are asked (GET /workers)

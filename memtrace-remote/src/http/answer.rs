@@ -14,12 +14,11 @@ use serde::de::{self, Deserializer, IgnoredAny, Visitor};
 use std::fmt;
 use std::time::Duration;
 
-/// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    /// As `/v1/completions`.
+    /// A path such as `/v1/completions`.
     pub(crate) path: &'static str,
-    /// JSON.
+    /// The body, in JSON.
     pub(crate) body: Bytes,
     /// How long all of it may take.
     pub(crate) timeout: Duration,

@@ -42,7 +42,6 @@ impl Gathered {
         self.0.is_empty()
     }
 
-    /// Begins anew.
     pub(super) fn clear(&mut self) {
         UNDER_WAY.fetch_sub(self.0.len(), Ordering::Relaxed);
         self.0.clear();

@@ -18,7 +18,7 @@ const NAMED: usize = 5;
 Exit status: 0; 1 when a line of the plan is wrong, the server does not answer, lacks the model, or
 a condition is longer than the model takes.")]
 pub(crate) struct Args {
-    /// The plan
+    /// The plan to check
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 

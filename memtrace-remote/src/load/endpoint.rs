@@ -11,7 +11,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// So many models are named.
 const NAMED: usize = 20;
 
-/// The server.
+/// The server that is asked.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Endpoint {
     /// The server, with or without /v1

@@ -47,7 +47,7 @@ Example:
 Exit status: 0; 1 when the plan or the server can't be used, or not one request was answered; 130
 after Ctrl-C, which ends the run and keeps its results so far.")]
 pub(crate) struct Args {
-    /// The plan
+    /// The plan to run
     #[arg(value_name = "PLAN")]
     plan: PathBuf,
 

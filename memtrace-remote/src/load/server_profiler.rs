@@ -11,7 +11,6 @@ const STOP: &str = "/stop_profile";
 /// What a server tells of its routes.
 const API: &str = "/openapi.json";
 
-/// The profiler.
 pub(super) struct Profiler {
     dir: PathBuf,
     /// The begin of the window that is open.

@@ -16,7 +16,7 @@ pub(crate) struct AccessError {
 /// Whether trying again can help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It may.
+    /// Trying again can help.
     Again,
     /// Not before somebody has done something.
     Blocked,

@@ -88,7 +88,7 @@ impl Objects {
         !self.lacks_create.load(Ordering::Relaxed)
     }
 
-    /// It can't.
+    /// Notes that [`Self::has_create`] is no longer so.
     pub(crate) fn note_no_create(&self) {
         self.lacks_create.store(true, Ordering::Relaxed);
     }

@@ -4,7 +4,6 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
-/// That.
 #[derive(Debug)]
 pub(super) struct Contact(Mutex<Known>);
 

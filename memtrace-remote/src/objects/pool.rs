@@ -38,7 +38,6 @@ impl std::fmt::Display for Server {
     }
 }
 
-/// The connections.
 #[derive(Default)]
 pub(super) struct Pool(Mutex<Vec<Idle>>);
 

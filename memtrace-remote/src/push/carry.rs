@@ -58,7 +58,6 @@ impl From<AccessError> for Hindrance {
     }
 }
 
-/// A recording.
 pub(super) struct Carry {
     pub(super) source: PathBuf,
     outgoing: Outgoing,

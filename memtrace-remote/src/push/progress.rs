@@ -8,7 +8,6 @@ use std::time::Duration;
 
 const TICK: Duration = Duration::from_millis(250);
 
-/// The line.
 pub(super) struct Progress {
     bar: ProgressBar,
     is_quiet: bool,

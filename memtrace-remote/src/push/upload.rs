@@ -41,7 +41,6 @@ impl From<AccessError> for NotPut {
     }
 }
 
-/// Sends files.
 #[derive(Clone, Copy)]
 pub(super) struct Uploads<'a> {
     pub(super) objects: &'a Objects,

@@ -154,7 +154,7 @@ impl Drop for Hostile {
 
 /// A request, as far as matters.
 struct Request {
-    /// "GET /path?query".
+    /// As in "GET /path?query".
     line: String,
     range: Option<(u64, u64)>,
 }

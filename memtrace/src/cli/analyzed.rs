@@ -20,7 +20,7 @@ pub(super) struct Wanted {
     pub(super) is_local: bool,
     /// Whether findings are saved as tables.
     pub(super) saves: bool,
-    /// Shows nothing.
+    /// Whether findings are saved and nothing is shown.
     pub(super) only_saves: bool,
     /// Whether each marked phase is reported by itself.
     pub(super) is_unfolded: bool,

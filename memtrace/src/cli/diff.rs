@@ -73,7 +73,6 @@ impl Args {
     }
 }
 
-/// Compares.
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     let format = args.writing.format()?;
     if let Some(runs) = two_runs(&args)? {

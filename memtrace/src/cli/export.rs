@@ -81,7 +81,7 @@ pub(super) struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// memory_samples.csv
+    /// memory_samples.csv, a line for each sample
     Csv,
     /// memory_samples.jsonl, with the largest children of each sample
     Jsonl,

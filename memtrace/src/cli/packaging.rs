@@ -18,7 +18,7 @@ Examples:
   memtrace completions zsh > _memtrace       # in a directory of $fpath
   memtrace completions fish > memtrace.fish  # in ~/.config/fish/completions")]
 pub(super) struct Completions {
-    /// The shell
+    /// The shell to write them for
     shell: Shell,
 }
 
@@ -34,7 +34,6 @@ pub(super) struct Man {
     dir: Option<PathBuf>,
 }
 
-/// Prints them.
 pub(super) fn completions<C: CommandFactory>(args: &Completions) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut C::command(), NAME, &mut script);

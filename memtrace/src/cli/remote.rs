@@ -10,7 +10,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The program.
 const REMOTE: &str = "memtrace-remote";
 
 /// Experiments with load on a serving engine: plan, send, compare (docs/load.md)

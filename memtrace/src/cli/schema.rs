@@ -46,7 +46,7 @@ pub(super) struct Args {
 enum Format {
     /// For reading in a terminal
     Text,
-    /// Markdown
+    /// Markdown, for a page
     Md,
     /// JSON, for programs
     Json,
@@ -85,7 +85,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     print(&text).context("failed to print the schema")
 }
 
-/// docs/report.schema.json.
+/// The contents of docs/report.schema.json.
 fn report_schema() -> String {
     unpacked_text(packed!("report.schema.json"))
 }

@@ -38,7 +38,6 @@ pub(super) struct Args {
     format: String,
 }
 
-/// Sums up.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let files = found(&args.places)?;
     let progress = Progress::of("reading traces");

@@ -22,7 +22,7 @@ pub enum CommandError {
     /// It is there, and what the system needs to run it is not.
     #[error("can't execute {command}: {}", missing(.interpreter.as_deref()))]
     NoInterpreter {
-        /// The command.
+        /// The command that was to run.
         command: String,
         /// What the first line of a script names; `None` where the file is no script.
         interpreter: Option<String>,
@@ -30,7 +30,7 @@ pub enum CommandError {
     /// The file can't be executed.
     #[error("can't execute {command}: {source}")]
     NotExecutable {
-        /// The command.
+        /// The command that was to run.
         command: String,
         /// What the system said.
         source: io::Error,
@@ -341,7 +341,7 @@ fn is_executable(path: &std::path::Path) -> bool {
 pub(super) struct CommandEnd {
     /// As wait(2) encodes it.
     pub(super) wait_status: i32,
-    /// ru_maxrss.
+    /// The ru_maxrss of wait4(2), in bytes.
     pub(super) max_rss: Bytes,
 }
 

@@ -76,7 +76,7 @@ impl Marks {
         })
     }
 
-    /// No marks.
+    /// Receives no marks.
     pub fn none() -> Self {
         Self {
             #[cfg(target_os = "linux")]

@@ -12,9 +12,9 @@ pub struct Progress {
     pub elapsed: DurationNs,
     /// Processes that are alive.
     pub process_count: usize,
-    /// Rows written.
+    /// Rows written so far.
     pub row_count: i64,
-    /// Bytes written.
+    /// Bytes written so far.
     pub written_bytes: Bytes,
     /// Whether it has ended, and its files are being closed.
     pub is_closing: bool,
@@ -29,7 +29,7 @@ pub struct Outcome {
     pub command_exit_code: Option<i32>,
     /// Processes that belonged to it.
     pub process_count: i64,
-    /// Rows written.
+    /// Rows that were written.
     pub row_count: i64,
     /// Size on disk of what was written, spool included.
     pub written_bytes: Bytes,

@@ -350,7 +350,6 @@ impl Session {
         given.sum()
     }
 
-    /// Adds rows.
     #[cfg(target_os = "linux")]
     pub(super) fn put(&mut self, rows: impl Iterator<Item = Record>) {
         self.batch.extend(rows);

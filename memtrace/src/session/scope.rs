@@ -74,7 +74,7 @@ pub enum ScopeError {
     /// The system refused it.
     #[error("failed to make the cgroup {}: {source}", dir.display())]
     Refused {
-        /// The group.
+        /// The directory of the group.
         dir: PathBuf,
         /// What the system said.
         source: io::Error,

@@ -44,7 +44,7 @@ const LAYOUT_SHARE_MAX: f64 = 0.01;
 /// The recording could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// No backend.
+    /// What was asked for by name can't be had.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A process that was asked for by id does not exist.
@@ -58,7 +58,7 @@ pub enum StartError {
     KernelThread {
         /// The id that was asked for.
         tgid: Tgid,
-        /// Its name.
+        /// The name of the thread.
         comm: String,
     },
     /// The id is a thread's.
@@ -66,7 +66,7 @@ pub enum StartError {
     IsThread {
         /// The id that was asked for.
         tid: Tgid,
-        /// The process.
+        /// The process that the thread is of.
         tgid: Tgid,
     },
     /// The regular expression is none.
@@ -77,7 +77,7 @@ pub enum StartError {
     NoSuchCgroup {
         /// The path that was asked for.
         path: String,
-        /// Why.
+        /// Why it is not one.
         reason: String,
     },
     /// There is no such session of a cluster.
@@ -85,7 +85,7 @@ pub enum StartError {
     NoSuchSession {
         /// The directory that was asked for.
         directory: String,
-        /// Why.
+        /// What the system said.
         source: std::io::Error,
     },
     /// Nothing but GPUs was asked for, and there is none.
@@ -96,13 +96,13 @@ pub enum StartError {
     NoSuchGpu {
         /// As they were asked for.
         names: String,
-        /// Why.
+        /// Why they can't be observed.
         reason: String,
     },
     /// The backend can't record this kind of target.
     #[error("the {backend} backend can't record {what}")]
     Unsupported {
-        /// The backend.
+        /// The backend of the recording.
         backend: Backend,
         /// The kind of target.
         what: &'static str,
@@ -110,7 +110,7 @@ pub enum StartError {
     /// Stacks come from kernel probes.
     #[error("--stacks needs the bpf backend, and this recording takes {backend}: {reason}")]
     Stacks {
-        /// The backend.
+        /// The backend of the recording.
         backend: Backend,
         /// Why it is taken.
         reason: String,
@@ -118,7 +118,7 @@ pub enum StartError {
     /// The backend that was asked for by name refused.
     #[error("the {backend} backend could not start: {reason}")]
     Backend {
-        /// The backend.
+        /// The backend that refused.
         backend: Backend,
         /// What it said.
         reason: String,

@@ -19,9 +19,9 @@ pub struct Script {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Device {
-    /// Its UUID.
+    /// The UUID that it reports.
     pub uuid: String,
-    /// Its name.
+    /// The name of the product.
     pub name: String,
     /// N of /dev/nvidiaN.
     pub minor: u32,
@@ -53,7 +53,7 @@ pub struct Device {
 /// The memory of a device in bytes.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Memory {
-    /// In all.
+    /// Memory in all.
     pub total: u64,
     /// Allocated, without what is reserved.
     pub used: u64,
@@ -68,7 +68,7 @@ pub struct Memory {
 /// A process in a list.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Process {
-    /// Its id.
+    /// Its process id.
     pub pid: u32,
     /// In bytes; `None` is "not available".
     pub used: Option<u64>,
@@ -79,7 +79,7 @@ pub struct Process {
 /// A process that accounting mode remembers.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Accounted {
-    /// Its id.
+    /// Its process id.
     pub pid: u32,
     /// The highest it held, in bytes.
     pub peak: u64,
@@ -89,13 +89,13 @@ pub struct Accounted {
     pub is_running: bool,
 }
 
-/// NVML_ERROR_NOT_SUPPORTED.
+/// NVML_ERROR_NOT_SUPPORTED of nvml.h.
 pub const NOT_SUPPORTED: u32 = 3;
-/// NVML_ERROR_GPU_IS_LOST.
+/// NVML_ERROR_GPU_IS_LOST of nvml.h.
 pub const GPU_IS_LOST: u32 = 15;
-/// NVML_ERROR_LIB_RM_VERSION_MISMATCH.
+/// NVML_ERROR_LIB_RM_VERSION_MISMATCH of nvml.h.
 pub const DRIVER_MISMATCH: u32 = 18;
-/// NVML_ERROR_UNKNOWN.
+/// NVML_ERROR_UNKNOWN of nvml.h.
 pub const UNKNOWN: u32 = 999;
 
 impl Memory {

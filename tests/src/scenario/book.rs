@@ -13,7 +13,7 @@ pub struct Score {
     pub requirement: &'static str,
     /// Cases in which it held.
     pub held: usize,
-    /// Cases.
+    /// Cases in all.
     pub cases: usize,
     /// The first case in which it did not.
     pub first_failure: Option<String>,

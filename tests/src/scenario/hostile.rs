@@ -31,7 +31,7 @@ const COMMANDS: [&str; 5] = [
 /// What a command takes of a hostile recording beyond what it takes of a good one, at the most.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Excess {
-    /// Time.
+    /// How much more time it takes.
     pub time: Duration,
     /// The command that took it.
     pub slowest: &'static str,
@@ -75,7 +75,7 @@ pub enum Hostile {
 }
 
 impl Hostile {
-    /// Every kind.
+    /// Every kind there is.
     pub const ALL: [Self; 7] = [
         Self::Fifo,
         Self::Link,

@@ -78,7 +78,7 @@ const fn preloaded(name: &'static str, library: &'static str) -> Inside {
     }
 }
 
-/// Every program.
+/// Every program there is.
 pub const INSIDES: &[Inside] = &[
     guessed("live", "live_data"),
     Inside {
@@ -186,7 +186,7 @@ impl Inside {
 pub struct Reported {
     /// Whose it is.
     pub inside: Inside,
-    /// The cause.
+    /// The cause that was reported; `None` where none was.
     pub cause: Option<String>,
     /// How sure that is.
     pub confidence: Option<String>,

@@ -17,7 +17,7 @@ pub struct Marks {
     pub rename_after_ns: Vec<i64>,
     /// Marks that were tried in a hurry, and of them those that were dropped.
     pub tried: i64,
-    /// See `tried`.
+    /// Of those, the marks that were dropped.
     pub dropped: i64,
     /// Marks per second of all processes together.
     pub per_second: f64,

@@ -5,7 +5,6 @@ use anyhow::Result;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
-/// One path.
 #[derive(Debug)]
 pub(super) struct Use {
     /// Whether it leads into this crate.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What the guest said before it was over, or before patience was.
 pub(super) struct Said {
-    /// JSON lines.
+    /// The results, in lines of JSON.
     pub(super) report: String,
     /// How it ended, where that was not in order.
     pub(super) failure: Option<String>,

@@ -38,7 +38,7 @@ pub struct RequestFigures {
 /// How long things took, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Seconds {
-    /// The mean.
+    /// Their mean, in seconds.
     pub mean: f64,
     /// Half of them took no longer.
     pub p50: f64,
@@ -57,7 +57,7 @@ pub struct Sending {
     pub start: BootNs,
     /// When the first text came.
     pub first: Option<BootNs>,
-    /// Its end.
+    /// When the request ended.
     pub end: BootNs,
     /// Tokens of the prompt.
     pub prompt_tokens: Option<i64>,

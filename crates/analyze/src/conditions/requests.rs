@@ -15,7 +15,7 @@ pub(super) const FAILED_MAX: usize = 1_000;
 /// A request that has ended, one time that it was sent.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
-    /// By position.
+    /// The position of its condition.
     pub(super) condition: usize,
     pub(super) attempt: i64,
     pub(super) sending: Sending,

@@ -25,7 +25,7 @@ pub(crate) struct Choice {
     pub(super) processes: Vec<usize>,
     /// By place among the groups.
     pub(super) roles: Vec<usize>,
-    /// By path.
+    /// Memory cgroups, by path.
     pub(super) cgroups: Vec<Arc<str>>,
     /// The processes that have a lane.
     pub(super) lanes: Vec<usize>,

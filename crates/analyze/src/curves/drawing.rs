@@ -39,7 +39,6 @@ const NOBODYS: &str = "kernel memory, huge pages, files of a tmpfs";
 
 const NOWHERE: u32 = u32::MAX;
 
-/// Follows memory.
 #[derive(Debug)]
 pub(crate) struct Drawing {
     choice: Choice,
@@ -240,7 +239,7 @@ impl Drawing {
 pub(crate) struct Drawn(Drawing);
 
 impl Drawn {
-    /// With names.
+    /// The curves with the names of those who are drawn.
     pub(crate) fn reported(
         self,
         processes: &[Process],

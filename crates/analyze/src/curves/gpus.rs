@@ -43,7 +43,7 @@ struct Piece {
 /// Who holds it, and how much.
 #[derive(Clone, Copy, Debug)]
 struct Holding {
-    /// Its function.
+    /// The place of its function among those of the device.
     function: usize,
     bytes: Option<Bytes>,
 }

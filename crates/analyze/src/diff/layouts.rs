@@ -17,7 +17,7 @@ const MIN_PART: i64 = 10;
 /// What changed inside of the largest process of a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LayoutChange {
-    /// The role.
+    /// The role of that process.
     pub role: Arc<str>,
     /// Who laid it out.
     pub part: LayoutPart,

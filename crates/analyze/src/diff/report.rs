@@ -70,7 +70,7 @@ pub(crate) struct Object<'a> {
     memtrace_version: &'static str,
     /// The first recording.
     before: Recording<'a>,
-    /// The second.
+    /// The second recording.
     after: Recording<'a>,
     /// What `--fail-above` gave, as a part of one; else `None`.
     allowed_ratio: Option<f64>,

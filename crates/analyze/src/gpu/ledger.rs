@@ -22,7 +22,7 @@ pub struct GpuLedger {
     /// ledger too.
     #[serde(skip)]
     pub is_divided: bool,
-    /// The instant.
+    /// The instant of the ledger.
     pub at: Instant,
     /// How much earlier the device was read.
     pub age_ns: DurationNs,
@@ -53,7 +53,7 @@ pub struct GpuLedger {
 /// One line of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GpuLine {
-    /// Who.
+    /// Who holds the memory.
     #[serde(flatten)]
     pub holder: GpuHolder,
     /// How much; `None` where the driver can't tell.
@@ -97,7 +97,7 @@ pub struct GpuHolder {
 /// What one process has of an amount.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct GpuPart {
-    /// Who.
+    /// The process that has it.
     #[serde(flatten)]
     pub holder: GpuHolder,
     /// How much; `None` when unknown.

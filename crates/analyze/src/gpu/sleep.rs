@@ -41,7 +41,7 @@ const NAMES_MAX: usize = 4;
 /// number of a step. The figures are those of the one of them that did least.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Audit {
-    /// The mark.
+    /// The name of the mark.
     pub name: Arc<str>,
     /// Whether memory was to come back to the device, and not to leave it.
     pub is_return: bool,

@@ -54,7 +54,7 @@ impl Sum {
 pub struct GpuPeak {
     /// How much; `None` where they were never reported to hold anything.
     pub bytes: Option<Bytes>,
-    /// When.
+    /// When that was; `None` where `bytes` is.
     pub at: Option<Instant>,
     /// Whether it can have been more: for some time the driver did not tell of a process, or
     /// accounting mode knows a higher peak of one than was seen.

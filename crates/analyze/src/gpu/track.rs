@@ -67,7 +67,7 @@ pub(super) struct Tracks {
     pending: (BootNs, Vec<usize>),
 }
 
-/// After it.
+/// What the scan found, once it is over.
 #[derive(Debug)]
 pub(super) struct HeldOnGpus {
     tracks: HashMap<Key, Track>,

@@ -30,7 +30,7 @@ impl Reading {
 /// The sums over all processes, as they stand at an instant.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Beside {
-    /// By process.
+    /// By position in the process table.
     page_tables: Vec<i64>,
     page_table_sum: i64,
     huge: Objects,

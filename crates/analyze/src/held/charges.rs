@@ -418,7 +418,7 @@ fn has_unread(table: &ProcessTable, tops: &HashSet<&str>, groups: &Groups) -> bo
 
 /// What the kernel's log tells of groups at kills: one more reading.
 struct Kills {
-    /// By group.
+    /// By the path of the group.
     pending: HashMap<String, GroupKills>,
 }
 

@@ -77,7 +77,7 @@ pub(super) struct Objects {
     objects: Vec<Object>,
     /// Their places, by device and inode.
     places: HashMap<(String, i64), usize>,
-    /// By process.
+    /// By position in the process table.
     mappers: Vec<Mapper>,
     /// Shared memory in the RSS of processes.
     shmem: Highest,

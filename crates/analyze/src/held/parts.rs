@@ -84,7 +84,7 @@ pub(crate) struct Moved {
     pub(crate) more: Part,
 }
 
-/// Follows them.
+/// Follows the parts of all processes.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// By position in the process table.

@@ -155,7 +155,6 @@ pub(super) fn outliers_table(report: &RunReport, top: usize) -> Table {
         .done()
 }
 
-/// The hosts.
 pub(super) fn hosts(report: &RunReport, top: usize) -> Option<Chapter> {
     let mut chapter = Chapter::new(format!(
         "Hosts: {}",
@@ -327,7 +326,6 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
     Some(chapter)
 }
 
-/// The roles.
 pub(super) fn roles(report: &RunReport, top: usize) -> Option<Chapter> {
     if report.roles.is_empty() {
         return None;
@@ -375,7 +373,6 @@ pub(super) fn roles_table(report: &RunReport, top: usize) -> Table {
         .done()
 }
 
-/// The ranks.
 pub(super) fn ranks(report: &RunReport, top: usize) -> Option<Chapter> {
     if report.ranks.is_empty() {
         return None;
@@ -417,7 +414,6 @@ pub(super) fn ranks_table(report: &RunReport, top: usize) -> Table {
         .done()
 }
 
-/// The phases.
 pub(super) fn phases(report: &RunReport, top: usize) -> Option<Chapter> {
     if report.phases.is_empty() {
         return None;
@@ -464,7 +460,6 @@ pub(super) fn phases_table(report: &RunReport, top: usize) -> Table {
         .done()
 }
 
-/// The clocks.
 pub(super) fn clocks(report: &RunReport, top: usize) -> Option<Chapter> {
     if report.clocks.len() < 2 {
         return None;

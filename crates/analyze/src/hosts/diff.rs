@@ -95,7 +95,7 @@ pub struct JobRoleChange {
 pub struct RankStageChange {
     /// What they are.
     pub role: String,
-    /// The steps.
+    /// The name of the steps.
     pub stage: String,
     /// How many ranks have them in the first.
     pub rank_count_before: usize,
@@ -107,7 +107,7 @@ pub struct RankStageChange {
     pub fastest: Change,
     /// Which of them that is in the second.
     pub fastest_rank: Option<String>,
-    /// Its host.
+    /// The host of that rank; null where there is none.
     pub fastest_host: Option<String>,
     /// Whether the fastest surely grows by more than before.
     pub has_risen: bool,
@@ -131,7 +131,7 @@ struct Fastest {
 /// A host that is in both, before and after.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HostChange {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
     /// How it stood with it in the first.
     pub status_before: HostStatus,
@@ -141,7 +141,7 @@ pub struct HostChange {
     pub peak: Bounded,
     /// What was left of its limit at its peak.
     pub headroom: Change,
-    /// That limit.
+    /// That limit, in the first and in the second.
     pub limit: Change,
     /// The most that was in use on its GPUs.
     pub gpu_peak: Change,
@@ -172,7 +172,7 @@ labels! {
 pub struct RunExcess {
     /// The role, or `all`; of `per_step` the role and the step.
     pub name: String,
-    /// Which figure.
+    /// Which figure rose.
     pub figure: RunFigure,
     /// Before and after.
     #[serde(flatten)]
@@ -182,9 +182,9 @@ pub struct RunExcess {
 /// What there is to tell of two runs.
 #[derive(Debug)]
 pub struct RunDiffReport {
-    /// The first.
+    /// The first run.
     pub before: ComparedRun,
-    /// The second.
+    /// The second run.
     pub after: ComparedRun,
     /// What changed from one to the other.
     pub diff: RunDiff,

@@ -38,7 +38,7 @@ struct Group {
 /// How much a process grows from step to step.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StepGrowth {
-    /// The steps.
+    /// The name of the steps.
     pub(super) stage: String,
     /// Zero where it is not sure that it grows.
     pub(super) bytes_per_step: i64,

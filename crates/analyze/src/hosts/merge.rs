@@ -27,7 +27,7 @@ const PHASES_MAX: usize = 256;
 /// A recording that could not be reduced.
 #[derive(Clone, Debug)]
 pub struct Unread {
-    /// Which.
+    /// Which recording it is.
     pub place: Place,
     /// Why, in a sentence.
     pub why: String,

@@ -14,7 +14,7 @@ const VERSION: u32 = 1;
     Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub struct Place {
-    /// The run.
+    /// The name of the run.
     pub run: String,
     /// What reports call the host.
     pub host: String,
@@ -36,7 +36,7 @@ pub struct HostPart {
     pub place: Place,
     /// The hosts that the run should have, where somebody reported.
     pub(super) expected_hosts: Option<Vec<String>>,
-    /// The host.
+    /// The host that was recorded.
     pub(super) machine: Machine,
     /// How far the recording got.
     pub(super) state: RunState,
@@ -82,7 +82,7 @@ pub struct HostPart {
     pub(super) ends: Vec<PartEnd>,
     /// How many there are.
     pub(super) end_count: usize,
-    /// GPUs.
+    /// The GPUs of the host.
     pub(super) gpus: Vec<PartGpu>,
 }
 
@@ -91,9 +91,9 @@ pub struct HostPart {
 pub(super) struct Machine {
     /// What it calls itself.
     pub(super) hostname: String,
-    /// Its kernel.
+    /// Release of its kernel, or of its OS.
     pub(super) kernel: String,
-    /// Its CPUs.
+    /// How many CPUs it has.
     pub(super) cpu_count: u32,
     /// Its memory; null when unknown.
     pub(super) mem_total_bytes: Option<Bytes>,
@@ -124,7 +124,7 @@ pub(super) struct PartClock {
 /// The most that was held on the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct PartPeak {
-    /// When.
+    /// When; null without a reading of the clocks.
     pub(super) wall_ns: Option<WallNs>,
     /// What was held, every page once, no less than this.
     pub(super) at_least_bytes: Bytes,
@@ -149,7 +149,7 @@ pub(super) struct PartHolder {
     pub(super) pid: Option<Tgid>,
     /// What it is called.
     pub(super) name: String,
-    /// Its RSS.
+    /// Its RSS; null when unknown.
     pub(super) rss_bytes: Option<Bytes>,
 }
 
@@ -248,7 +248,7 @@ pub(super) struct PartPhase {
     pub(super) timed_count: Option<usize>,
     /// The durations of those together.
     pub(super) total_ns: DurationNs,
-    /// The longest.
+    /// The longest of these durations.
     pub(super) longest_ns: DurationNs,
 }
 
@@ -274,7 +274,7 @@ pub(super) struct PartEnd {
     pub(super) cgroup: Option<String>,
     /// The pod of Kubernetes that it is, or the container in one.
     pub(super) pod: Option<String>,
-    /// Who.
+    /// What the process is called.
     pub(super) name: String,
     /// Its process id.
     pub(super) pid: Option<Tgid>,
@@ -284,7 +284,7 @@ pub(super) struct PartEnd {
     pub(super) how: String,
 }
 
-/// A GPU.
+/// A GPU of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct PartGpu {
     /// What the driver calls it.
@@ -312,7 +312,7 @@ pub enum PartError {
     Version {
         /// What it says that it is.
         format: String,
-        /// Its version.
+        /// The version that it says it has.
         version: u64,
     },
     /// It says what no recording can be.

@@ -238,7 +238,7 @@ fn roles(analysis: &Analysis) -> Vec<PartRole> {
     roles
 }
 
-/// `PyTorch rank`.
+/// A role in words: `PyTorch rank`.
 fn role_in_words(role: &Role) -> String {
     match &role.framework {
         Some(framework) => format!("{framework} {}", role.role),

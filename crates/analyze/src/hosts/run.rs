@@ -26,7 +26,7 @@ keys! {
 /// What there is to tell of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct RunReport {
-    /// The run.
+    /// The name of the run.
     pub run: String,
     /// When the first of its recordings began.
     pub start: Option<WallTime>,
@@ -102,7 +102,7 @@ pub struct JobPeak {
 /// What a role held at the peak of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RoleShare {
-    /// The role.
+    /// The name of the role.
     pub name: String,
     /// On how many hosts.
     pub host_count: usize,
@@ -139,10 +139,10 @@ pub struct Observed {
     pub is_sum_of_rss: bool,
 }
 
-/// A host.
+/// One host of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HostLine {
-    /// Its name.
+    /// The name of the host.
     pub host: String,
     /// How it stands with it.
     pub status: HostStatus,
@@ -156,7 +156,7 @@ pub struct HostLine {
     pub silent_ns: Option<DurationNs>,
     /// How its memory was observed, by the recording of its peak; null without a row of memory.
     pub observed: Option<Observed>,
-    /// Its memory.
+    /// Its memory in all; null when unknown.
     pub mem_total_bytes: Option<Bytes>,
     /// The most that was held on it.
     pub peak_bytes: Option<Bytes>,
@@ -164,7 +164,7 @@ pub struct HostLine {
     pub peak_at_least_bytes: Option<Bytes>,
     /// No more than this.
     pub peak_at_most_bytes: Option<Bytes>,
-    /// When.
+    /// When that was; null when unknown.
     pub peak_at: Option<WallTime>,
     /// Who held most of that, by RSS.
     pub largest: Option<String>,
@@ -215,7 +215,7 @@ pub struct Outlier {
     pub host: String,
     /// Its process id, where it is one.
     pub pid: Option<Tgid>,
-    /// In what.
+    /// In what it stands out.
     pub measure: Measure,
     /// How much it is.
     pub bytes: i64,
@@ -231,7 +231,7 @@ pub struct Outlier {
 /// The end of a process, or of a host, among those of all hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ChainLink {
-    /// The host.
+    /// The host on which it happened.
     pub host: String,
     /// When, by the clock of that host and what is known of that; null when unknown.
     pub at: Option<WallTime>,
@@ -255,7 +255,7 @@ pub struct ChainLink {
     pub pid: Option<Tgid>,
     /// Which of several it was.
     pub rank: Option<String>,
-    /// How.
+    /// How it ended, in words.
     pub how: String,
 }
 
@@ -272,11 +272,11 @@ pub struct JobRole {
     pub highest_bytes: Option<Bytes>,
     /// By how much that can be off, by what the kernel's counters can.
     pub error_bytes: Bytes,
-    /// On which.
+    /// The host with the highest; null when that is unknown.
     pub highest_host: Option<String>,
     /// The lowest of these.
     pub lowest_bytes: Option<Bytes>,
-    /// On which.
+    /// The host with the lowest; null when that is unknown.
     pub lowest_host: Option<String>,
     /// The median of these.
     pub median_bytes: Option<Bytes>,
@@ -298,7 +298,7 @@ pub struct RankLine {
     pub role: String,
     /// Which of them.
     pub rank: String,
-    /// Its host.
+    /// The host on which it ran.
     pub host: String,
     /// Its process id.
     pub pid: Option<Tgid>,
@@ -345,7 +345,7 @@ pub struct JobPhase {
 /// How the clock of a host stands to those of others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostClockLine {
-    /// The host.
+    /// The host whose clock it is.
     pub host: String,
     /// Whether its kernel took it to be synchronized; null when nothing tells.
     pub is_synchronized: Option<bool>,
@@ -357,7 +357,7 @@ pub struct HostClockLine {
     pub skew_error_ns: Option<DurationNs>,
     /// The host that it is held against.
     pub reference: Option<String>,
-    /// The steps.
+    /// The name of these steps; null without such.
     pub stage: Option<String>,
     /// How many of them.
     pub step_count: usize,
@@ -368,10 +368,10 @@ pub struct HostClockLine {
 /// Something that could not be used, or only in part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct RunProblem {
-    /// The host.
+    /// The host that it concerns.
     pub host: String,
-    /// Its recording.
+    /// Its recording; null where it concerns no single one.
     pub rec: Option<String>,
-    /// One sentence.
+    /// The problem in one sentence.
     pub text: String,
 }

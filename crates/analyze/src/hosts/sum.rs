@@ -58,7 +58,7 @@ const BLUR_MAX: i64 = 64;
 /// Where most is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Highest {
-    /// The bin.
+    /// The number of the bin.
     pub(super) number: i64,
     pub(super) width_s: i64,
     pub(super) at_least: i64,

@@ -60,7 +60,6 @@ impl Amounts {
     }
 }
 
-/// One reading.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
     pub(super) at: BootNs,

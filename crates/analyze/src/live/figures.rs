@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// What everybody held at an instant.
 #[derive(Clone, Debug, Default)]
 pub struct Frame {
-    /// The instant.
+    /// The instant on CLOCK_BOOTTIME.
     pub at: BootNs,
     /// All of it, every page once.
     pub held: Held,

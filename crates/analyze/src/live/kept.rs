@@ -117,7 +117,6 @@ macro_rules! kept {
             })?
         })+
 
-        /// The rows.
         #[derive(Debug, Default)]
         pub(super) struct Kept {
             processes: Vec<ProcessRow>,

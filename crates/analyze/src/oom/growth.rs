@@ -42,7 +42,7 @@ pub(super) struct GrowthBefore {
 /// A slower growth than the one that met the limit, and which went on until then.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Leak {
-    /// Who.
+    /// Who grew until then.
     #[serde(flatten)]
     pub who: Bundle,
     /// Whether it is the first of the growers.

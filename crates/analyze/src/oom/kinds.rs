@@ -28,9 +28,9 @@ labels! {
         Shared = "shared" | "shared memory",
         /// Page cache, shared memory aside.
         PageCache = "page_cache" | "page cache",
-        /// Slab.
+        /// Slab memory of the kernel.
         Slab = "slab",
-        /// Page tables.
+        /// Page tables of processes.
         PageTables = "page_tables" | "page tables",
         /// Socket buffers; on v1 of the whole machine alone.
         Sockets = "sockets" | "socket buffers",
@@ -46,9 +46,9 @@ labels! {
 /// One kind at a kill.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct KindLine {
-    /// Which.
+    /// Which kind it is.
     pub kind: HeldKind,
-    /// How much.
+    /// How much of it was held.
     pub bytes: Bytes,
     /// What it gained in the window that is reported; `None` when it was not known before.
     pub grown_bytes: Option<Bytes>,

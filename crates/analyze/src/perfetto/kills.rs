@@ -4,7 +4,6 @@ use crate::process_table::ProcessTable;
 use memtrace_model::tables::OomRow;
 use memtrace_perfetto::{Note, Trace};
 
-/// Writes them.
 pub(super) fn write(trace: &mut Trace<'_>, kills: &[OomRow], table: &ProcessTable) {
     if kills.is_empty() {
         return;

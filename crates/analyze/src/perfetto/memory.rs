@@ -76,7 +76,7 @@ struct Counters<'t, 'o> {
     tracks: &'t mut ProcessTracks,
     /// Whose memory changed at the time whose rows come in.
     changed: Vec<usize>,
-    /// By position.
+    /// By position in the process table.
     processes: Vec<KindCounters>,
     roles: Roles,
 }

@@ -9,7 +9,6 @@ use memtrace_perfetto::{Nested, Trace, Track};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Writes them.
 pub(super) fn write(trace: &mut Trace<'_>, phases: &Timeline, tracks: &ProcessTracks, end: BootNs) {
     let mut owners: BTreeMap<Option<usize>, Owner> = BTreeMap::new();
     let mut slices: Vec<Slice<'_>> = phases.slices().collect();

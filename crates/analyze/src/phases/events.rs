@@ -51,7 +51,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Reads `mark`.
+    /// Reads the table `mark`.
     pub(crate) fn read<S: RowSource>(
         source: &S,
         table: &mut ProcessTable,

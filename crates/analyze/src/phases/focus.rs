@@ -62,7 +62,7 @@ pub struct PhaseFocus {
     /// Whether it is a window of the recording that was asked for by its start and end, reported as
     /// one phase.
     pub is_window: bool,
-    /// The name.
+    /// The name of the phases.
     pub name: Arc<str>,
     /// The line that they share, where they do.
     pub line: Option<Repeated>,
@@ -84,7 +84,7 @@ pub struct PhaseFocus {
     /// All GPUs together from the start of the first to the end of the last; `None` where none
     /// reported what is in use.
     pub gpu: Option<Level>,
-    /// Each GPU.
+    /// Each GPU by itself.
     pub devices: Vec<DeviceLevel>,
     /// The machine's page cache.
     pub page_cache: Option<Level>,
@@ -135,7 +135,7 @@ keys! {
 /// What a process held at the start of the first phase and at the end of the last.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct HolderChange {
-    /// Which process.
+    /// The process that held it.
     #[serde(flatten)]
     pub who: Who,
     /// At the start.

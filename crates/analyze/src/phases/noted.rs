@@ -13,7 +13,7 @@ pub(crate) struct Boundaries {
     pub(crate) all: Arc<[BootNs]>,
     /// By position in the process table: the processes that have phases.
     pub(crate) own: HashMap<usize, Arc<[BootNs]>>,
-    /// Each role.
+    /// The instants at which each role is looked at.
     pub(crate) roles: Arc<[BootNs]>,
     /// Where any of these is not to be relied on.
     pub(crate) doubts: Doubts,

@@ -18,7 +18,7 @@ const MIN_WARM_UP: usize = 2;
 /// the formula.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Slope {
-    /// The slope.
+    /// The slope in bytes per step.
     pub bytes_per_step: f64,
     /// The lower end of its 95 % interval; `None` where it has no bound.
     #[schemars(with = "Option<f64>")]

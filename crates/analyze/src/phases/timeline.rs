@@ -41,7 +41,7 @@ pub(crate) struct Noted<'a> {
     pub(crate) device_history: DeviceHistory<'a>,
     /// By position in the process table.
     pub(crate) processes: &'a [Process],
-    /// Their roles.
+    /// The roles of these processes.
     pub(crate) groups: &'a Groups,
     /// Whether peaks between two observations can be missing.
     pub(crate) is_polled: bool,

@@ -26,7 +26,7 @@ type Figures = [Option<Bytes>; FIGURES.len()];
 /// A figure at an instant: the sum of what each process that still runs reported last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocated {
-    /// The sum.
+    /// The sum over processes.
     pub bytes: Bytes,
     /// For how long the oldest part of it has not been reported again.
     pub age: DurationNs,

@@ -10,11 +10,11 @@ use memtrace_model::{BootNs, Bytes, DurationNs, RowSource, Tgid};
 /// A device at an instant.
 #[derive(Debug)]
 pub struct GpuPlace<'a> {
-    /// When.
+    /// When it was sampled.
     pub boot_ns: BootNs,
     /// The mark that the sample was taken for, or "interval".
     pub label: &'a str,
-    /// Which device.
+    /// Which device it is.
     pub gpu: &'a NamedGpu,
 }
 

@@ -40,7 +40,7 @@ struct Counts {
 /// Processes of one kind that ended in the same way.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Group {
-    /// How.
+    /// How they ended.
     #[serde(flatten)]
     ending: Ending,
     /// Who sent the signal.
@@ -81,7 +81,7 @@ impl Group {
         groups
     }
 
-    /// In words.
+    /// The ending in words.
     pub(super) fn how(&self) -> String {
         self.sender.in_words(self.ending)
     }

@@ -320,7 +320,7 @@ pub(super) fn aged(age: DurationNs, interval: DurationNs) -> String {
     }
 }
 
-/// `0.040s earlier`.
+/// An age in words: `0.040s earlier`.
 pub(super) fn aside(age: DurationNs) -> String {
     let distance = words::duration(DurationNs(age.0.saturating_abs()));
     let side = if age.0 < 0 { "later" } else { "earlier" };

@@ -49,21 +49,21 @@ pub enum DecodeError {
     /// Shorter than the header that every event has.
     #[error("an event of {len} bytes is shorter than its header")]
     Short {
-        /// Its length.
+        /// The length of the event, in bytes.
         len: usize,
     },
     /// A kind that this version does not know.
     #[error("an event of unknown kind {kind}")]
     UnknownKind {
-        /// Its number.
+        /// The number of the kind.
         kind: u32,
     },
     /// The length is not that of its kind.
     #[error("an event of kind {kind} has {len} bytes")]
     Length {
-        /// Its number.
+        /// The number of the kind.
         kind: u32,
-        /// Its length.
+        /// The length of the event, in bytes.
         len: usize,
     },
 }

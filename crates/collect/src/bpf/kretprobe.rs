@@ -39,7 +39,7 @@ impl Kretprobe {
 
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_long = 15;
 const BPF_LINK_GET_FD_BY_ID: libc::c_long = 30;
-/// `enum bpf_perf_event_type`.
+/// A value of `enum bpf_perf_event_type`.
 const BPF_PERF_EVENT_KRETPROBE: u32 = 4;
 
 /// The part of union bpf_attr that BPF_OBJ_GET_INFO_BY_FD takes (include/uapi/linux/bpf.h).

@@ -54,7 +54,6 @@ pub enum Counting {
 /// A layout and what this kernel lacks.
 #[derive(Debug)]
 pub struct Resolved {
-    /// The offsets.
     pub layout: Layout,
     /// What the counters at these offsets are worth.
     pub counting: Counting,

@@ -69,7 +69,7 @@ pub enum SweepScope {
     Moved,
     /// Those of whom anything moved since they were last sampled, also only address space.
     Full,
-    /// Every one.
+    /// Every member, also those of whom nothing moved.
     Keyframe,
 }
 

@@ -27,7 +27,7 @@ pub enum LibraryError {
     /// It is there and refuses to start.
     #[error("{library} does not start: {reason}")]
     NotStarted {
-        /// The library.
+        /// The name of the library.
         library: String,
         /// What it answered.
         reason: String,
@@ -40,7 +40,7 @@ pub enum LibraryError {
         "{library} is not loaded: {reason}; a memtrace that runs as root loads no library that others can change"
     )]
     NotTrusted {
-        /// The library.
+        /// The name of the library.
         library: String,
         /// Whose it is.
         reason: String,
@@ -51,7 +51,7 @@ pub enum LibraryError {
     /// A device was named that is not here.
     #[error("{library} knows {known}; `memtrace doctor` shows each")]
     NoSuchDevice {
-        /// The library.
+        /// The name of the library.
         library: String,
         /// Which, as they were named.
         missing: Vec<String>,

@@ -48,7 +48,7 @@ impl Stamp {
     }
 }
 
-/// What stands.
+/// The value that each key has until its next step.
 #[derive(Debug, Default)]
 pub(super) struct Steps(HashMap<Key, Value>);
 

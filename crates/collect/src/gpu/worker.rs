@@ -63,7 +63,6 @@ pub(super) enum Found {
     Processes(Arc<str>, Stamp, Vec<Listed>),
     /// The amounts of a device's processes are no longer known.
     Unknown(Arc<str>, Stamp),
-    /// Ended processes.
     Past(Arc<str>, Stamp, Vec<Past>),
     /// Who has the device open where memory is unexplained.
     Holders(Arc<str>, Stamp, Vec<Tgid>),

@@ -46,7 +46,7 @@ pub struct MarkSources {
     pub output: Vec<Passed>,
     /// The command, whose mark a line of its output is unless it names another process.
     pub command: Option<Tgid>,
-    /// Log files.
+    /// Log files that are followed.
     pub files: Vec<PathBuf>,
     /// As whom they are opened, where that is not who this process is.
     pub person: Option<Person>,

@@ -38,7 +38,6 @@ impl Requests {
         Ok(())
     }
 
-    /// Writes them.
     pub(super) fn write(&mut self, tick: &Tick, out: &mut Vec<Record>) {
         for (request, _) in self.0.drain(..) {
             let ended = BootNs(request.boot_ns);

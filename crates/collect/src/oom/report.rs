@@ -19,7 +19,7 @@
 
 use memtrace_model::{BootNs, Bytes, Tgid};
 
-/// One kill.
+/// One kill, as the kernel's log reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelOom {
     /// When, as well as the log's own clock can be distinguished from ours.
@@ -45,7 +45,7 @@ pub struct KernelOom {
     pub file: Option<Bytes>,
     /// Shared-memory RSS of the victim.
     pub shmem: Option<Bytes>,
-    /// Its oom_score_adj.
+    /// The oom_score_adj of the victim, if the log has it.
     pub oom_score_adj: Option<i32>,
     /// What that cgroup's memory was.
     pub memcg_kinds: MemcgKinds,
@@ -54,7 +54,7 @@ pub struct KernelOom {
 /// What the memory of a cgroup was when its limit was hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemcgKinds {
-    /// Anonymous memory.
+    /// Anonymous memory, if the log has it.
     pub anon: Option<Bytes>,
     /// Page cache, tmpfs included.
     pub file: Option<Bytes>,
@@ -62,13 +62,13 @@ pub struct MemcgKinds {
     pub shmem: Option<Bytes>,
     /// The kernel's own.
     pub kernel: Option<Bytes>,
-    /// Slab.
+    /// Slab memory, if the log has it.
     pub slab: Option<Bytes>,
     /// Part of it that could be reclaimed.
     pub slab_reclaimable: Option<Bytes>,
-    /// Page tables.
+    /// Page tables, if the log has them.
     pub pagetables: Option<Bytes>,
-    /// Swapped out.
+    /// What is swapped out, if the log has it.
     pub swap: Option<Bytes>,
 }
 

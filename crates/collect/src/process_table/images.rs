@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// anonymous pages, those of different ones cannot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Image {
-    /// Never reused.
+    /// An id is never reused.
     pub(super) id: u64,
     /// Whether its exec was observed, so that every process of it is known.
     is_whole: bool,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// A peak of RSS and how well it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peak {
-    /// The amount.
+    /// The peak, in bytes.
     pub bytes: Bytes,
     /// Where it comes from.
     pub source: PeakSource,
@@ -21,7 +21,7 @@ pub struct Peak {
 /// How a process ended.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
-    /// When.
+    /// When the process ended.
     pub at: BootNs,
     /// Wait status as wait(2) encodes it; `None` when the end was noticed but not seen.
     pub wait_status: Option<i32>,

@@ -24,7 +24,7 @@ pub struct Identity {
     pub cmdline: Option<String>,
     /// Real user id.
     pub uid: Option<i64>,
-    /// Memory cgroup.
+    /// Path of its memory cgroup.
     pub cgroup: Option<String>,
     /// Process id in its innermost pid namespace.
     pub ns_tgid: Option<Tgid>,
@@ -42,7 +42,7 @@ pub struct Identity {
 #[derive(Debug, thiserror::Error)]
 #[error("reading the files of process {tgid}: {source}")]
 pub struct IdentityError {
-    /// The process.
+    /// The process whose files they are.
     pub tgid: Tgid,
     /// Why; EPERM or EACCES where /proc is mounted with hidepid.
     pub source: io::Error,

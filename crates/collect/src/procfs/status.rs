@@ -13,24 +13,23 @@ pub(super) struct Status {
     pub(super) ns_tgid: Option<Tgid>,
     /// VmHWM: the highest RSS of the present program image.
     pub(super) peak_rss: Option<Bytes>,
-    /// The amounts.
     pub(super) amounts: StatusBytes,
 }
 
 /// The memory of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StatusBytes {
-    /// VmRSS.
+    /// The line VmRSS.
     pub(super) rss: Option<Bytes>,
-    /// RssAnon (4.5).
+    /// The line RssAnon (4.5).
     pub(super) rss_anon: Option<Bytes>,
-    /// RssFile (4.5).
+    /// The line RssFile (4.5).
     pub(super) rss_file: Option<Bytes>,
-    /// RssShmem (4.5).
+    /// The line RssShmem (4.5).
     pub(super) rss_shmem: Option<Bytes>,
-    /// VmSwap.
+    /// The line VmSwap.
     pub(super) swap: Option<Bytes>,
-    /// VmSize.
+    /// The line VmSize.
     pub(super) vm_size: Option<Bytes>,
 }
 

@@ -91,9 +91,7 @@ pub(super) enum Backing {
     KernelTmpfs,
     /// A tmpfs that is mounted somewhere.
     Tmpfs,
-    /// Device nodes.
     Devtmpfs,
-    /// Huge pages.
     Hugetlbfs,
     /// Everything else: disks and networks.
     Files,

@@ -92,7 +92,6 @@ impl Counters {
     }
 }
 
-/// A mapping.
 #[derive(Clone, Copy, Debug)]
 struct Area {
     first: u64,

@@ -17,7 +17,6 @@ const COARSE_PART: i64 = 20;
 /// The memory of a process that can be shared, and what cannot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Held {
-    /// Anonymous pages.
     pub(super) anon: Bytes,
     /// Mapped files and shared memory.
     pub(super) shared: Bytes,

@@ -26,7 +26,6 @@ pub(super) enum ReadError {
     /// The kernel does not show it to this user.
     #[error("{file}: {source}")]
     Refused {
-        /// Which file.
         file: &'static str,
         /// What the kernel said.
         source: io::Error,

@@ -3,7 +3,6 @@
 use super::python::PythonLine;
 use std::sync::Arc;
 
-/// A frame.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Frame {
     Python(PythonLine),

@@ -41,7 +41,7 @@ struct Objects {
     code_instructions: u64,
     /// sizeof(PyASCIIObject), where its characters begin.
     ascii: u64,
-    /// sizeof(PyCompactUnicodeObject).
+    /// sizeof(PyCompactUnicodeObject), where its characters begin.
     compact: u64,
     /// From here on the byte at `frame_mark` says that the interpreter's loop was entered with it.
     entry_mark: u8,

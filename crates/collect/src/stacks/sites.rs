@@ -85,7 +85,6 @@ struct Site {
     has_changed: bool,
 }
 
-/// All sites.
 #[derive(Default)]
 pub(super) struct Sites {
     list: Vec<Site>,

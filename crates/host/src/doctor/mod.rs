@@ -168,7 +168,7 @@ impl Finding {
         }
     }
 
-    /// Something degrades.
+    /// Something degrades, and there is a remedy.
     pub fn warn(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Warn,
@@ -177,7 +177,7 @@ impl Finding {
         }
     }
 
-    /// Nothing works.
+    /// Nothing works, and there is a remedy.
     pub fn fail(reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             verdict: Verdict::Fail,

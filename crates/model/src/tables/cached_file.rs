@@ -13,7 +13,7 @@ table! {
         boot_ns: BootNs,
         /// Device of its file system, as `major:minor`; with the inode it names the file.
         device: String,
-        /// Inode.
+        /// Inode of the file.
         inode: i64,
         /// Its path as the process sees it.
         path: String,
@@ -35,7 +35,7 @@ table! {
 labels! {
     /// What tells which part of a file is cached.
     pub enum CacheSource {
-        /// cachestat(2) (6.5).
+        /// The call cachestat(2) (6.5).
         Cachestat = "cachestat",
         /// mincore(2) on a mapping of our own.
         Mincore = "mincore",

@@ -6,7 +6,7 @@ use crate::{BootNs, DurationNs, WallNs};
 table! {
     /// The clocks of the machine, read together: at the start and the end, once a minute, and on both sides of a step of the wall clock. Times of other rows are reported by the clocks as they stood then, so that after a step only `boot_ns` is comparable.
     pub struct ClockRow in "clock" {
-        /// CLOCK_REALTIME (UTC).
+        /// Time on CLOCK_REALTIME (UTC).
         ts: WallNs,
         /// CLOCK_BOOTTIME, which nothing sets, and which goes on while the machine sleeps.
         boot_ns: BootNs,

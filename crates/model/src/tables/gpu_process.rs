@@ -48,7 +48,7 @@ labels! {
     pub enum GpuUse {
         /// Computing: a CUDA context.
         Compute = "compute",
-        /// Graphics.
+        /// Graphics: a context for drawing.
         Graphics = "graphics",
         /// Both; counted once.
         ComputeGraphics = "compute_graphics",

@@ -10,11 +10,11 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME.
         boot_ns: BootNs,
-        /// The process.
+        /// The process that touched the memory.
         upid: Upid,
         /// The stack: its rows in `stack`. 0 for samples of which no stack is known.
         stack_id: i64,
-        /// Samples.
+        /// The number of samples.
         sample_count: i64,
         /// What they stand for: memory touched anew, whatever became of it.
         grown_bytes: Bytes,

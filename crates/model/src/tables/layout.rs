@@ -11,7 +11,7 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME at the end of the reading.
         boot_ns: BootNs,
-        /// The process.
+        /// The process whose memory it is.
         upid: Upid,
         /// Who laid it out.
         part: Option<LayoutPart>,

@@ -11,7 +11,7 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME at the end of the reading; joins with `pss`.
         boot_ns: BootNs,
-        /// The process.
+        /// The process that maps it.
         upid: Upid,
         /// What kind of memory it is.
         kind: Option<MappingKind>,
@@ -27,7 +27,7 @@ table! {
         mapping_count: i64,
         /// Address space they take.
         size_bytes: Bytes,
-        /// Resident pages.
+        /// Resident pages, in bytes; null when unknown.
         rss_bytes: Option<Bytes>,
         /// Resident pages, shared ones divided by the number of their sharers.
         pss_bytes: Option<Bytes>,

@@ -31,7 +31,7 @@ table! {
 labels! {
     /// What a mark is.
     pub enum MarkKind {
-        /// A moment.
+        /// A moment, without a length.
         Instant = "instant",
         /// A phase begins.
         Begin = "begin",

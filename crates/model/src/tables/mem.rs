@@ -12,7 +12,7 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME; the order of a recording.
         boot_ns: BootNs,
-        /// The process.
+        /// The process whose memory it is.
         upid: Upid,
         /// Resident memory in all: the sum of the three kinds where they are known.
         rss_bytes: Option<Bytes>,

@@ -10,31 +10,31 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME.
         boot_ns: BootNs,
-        /// MemTotal.
+        /// MemTotal: all memory that the kernel manages.
         mem_total_bytes: Option<Bytes>,
-        /// MemFree.
+        /// MemFree: memory that nothing uses.
         mem_free_bytes: Option<Bytes>,
         /// MemAvailable: the kernel's estimate of what can be had without swapping.
         mem_available_bytes: Option<Bytes>,
-        /// Buffers.
+        /// Buffers: page cache of block devices.
         buffers_bytes: Option<Bytes>,
         /// Cached: page cache, tmpfs included.
         cached_bytes: Option<Bytes>,
-        /// AnonPages.
+        /// AnonPages: anonymous memory of processes.
         anon_bytes: Option<Bytes>,
         /// Mapped: file pages mapped by some process.
         mapped_bytes: Option<Bytes>,
         /// Shmem: tmpfs, shared anonymous memory.
         shmem_bytes: Option<Bytes>,
-        /// SReclaimable.
+        /// SReclaimable: slab that the kernel can reclaim.
         slab_reclaimable_bytes: Option<Bytes>,
-        /// SUnreclaim.
+        /// SUnreclaim: slab that it can't reclaim.
         slab_unreclaimable_bytes: Option<Bytes>,
-        /// KernelStack.
+        /// KernelStack: the kernel's stacks of threads.
         kernel_stack_bytes: Option<Bytes>,
-        /// PageTables.
+        /// PageTables: page tables of processes.
         page_tables_bytes: Option<Bytes>,
-        /// Percpu.
+        /// Percpu: memory that the kernel keeps for each CPU.
         percpu_bytes: Option<Bytes>,
         /// HugePages_Total x Hugepagesize, all sizes (Hugetlb).
         hugetlb_bytes: Option<Bytes>,
@@ -42,9 +42,9 @@ table! {
         hugetlb_used_bytes: Option<Bytes>,
         /// Buffers of TCP sockets, in all network namespaces (mem of /proc/net/sockstat); their heads are slab too. Null in recordings of older versions.
         sockets_bytes: Option<Bytes>,
-        /// SwapTotal.
+        /// SwapTotal: all swap there is.
         swap_total_bytes: Option<Bytes>,
-        /// SwapFree.
+        /// SwapFree: swap that is not used.
         swap_free_bytes: Option<Bytes>,
         /// Time in which some task waited for memory. Counts up; null without PSI.
         psi_some_ns: Option<DurationNs>,

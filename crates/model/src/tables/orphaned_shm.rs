@@ -26,7 +26,7 @@ table! {
         creator_tgid: Option<Tgid>,
         /// User it belongs to.
         uid: Option<i64>,
-        /// Apparent size.
+        /// Apparent size; null when unknown.
         size_bytes: Option<Bytes>,
         /// Memory and swap it takes.
         allocated_bytes: Option<Bytes>,

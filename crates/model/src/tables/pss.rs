@@ -12,7 +12,7 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME at the end of the reading.
         boot_ns: BootNs,
-        /// The process.
+        /// The process whose memory it is.
         upid: Upid,
         /// Proportional set size: the sum of the three kinds where all are known.
         pss_bytes: Option<Bytes>,

@@ -71,9 +71,9 @@ labels! {
         Python = "python",
         /// Tensors that processes of PyTorch share.
         Torch = "torch",
-        /// vLLM.
+        /// Shared memory of vLLM.
         Vllm = "vllm",
-        /// SGLang.
+        /// Shared memory of SGLang.
         Sglang = "sglang",
         /// NCCL's channels within a machine.
         Nccl = "nccl",

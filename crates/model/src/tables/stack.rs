@@ -34,9 +34,9 @@ table! {
 labels! {
     /// What a frame is of.
     pub enum FrameKind {
-        /// Python.
+        /// A function of Python.
         Python = "python",
-        /// Machine code.
+        /// Machine code of a program or a library.
         Native = "native",
     }
 }

@@ -11,7 +11,7 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME when it was looked at.
         boot_ns: BootNs,
-        /// The process.
+        /// The process that was still alive.
         upid: Upid,
         /// Its process id.
         tgid: Tgid,

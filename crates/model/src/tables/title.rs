@@ -12,7 +12,7 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME.
         boot_ns: BootNs,
-        /// The process.
+        /// The process that took it.
         upid: Upid,
         /// The kernel's name for it, cut at 15 bytes.
         comm: String,

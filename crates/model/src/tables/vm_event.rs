@@ -11,7 +11,7 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME when the call returned.
         boot_ns: BootNs,
-        /// The process.
+        /// The process that called.
         upid: Upid,
         /// Id of the thread that called.
         tid: i32,

@@ -11,9 +11,9 @@ table! {
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME when the sums were taken.
         boot_ns: BootNs,
-        /// The process.
+        /// The process that called.
         upid: Upid,
-        /// Which call.
+        /// Which call it was; null when this version does not know it.
         op: Option<VmOp>,
         /// When the sums of this process were taken before, or, in its first row, when it was first seen: the row is about the time from there to `boot_ns`.
         since_boot_ns: BootNs,

@@ -23,7 +23,7 @@ const REQUEST_BYTES: u64 = 400;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Condition {
-    /// [`VERSION`].
+    /// Version of the line: [`VERSION`].
     pub(crate) v: u32,
     /// Its number in the plan, from 0.
     pub(crate) condition: usize,

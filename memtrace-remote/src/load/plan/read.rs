@@ -14,16 +14,10 @@ const CONDITIONS_MAX: usize = 100_000;
 pub(crate) enum PlanError {
     /// The file can't be read.
     #[error("failed to read {}: {source}", .path.display())]
-    Read {
-        /// The plan.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A line is no condition.
     #[error("{}, line {line}: {problem}", .path.display())]
     Line {
-        /// The plan.
         path: PathBuf,
         /// Its number, from 1.
         line: usize,
@@ -32,10 +26,7 @@ pub(crate) enum PlanError {
     },
     /// There is no condition in it.
     #[error("{} has no conditions", .path.display())]
-    Empty {
-        /// The plan.
-        path: PathBuf,
-    },
+    Empty { path: PathBuf },
 }
 
 /// Reads the conditions of a plan, in their order.

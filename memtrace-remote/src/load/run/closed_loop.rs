@@ -18,7 +18,6 @@ const BEFORE_RETRY: Duration = Duration::from_secs(1);
 /// One time that a request was sent.
 #[derive(Debug)]
 pub(super) struct Attempt {
-    /// Which request.
     pub(super) request: usize,
     /// How often it was sent before.
     pub(super) attempt: u32,

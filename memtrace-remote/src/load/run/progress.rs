@@ -11,7 +11,6 @@ const TICK: Duration = Duration::from_millis(250);
 /// Far enough to divide the work of a condition by its requests.
 const PARTS: u64 = 1_000;
 
-/// The line.
 pub(super) struct Progress {
     bar: ProgressBar,
     condition_count: usize,

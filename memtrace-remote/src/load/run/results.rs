@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
-/// The folder.
+/// The folder with the results.
 pub(crate) struct Results {
     dir: PathBuf,
     trace: BufWriter<File>,

@@ -17,7 +17,6 @@ const FILES_MAX: usize = 1_000;
 /// What generators call their files.
 const ENDINGS: [&str; 2] = ["json", "jsonl"];
 
-/// A search.
 #[derive(Debug)]
 pub(super) struct Search {
     since: WallNs,

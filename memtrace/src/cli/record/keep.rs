@@ -15,7 +15,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_secs(3600);
 const HOUR_NS: i64 = 3_600_000_000_000;
 
-/// What stays.
+/// Which recordings stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// What was written longer ago goes.

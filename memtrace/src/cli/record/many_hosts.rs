@@ -20,7 +20,7 @@ const RAY_SESSION: &str = "/tmp/ray/session_latest";
 
 const HOSTS: &str = "Many hosts";
 
-/// The options.
+/// The options for many hosts.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManyHosts {
     /// Upload the recording to this root while it is made, by a process without privileges: a

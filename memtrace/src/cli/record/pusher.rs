@@ -166,7 +166,7 @@ impl Pusher {
         last.wait(until, &mut slow)
     }
 
-    /// Where to.
+    /// The root that it uploads to.
     pub(super) fn root(&self) -> &str {
         &self.line.root
     }

@@ -61,7 +61,7 @@ pub(crate) struct Object<'a> {
     memtrace_version: &'static str,
     /// The first run.
     before: Run<'a>,
-    /// The second.
+    /// The second run.
     after: Run<'a>,
     /// What `--fail-above` gave, as a part of one; else `None`.
     allowed_ratio: Option<f64>,

@@ -37,7 +37,6 @@ pub(super) fn table(phases: Option<&Phases>, top: usize) -> Table {
 /// A line of the log, and what its process held at its end. Phases lie within phases, so what was
 /// gained from checkpoint to checkpoint adds up, and what each phase gained does not.
 pub struct Checkpoint<'a> {
-    /// The line.
     pub line: &'a PhaseLine,
     /// What its process gained since the checkpoint before it, or since the start of this first one.
     step_bytes: Option<Bytes>,

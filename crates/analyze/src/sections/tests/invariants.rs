@@ -7,7 +7,6 @@ use std::collections::HashMap;
 /// rest of the report. An object of another kind is as it should be.
 type Holds = fn(&Value, &Whole<'_>) -> bool;
 
-/// Every invariant.
 pub(super) const INVARIANTS: &[(&str, Holds)] = &[
     ("ledgers close", ledgers_close),
     ("lines of ledgers add up", lines_add_up),

@@ -73,7 +73,7 @@ impl DrmCollector {
         })
     }
 
-    /// The devices.
+    /// The devices that it observes.
     pub fn cards(&self) -> impl Iterator<Item = &GpuInfo> {
         self.cards.iter().map(|(card, _)| &card.info)
     }

@@ -27,7 +27,7 @@ pub struct FrameHeader {
 }
 
 impl FrameHeader {
-    /// Its length.
+    /// Its length in bytes.
     pub const BYTES: usize = 20;
 
     /// As it stands in the pipe. Both ends are one program.

@@ -71,7 +71,6 @@ static OF_VLLM: LazyLock<Option<Regex>> = LazyLock::new(|| {
 pub(super) struct Who {
     /// Whose output it is part of, as who passed it on writes in front of it.
     pub(super) source: Option<String>,
-    /// The process.
     pub(super) tgid: Option<Tgid>,
     /// Whether the process is on another machine, so that its id says nothing here.
     pub(super) is_elsewhere: bool,
@@ -158,7 +157,6 @@ impl Who {
 
 /// What is said of a process behind the front of a line.
 enum Later<'a> {
-    /// Nothing.
     None,
     /// Something, but it is not in front of the record.
     Said,

@@ -19,7 +19,7 @@ const PIECE: u64 = 512;
 const PIECES_MAX: u64 = 1024;
 /// Pages that are looked into.
 const SAMPLE: f64 = 256.0;
-/// KPF_THP (include/uapi/linux/kernel-page-flags.h).
+/// KPF_THP of include/uapi/linux/kernel-page-flags.h.
 const IS_HUGE: u64 = 1 << 22;
 const IS_ANON: u64 = 1 << 12;
 /// KPF_SWAPBACKED: MADV_FREE takes it off an anonymous page (folio_mark_lazyfree, mm/swap.c) until the

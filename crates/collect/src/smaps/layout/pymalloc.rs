@@ -15,7 +15,6 @@ const SIZES: [u64; 2] = [16 << 10, 4 << 10];
 const STEP: u64 = 16;
 const CLASSES: u64 = 32;
 
-/// A pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pool {
     pub(super) size: u64,

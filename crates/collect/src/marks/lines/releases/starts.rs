@@ -6,7 +6,6 @@ pub(super) type Line = (i64, &'static str);
 /// Phase, who (its id or rank, or nothing), begin and end in tenths of a second.
 pub(super) type Paired = (&'static str, &'static str, i64, i64);
 
-/// One start.
 pub(super) struct Start {
     /// The release and how it was started.
     pub(super) of: &'static str,
