@@ -70,10 +70,13 @@ pub struct ProcessTable {
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it reported.
     recently_ended: VecDeque<ProcessRow>,
-    /// Those that a signal ended, or that exited with an error, while a process lived that they had
-    /// forked, by the signal.
-    failed: HashMap<Upid, Option<i32>>,
+    /// Those that were killed or crashed while a process lived that they had forked: how many of
+    /// those live.
+    crashed: HashMap<Upid, usize>,
 }
+
+/// Signals by which processes are asked to end: SIGHUP, SIGINT, SIGPIPE, SIGTERM.
+const ASKING: [i32; 4] = [1, 2, 13, 15];
 
 /// How many ended processes are kept for late news. More end in one tick only in a fork
 /// storm, whose processes are no OOM killer's choice.
@@ -193,6 +196,7 @@ impl ProcessTable {
         }
         self.last_upid += 1;
         let upid = Upid(self.last_upid);
+        self.note_child(birth.parent);
         let parent = birth.parent.and_then(|parent| self.live.get(&parent));
         let was_fork_seen = birth.seen_by == FirstSeenBy::Fork;
         let image = self
@@ -229,6 +233,7 @@ impl ProcessTable {
             has_new_peak: false,
             is_listed: true,
             image,
+            child_count: 0,
             execs: None,
             names: self.ceiling.charge(Part::Names, 0),
             were_names_cut: false,
@@ -245,7 +250,9 @@ impl ProcessTable {
         let Some(process) = self.process_mut(upid) else {
             return;
         };
-        process.row_mut().parent_upid = Some(parent);
+        let previous = process.row_mut().parent_upid.replace(parent);
+        self.note_child_ended(previous);
+        self.note_child(Some(parent));
         let of_its_tree: Vec<Upid> = self
             .processes()
             .filter(|process| process.row.root_upid == Some(upid))
@@ -283,13 +290,14 @@ impl ProcessTable {
         root.is_some_and(|root| !self.live.contains_key(&root))
     }
 
-    /// Whether a process, or a living one from which it descends, was forked by one whose end
-    /// `is_meant`: those that a signal ended, by that, and those that exited with an error.
-    pub fn is_left_by(&self, process: &ProcessRow, is_meant: impl Fn(Option<i32>) -> bool) -> bool {
+    /// Whether a process, or a living one from which it descends, was forked by one that was
+    /// killed or crashed. A launcher that exits with an error, or was asked to end, can leave a
+    /// healthy server.
+    pub fn is_left_by_crash(&self, process: &ProcessRow) -> bool {
         let mut at = process;
         while let Some(parent) = at.parent_upid {
-            if let Some(signal) = self.failed.get(&parent) {
-                return is_meant(*signal);
+            if self.crashed.contains_key(&parent) {
+                return true;
             }
             match self.process(parent) {
                 Some(living) => at = living.row(),
@@ -302,6 +310,28 @@ impl ProcessTable {
     /// Whether some process has outlived the root of its tree.
     pub fn has_outlived(&self) -> bool {
         self.processes().any(|process| self.has_root_ended(process))
+    }
+
+    /// Counts a living child of a living process.
+    fn note_child(&mut self, parent: Option<Upid>) {
+        if let Some(parent) = parent.and_then(|parent| self.live.get_mut(&parent)) {
+            parent.child_count += 1;
+        }
+    }
+
+    /// Takes a child from the count of its parent. One that crashed is kept as long as it has any.
+    fn note_child_ended(&mut self, parent: Option<Upid>) {
+        let Some(parent) = parent else {
+            return;
+        };
+        if let Some(process) = self.live.get_mut(&parent) {
+            process.child_count = process.child_count.saturating_sub(1);
+        } else if let Some(count) = self.crashed.get_mut(&parent) {
+            *count -= 1;
+            if *count == 0 {
+                self.crashed.remove(&parent);
+            }
+        }
     }
 
     /// Ends a process: it leaves the living, and its last row is written.
@@ -317,14 +347,10 @@ impl ProcessTable {
         if let Some(status) = end.wait_status {
             note_status(&mut process.row, status);
         }
-        let row = &process.row;
-        let has_failed = row.exit_signal.is_some() || row.exit_code.is_some_and(|code| code != 0);
-        if has_failed
-            && self
-                .processes()
-                .any(|child| child.row.parent_upid == Some(upid))
-        {
-            self.failed.insert(upid, row.exit_signal);
+        self.note_child_ended(process.row.parent_upid);
+        let signal = process.row.exit_signal;
+        if process.child_count > 0 && signal.is_some_and(|signal| !ASKING.contains(&signal)) {
+            self.crashed.insert(upid, process.child_count);
         }
         self.ended.push(process.row);
     }

@@ -167,7 +167,9 @@ pub(super) struct Args {
     kill_child: bool,
 
     /// When the recording ends, end the processes of the tree that outlived its root: SIGTERM, and
-    /// SIGKILL after 3 s. Without this option they are only listed (Linux)
+    /// SIGKILL after 3 s. One that you named (--match, --cgroup, --ray, --vllm) is ended only if its
+    /// parent was killed or crashed, not if that exited with an error or was asked to end (SIGHUP,
+    /// SIGINT, SIGPIPE, SIGTERM). Without this option they are only listed (Linux)
     #[arg(long, conflicts_with = "all", help_heading = COMMAND)]
     kill_survivors: bool,
 

@@ -26,9 +26,6 @@ pub struct LeftRunning {
     hold: Option<OwnedFd>,
 }
 
-/// Signals by which processes are asked to end: SIGHUP, SIGINT, SIGPIPE, SIGTERM.
-const ASKING: [i32; 4] = [1, 2, 13, 15];
-
 /// Every process of the recording that is alive, but this one and those that `is_known`; of a whole
 /// machine those whose parent was killed or crashed.
 /// `proc` is where procfs is mounted, `None` where its process ids are not those of the
@@ -48,10 +45,7 @@ pub fn survivors(
         .filter_map(|process| {
             let row = process.row();
             let has_outlived = match targets {
-                Targets::All => {
-                    let is_killed = |signal: i32| !ASKING.contains(&signal);
-                    table.is_left_by(row, |signal| signal.is_some_and(is_killed))
-                }
+                Targets::All => table.is_left_by_crash(row),
                 _ => table.has_root_ended(process) && !asked.has_another_root(table, row),
             };
             let is_wanted = has_outlived || !matches!(targets, Targets::All);
@@ -85,7 +79,7 @@ impl<'a> Asked<'a> {
     fn has_another_root(&self, table: &ProcessTable, process: &ProcessRow) -> bool {
         let is_left = match self.targets {
             Targets::Roots(roots) => roots.len() <= 1,
-            _ => table.is_left_by(process, |_| true),
+            _ => table.is_left_by_crash(process),
         };
         if is_left {
             return false;
@@ -414,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_process_leaves_has_outlived_it_whatever_it_is_called() {
+    fn what_a_killed_or_crashed_process_leaves_has_outlived_it_whatever_it_is_called() {
         let child = sleeper();
         let ended = |wait_status| {
             let mut table = ProcessTable::default();
@@ -439,15 +433,16 @@ mod tests {
         };
         let (killed, crashed, failed) = (Some(9), Some(11 | 0x80), Some(1 << 8));
         let named = Targets::Match(regex::Regex::new("serve").unwrap());
-        for wait_status in [killed, crashed, failed, Some(15)] {
+        for wait_status in [killed, crashed] {
             assert_eq!(shown(&named, wait_status), (2, 2), "{wait_status:?}");
+            assert_eq!(shown(&Targets::All, wait_status), (2, 2));
         }
-        // A launcher that is done, and one of which nobody knows how it ended.
-        assert_eq!(shown(&named, Some(0)), (2, 0));
-        assert_eq!(shown(&named, None), (2, 0));
-        let all = |wait_status| shown(&Targets::All, wait_status);
-        assert_eq!([all(killed), all(crashed)], [(2, 2); 2]);
-        assert_eq!([all(failed), all(Some(15)), all(Some(0))], [(0, 0); 3]);
+        // A launcher that is done, whose last command failed, that was asked to end, and one of
+        // which nobody knows how it ended.
+        for wait_status in [Some(0), failed, Some(1), Some(15), None] {
+            assert_eq!(shown(&named, wait_status), (2, 0), "{wait_status:?}");
+            assert_eq!(shown(&Targets::All, wait_status), (0, 0));
+        }
         reap(child);
     }
 

@@ -38,6 +38,8 @@ pub struct Process {
     /// On the list of processes to look at when changes are written.
     pub(super) is_listed: bool,
     pub(super) image: Image,
+    /// Living processes that it forked.
+    pub(super) child_count: usize,
     /// How many execs of it are noted.
     pub(super) execs: Option<u32>,
     /// What its names take, and whether they were cut for that since it was written.

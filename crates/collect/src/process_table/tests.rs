@@ -37,6 +37,29 @@ fn an_id_inside_of_a_container_is_that_of_a_process_only_where_one_has_it() {
     assert_eq!(who(4_001), None);
 }
 
+#[test]
+fn who_crashed_is_kept_until_the_last_of_its_children_has_ended() {
+    let mut table = ProcessTable::default();
+    let parent = enter(&mut table, 1);
+    let (first, second) = (enter(&mut table, 2), enter(&mut table, 3));
+    table.note_parent(first, parent);
+    table.note_parent(first, parent);
+    table.note_parent(second, parent);
+    let is_left = |table: &ProcessTable, upid| {
+        table.is_left_by_crash(table.process(upid).unwrap().row())
+    };
+    assert!(!is_left(&table, first));
+    end(&mut table, parent);
+    assert!(is_left(&table, first) && is_left(&table, second));
+    end(&mut table, first);
+    assert!(is_left(&table, second));
+    end(&mut table, second);
+    assert!(table.crashed.is_empty(), "{:?}", table.crashed);
+    let childless = enter(&mut table, 4);
+    end(&mut table, childless);
+    assert!(table.crashed.is_empty(), "{:?}", table.crashed);
+}
+
 fn written(table: &mut ProcessTable) -> Vec<(Upid, Option<bool>)> {
     let mut out = Vec::new();
     table.write_changes(false, &mut out);
