@@ -3,7 +3,7 @@
 use super::process_table::ProcessTable;
 use super::who::Who;
 use memtrace_model::tables::{GrowthSiteRow, ProcessRow, StackRow};
-use memtrace_model::{Bytes, FrameKind, Order, RowSource, Upid, keys};
+use memtrace_model::{BootNs, Bytes, FrameKind, Order, RowSource, Upid, keys};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -11,6 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::iter;
 
+/// The last moments of a process that has ended.
+const LAST_NS: i64 = 3_000_000_000;
 /// Lines of one process.
 const SITES_MAX: usize = 50;
 /// Functions that a native one is reported with.
@@ -34,12 +36,27 @@ const NOT_WHO_ASKED: [&str; 10] = [
     "libmimalloc",
 ];
 
+/// Packages that hand out memory, as allocators do.
+const PACKAGES_NOT_WHO_ASKED: [&str; 8] = [
+    "numpy",
+    "scipy",
+    "pandas",
+    "pyarrow",
+    "torch",
+    "jax",
+    "jaxlib",
+    "tensorflow",
+];
+
 /// What one process touched anew, by the line that did it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct ProcessAllocations {
     /// The process that touched the memory.
     #[serde(flatten)]
     pub who: Who,
+    /// Whether it ended during the recording: then the figures are those of the moment in its last three
+    /// seconds at which most was resident.
+    pub has_ended: bool,
     /// What its lines add up to, also those that are not listed.
     #[serde(flatten)]
     pub sum: Sampled,
@@ -77,9 +94,6 @@ pub struct Sampled {
     /// What was seen to be given back.
     pub returned_bytes: Bytes,
 }
-
-/// The sums by process and stack.
-type Sites = HashMap<(Upid, i64), GrowthSiteRow>;
 
 /// A frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -156,10 +170,21 @@ impl StackFrame {
     }
 
     fn asked_for_it(&self) -> bool {
-        let file = base(self.row.file.as_deref().unwrap_or_default());
-        !NOT_WHO_ASKED
-            .iter()
-            .any(|library| file.starts_with(library))
+        let file = self.row.file.as_deref().unwrap_or_default();
+        if !self.is_python() {
+            let file = base(file);
+            return !NOT_WHO_ASKED
+                .iter()
+                .any(|library| file.starts_with(library));
+        }
+        match packaged(file) {
+            Some(path) => {
+                let package = path.split('/').next().unwrap_or(path);
+                !PACKAGES_NOT_WHO_ASKED.contains(&package)
+            }
+            // The standard library, and what is frozen into the interpreter.
+            None => !file.contains("/lib/python3.") && !file.starts_with('<'),
+        }
     }
 
     /// What makes two frames one line: call sites within a native function are not distinguished.
@@ -180,21 +205,29 @@ fn base(path: &str) -> &str {
 
 /// A path as an import names it: below the directory of packages; of others the file alone.
 fn importable(path: &str) -> &str {
-    for packages in ["/site-packages/", "/dist-packages/"] {
-        if let Some(place) = path.rfind(packages) {
-            return &path[place + packages.len()..];
-        }
-    }
-    match path.starts_with('<') {
+    packaged(path).unwrap_or_else(|| match path.starts_with('<') {
         true => path,
         false => base(path),
-    }
+    })
 }
 
-/// The frame that a stack is named after: the innermost line of Python, else the innermost function
-/// that asked for memory, with who called that.
+/// The path below the directory of packages.
+fn packaged(path: &str) -> Option<&str> {
+    let packages = ["/site-packages/", "/dist-packages/"];
+    let place = packages.map(|packages| Some(path.rfind(packages)? + packages.len()));
+    place
+        .into_iter()
+        .flatten()
+        .max()
+        .map(|place| &path[place..])
+}
+
+/// The frame that a stack is named after: the innermost line of Python that asked for memory, else the
+/// innermost function that did, with who called that.
 fn named_after(frames: &[StackFrame]) -> Option<(&StackFrame, &[StackFrame])> {
-    if let Some(python) = frames.iter().find(|frame| frame.is_python()) {
+    let mut python = frames.iter().filter(|frame| frame.is_python());
+    let first = python.clone().next();
+    if let Some(python) = python.find(|frame| frame.asked_for_it()).or(first) {
         return Some((python, &[]));
     }
     let place = frames
@@ -211,39 +244,77 @@ pub(super) fn read<S: RowSource>(
     source: &S,
     table: &ProcessTable,
 ) -> Result<Vec<ProcessAllocations>, S::Error> {
-    let sites = read_sites(source)?;
+    let place = |upid| table.find(upid);
+    let sites = read_sites(source, |upid| table.processes[place(upid)?].exit_boot_ns())?;
     if sites.is_empty() {
         return Ok(Vec::new());
     }
     let stacks = read_stacks(source, &sites)?;
-    let sites = sites.into_values();
-    let mut by_process: HashMap<Upid, Vec<GrowthSiteRow>> = HashMap::new();
-    for row in sites {
-        by_process.entry(row.upid).or_default().push(row);
-    }
-    let mut all: Vec<ProcessAllocations> = by_process
+    let mut all: Vec<ProcessAllocations> = sites
         .into_iter()
         .filter_map(|(upid, rows)| {
-            let process = &table.processes[table.find(upid)?];
-            Some(of_process(Who::from(process), rows, &stacks))
+            let process = &table.processes[place(upid)?];
+            let has_ended = process.exit_boot_ns().is_some();
+            Some(of_process(Who::from(process), has_ended, rows, &stacks))
         })
         .collect();
     all.order_by_key(|one| (Reverse(one.sum.resident_bytes), one.who.upid));
     Ok(all)
 }
 
-/// Of rows of one site the last is the sum.
-fn read_sites<S: RowSource>(source: &S) -> Result<Sites, S::Error> {
-    let mut sites = Sites::new();
-    source.scan(&[], |row: GrowthSiteRow| {
-        let newest = sites
-            .entry((row.upid, row.stack_id))
-            .or_insert_with(|| row.clone());
-        if newest.boot_ns <= row.boot_ns {
-            *newest = row;
+/// The sums of one process by stack, as they come.
+#[derive(Default)]
+struct Growing {
+    now: HashMap<i64, GrowthSiteRow>,
+    now_boot_ns: BootNs,
+    /// Where the process has ended: the most that was resident in its last moments.
+    most: Option<(Bytes, HashMap<i64, GrowthSiteRow>)>,
+}
+
+impl Growing {
+    fn add(&mut self, row: GrowthSiteRow, exit: Option<BootNs>) {
+        if row.boot_ns != self.now_boot_ns {
+            // Of what stands before its last moments the last counts.
+            if exit.is_some_and(|exit| row.boot_ns.0 >= exit.0 - LAST_NS) {
+                self.note_most();
+            }
+            self.now_boot_ns = row.boot_ns;
         }
+        self.now.insert(row.stack_id, row);
+    }
+
+    /// A program that ends often frees all it has: what it held is what it held before that.
+    fn note_most(&mut self) {
+        let resident: Bytes = self.now.values().map(|row| row.resident_bytes).sum();
+        if self.most.as_ref().is_none_or(|(most, _)| resident >= *most) {
+            self.most = Some((resident, self.now.clone()));
+        }
+    }
+
+    fn rows(mut self, exit: Option<BootNs>) -> Vec<GrowthSiteRow> {
+        if exit.is_some() {
+            self.note_most();
+        }
+        let rows = self.most.map_or(self.now, |(_, rows)| rows);
+        rows.into_values().collect()
+    }
+}
+
+/// The sums by process and stack: at the end of the recording, or before that of the process, whose
+/// time `exit` gives.
+fn read_sites<S: RowSource>(
+    source: &S,
+    exit: impl Fn(Upid) -> Option<BootNs>,
+) -> Result<HashMap<Upid, Vec<GrowthSiteRow>>, S::Error> {
+    let mut growing: HashMap<Upid, Growing> = HashMap::new();
+    source.scan(&[], |row: GrowthSiteRow| {
+        let exit = exit(row.upid);
+        growing.entry(row.upid).or_default().add(row, exit);
     })?;
-    Ok(sites)
+    let rows = growing
+        .into_iter()
+        .map(|(upid, growing)| (upid, growing.rows(exit(upid))));
+    Ok(rows.collect())
 }
 
 /// Resident memory by stack as folded text, for flame graphs: a line for each process and stack, its
@@ -255,18 +326,18 @@ pub fn folded<S: RowSource>(
     source: &S,
     to: &mut impl io::Write,
 ) -> Result<io::Result<usize>, S::Error> {
-    let sites = read_sites(source)?;
-    let stacks = read_stacks(source, &sites)?;
-    let mut names: HashMap<Upid, String> = HashMap::new();
+    let mut processes: HashMap<Upid, (String, Option<BootNs>)> = HashMap::new();
     source.scan(&[], |row: ProcessRow| {
-        let comm = &row.comm;
-        names.insert(row.upid, format!("{comm} {}", row.tgid));
+        let name = format!("{} {}", row.comm, row.tgid);
+        processes.insert(row.upid, (name, row.exit_boot_ns));
     })?;
-    let mut rows: Vec<GrowthSiteRow> = sites.into_values().collect();
+    let sites = read_sites(source, |upid| processes.get(&upid)?.1)?;
+    let stacks = read_stacks(source, &sites)?;
+    let mut rows: Vec<GrowthSiteRow> = sites.into_values().flatten().collect();
     rows.retain(|row| row.resident_bytes.0 > 0);
     rows.order_by_key(|row| (row.upid, row.stack_id));
     let write = |row: &GrowthSiteRow, to: &mut dyn io::Write| {
-        let name = names.get(&row.upid).map_or("", String::as_str);
+        let name = processes.get(&row.upid).map_or("", |(name, _)| name);
         write!(to, "{}", plain(name))?;
         let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
         for frame in frames.iter().rev() {
@@ -293,9 +364,10 @@ fn plain(name: &str) -> String {
 
 fn read_stacks<S: RowSource>(
     source: &S,
-    sites: &Sites,
+    sites: &HashMap<Upid, Vec<GrowthSiteRow>>,
 ) -> Result<HashMap<i64, Vec<StackFrame>>, S::Error> {
-    let wanted: HashSet<i64> = sites.keys().map(|(_, stack)| *stack).collect();
+    let rows = sites.values().flatten();
+    let wanted: HashSet<i64> = rows.map(|row| row.stack_id).collect();
     let mut stacks: HashMap<i64, Vec<StackFrame>> = HashMap::new();
     source.scan(&[], |row: StackRow| {
         if wanted.contains(&row.stack_id) {
@@ -311,6 +383,7 @@ fn read_stacks<S: RowSource>(
 
 fn of_process(
     who: Who,
+    has_ended: bool,
     mut rows: Vec<GrowthSiteRow>,
     stacks: &HashMap<i64, Vec<StackFrame>>,
 ) -> ProcessAllocations {
@@ -356,6 +429,7 @@ fn of_process(
     sites.truncate(SITES_MAX);
     ProcessAllocations {
         who,
+        has_ended,
         sum,
         unnamed_bytes,
         sites,
@@ -395,11 +469,48 @@ mod tests {
         };
         let python_line = Some("a/b.py:3 f".to_owned());
         assert_eq!(text(&[&malloc, &grow, &python]), python_line);
+        let of = |function, file, line| frame(FrameKind::Python, Some(function), file, Some(line));
+        let ones = of("ones", "/v/site-packages/numpy/n.py", 9);
+        let queue = of("put", "/usr/lib/python3.12/queue.py", 1);
+        assert_eq!(text(&[&malloc, &ones, &queue, &python]), python_line);
+        let ones_line = Some("numpy/n.py:9 ones".to_owned());
+        assert_eq!(text(&[&malloc, &ones, &queue]), ones_line);
         assert_eq!(text(&[&malloc, &grow]), Some("grow (libfoo.so)".to_owned()));
         assert_eq!(text(&[&malloc]), Some("malloc (libc.so.6)".to_owned()));
         assert_eq!(text(&[]), None);
         let stripped = frame(FrameKind::Native, None, "/x/prog (deleted)", None);
         assert_eq!(text(&[&stripped]), Some("prog+0x10".to_owned()));
+    }
+
+    #[test]
+    fn what_a_process_frees_as_it_ends_was_resident() {
+        let row = |at: i64, stack_id, mib: i64| GrowthSiteRow {
+            boot_ns: BootNs(at * 1_000_000_000),
+            stack_id,
+            resident_bytes: Bytes(mib << 20),
+            ..GrowthSiteRow::default()
+        };
+        let text = |exit: Option<i64>| {
+            let exit = exit.map(|at| BootNs(at * 1_000_000_000));
+            let mut growing = Growing::default();
+            // Freed in the middle of its life, and as it ends.
+            for row in [
+                row(1, 1, 90),
+                row(2, 1, 10),
+                row(8, 2, 50),
+                row(9, 2, 0),
+                row(9, 1, 0),
+            ] {
+                growing.add(row, exit);
+            }
+            let mut rows = growing.rows(exit);
+            rows.sort_by_key(|row| row.stack_id);
+            let resident = rows.iter().map(|row| row.resident_bytes.0 >> 20);
+            resident.collect::<Vec<_>>()
+        };
+        assert_eq!(text(None), [0, 0]);
+        assert_eq!(text(Some(9)), [10, 50]);
+        assert_eq!(text(Some(30)), [0, 0]);
     }
 
     #[test]
@@ -421,7 +532,7 @@ mod tests {
         called.push(frame(FrameKind::Native, Some("f(int)"), "/x/prog", None));
         let stacks = HashMap::from([(1, grow(1)), (2, grow(2)), (3, called)]);
         let rows = vec![site(1, 3), site(2, 4), site(3, 2), site(0, 1)];
-        let text = of_process(Who::default(), rows, &stacks);
+        let text = of_process(Who::default(), false, rows, &stacks);
         assert_eq!(text.sites.len(), 3);
         assert_eq!(text.sites[1].callers[0].short(), Some("f".to_owned()));
         assert_eq!(text.sites[0].sum.grown_error_bytes, Bytes(5 << 20));

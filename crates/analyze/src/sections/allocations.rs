@@ -14,6 +14,8 @@ const PROCESSES_MAX: usize = 3;
 const LINES_MAX: usize = 6;
 /// Less than this is not reported unasked.
 const MATTERS: Bytes = Bytes(16 << 20);
+/// Less than this part of what a process holds, free in its heaps, is not reported.
+const KEPT_PART: f64 = 0.1;
 /// A line with this part of what a process holds stands among the first lines of a report.
 const LARGE_PART: f64 = 0.3;
 
@@ -59,7 +61,8 @@ impl Section for Allocations {
             "Who allocated it: from samples, by the line of Python or the native function that \
              touched anonymous memory first. RESIDENT is what of that was in memory or swapped \
              when it was last looked at, TOUCHED all of it, ± its standard error. Memory that an \
-             allocator hands out again keeps the name of who touched it first.",
+             allocator hands out again keeps the name of who touched it first; what it keeps free \
+             is reported by `--section layout`.",
         );
         vec![section]
     }
@@ -84,7 +87,17 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     let who = analysis.with_role(&process.who);
     let sum = &process.sum;
     let held = bytes(sum.resident_bytes);
-    let reported = format!("{who} grew by {held} that is still resident");
+    let kept = kept(analysis, process).map_or_else(String::new, |kept| {
+        format!(
+            " (its heaps have {} free, kept by the allocator)",
+            bytes(kept)
+        )
+    });
+    let still = match process.has_ended {
+        true => "was resident before its end",
+        false => "is still resident",
+    };
+    let reported = format!("{who} grew by {held} that {still}{kept}");
     match process.sites.first() {
         Some(first) if sum.resident_bytes.0 > 0 => {
             let share = words::share(Some(first.sum.resident_bytes), Some(sum.resident_bytes));
@@ -92,6 +105,17 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         }
         _ => format!("{reported}."),
     }
+}
+
+/// What of a process's heaps is free: resident memory that nobody uses. `None` where that is little, or
+/// not known.
+fn kept(analysis: &Analysis, process: &ProcessAllocations) -> Option<Bytes> {
+    let mut layouts = analysis.layouts.iter();
+    let layout = layouts.find(|layout| layout.who.upid == process.who.upid)?;
+    let free = layout.parts.iter().filter_map(|part| part.free_page_bytes);
+    let free: Bytes = free.sum();
+    let least = KEPT_PART * process.sum.resident_bytes.0 as f64;
+    (free.0 as f64 >= least).then_some(free)
 }
 
 /// `grow (libfoo.so) < load < main` of a native function.

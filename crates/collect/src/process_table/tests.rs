@@ -45,9 +45,8 @@ fn who_crashed_is_kept_until_the_last_of_its_children_has_ended() {
     table.note_parent(first, parent);
     table.note_parent(first, parent);
     table.note_parent(second, parent);
-    let is_left = |table: &ProcessTable, upid| {
-        table.is_left_by_crash(table.process(upid).unwrap().row())
-    };
+    let is_left =
+        |table: &ProcessTable, upid| table.is_left_by_crash(table.process(upid).unwrap().row());
     assert!(!is_left(&table, first));
     end(&mut table, parent);
     assert!(is_left(&table, first) && is_left(&table, second));
