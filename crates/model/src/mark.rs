@@ -109,6 +109,9 @@ pub enum MarkError {
     /// A kind that this version does not know.
     #[error("a mark of unknown kind {0:?}")]
     Kind(String),
+    /// What is read in logs only, where whoever is recorded can't send it.
+    #[error("a kill is a line of a log, and no message")]
+    Kill,
     /// The name is empty.
     #[error("a mark without a name")]
     Nameless,

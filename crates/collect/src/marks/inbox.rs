@@ -203,6 +203,8 @@ impl Inbox {
         parsed: Result<(MarkMessage, MarkKind), MarkError>,
     ) {
         match parsed {
+            // Each recorded process could say that another was killed, by whom and why.
+            Ok((_, MarkKind::Kill)) => self.refuse_datagram(&MarkError::Kill),
             Ok((mut message, kind)) => {
                 let impossible = self.refuse(&mut message.attrs);
                 let dropped = message.dropped;
@@ -215,14 +217,16 @@ impl Inbox {
                 waiting.impossible_count += impossible;
                 self.put(&mut waiting, mark);
             }
-            Err(error) => {
-                let mut waiting = self.lock();
-                waiting.refused_count += 1;
-                waiting
-                    .first_refusal
-                    .get_or_insert_with(|| error.to_string());
-            }
+            Err(error) => self.refuse_datagram(&error),
         }
+    }
+
+    fn refuse_datagram(&self, error: &MarkError) {
+        let mut waiting = self.lock();
+        waiting.refused_count += 1;
+        waiting
+            .first_refusal
+            .get_or_insert_with(|| error.to_string());
     }
 
     /// Puts a request of a load experiment in, or counts it.
@@ -413,6 +417,18 @@ mod tests {
         let waiting = inbox.take();
         assert!(waiting.impossible_count > 0 && waiting.dropped_count >= 10);
         assert_eq!(waiting.claimed_drops, before + waiting.dropped_count);
+    }
+
+    #[test]
+    fn a_kill_that_a_process_sends_is_refused_and_counted() {
+        let inbox = Inbox::default();
+        let text = br#"{"v":1,"kind":"kill","name":"a","boot_ns":1,
+            "attrs":{"killer":"the kernel","reason":"it leaked","killed_pid":7}}"#;
+        inbox.receive(Some(Tgid(1)), BootNs(2), MarkMessage::parse(text));
+        let waiting = inbox.take();
+        assert_eq!((waiting.marks.len(), waiting.refused_count), (0, 1));
+        let first = waiting.first_refusal.unwrap();
+        assert!(first.contains("line of a log"), "{first}");
     }
 
     #[test]
