@@ -130,6 +130,8 @@ pub struct Analysis {
     pub limits: Vec<LimitUse>,
     /// Kills that a log tells of, those that ends of processes bear out first.
     pub log_kills: Vec<LogKill>,
+    /// How many more log lines tell of kills: only the first 256 are compared with how processes ended.
+    pub unread_kill_count: usize,
     /// What was left of the tree when the recording ended.
     #[serde(flatten)]
     pub leftovers: Leftovers,

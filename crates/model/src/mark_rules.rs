@@ -59,6 +59,8 @@ pub struct KillRule {
     pub senders: Vec<String>,
     /// The exit code of the killed, where it ends by itself.
     pub exit_code: Option<i32>,
+    /// How long before the line it can have been, where that is more than a second.
+    pub look_back_seconds: Option<u32>,
 }
 
 impl KillRule {
@@ -199,6 +201,7 @@ struct WrittenRule {
     #[serde(default)]
     senders: Vec<String>,
     exit_code: Option<i32>,
+    look_back_seconds: Option<u32>,
     #[serde(default)]
     examples: Vec<String>,
 }
@@ -278,6 +281,7 @@ impl WrittenRule {
                 reason,
                 senders: self.senders,
                 exit_code: self.exit_code,
+                look_back_seconds: self.look_back_seconds,
             }),
             (MarkRuleKind::Kill, ..) => {
                 return Err((whole, "kind \"kill\" needs killer and reason".to_owned()));

@@ -1,7 +1,7 @@
 //! Where phases come from: the rows of `mark`, and titles that stand for a call.
 
 use super::pair::{Event, What};
-use crate::log_kills::KillLine;
+use crate::log_kills::{KillLine, LINES_MAX};
 use crate::name::Interner;
 use crate::process_table::ProcessTable;
 use memtrace_model::tables::{MarkKind, MarkRow, TitleRow};
@@ -48,6 +48,8 @@ pub(crate) struct Marks {
     pub(super) names: Vec<(BootNs, Arc<str>)>,
     /// Lines that say that a process was killed.
     pub(crate) kills: Vec<KillLine>,
+    /// How many more of them there are than are compared with the ends of processes.
+    pub(crate) unread_kill_count: usize,
 }
 
 impl Marks {
@@ -84,7 +86,10 @@ impl Marks {
             Some(MarkKind::Instant) => What::Moment,
             Some(MarkKind::Begin) => What::Begin,
             Some(MarkKind::End) => What::End,
-            Some(MarkKind::Kill) => return self.kills.extend(KillLine::of(&row)),
+            Some(MarkKind::Kill) if self.kills.len() < LINES_MAX => {
+                return self.kills.extend(KillLine::of(&row));
+            }
+            Some(MarkKind::Kill) => return self.unread_kill_count += 1,
             Some(MarkKind::Peak) | None => return,
         };
         let process = row.upid.map(|upid| table.position(upid, row.boot_ns));

@@ -23,6 +23,7 @@ pub(super) struct Facts {
     pub(super) kills: Vec<OomRow>,
     /// Kills that a log tells of.
     pub(super) log_kills: Vec<KillLine>,
+    pub(super) unread_kill_count: usize,
     pub(super) table: ProcessTable,
     /// Its span is as far as it is known without memory.
     pub(super) clock: RunClock,
@@ -62,6 +63,7 @@ impl Facts {
         let at = resolve(options.at, &clock)?;
         let mut marks = Marks::read(source, &mut table)?;
         let log_kills = std::mem::take(&mut marks.kills);
+        let unread_kill_count = marks.unread_kill_count;
         let titles = Titles::read(source, &table)?;
         for process in &mut table.processes {
             process.copy_until = sharing::copy_until(process, &titles.execs);
@@ -93,6 +95,7 @@ impl Facts {
             cost,
             kills,
             log_kills,
+            unread_kill_count,
             table,
             clock,
             at,

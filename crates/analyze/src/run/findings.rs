@@ -76,6 +76,7 @@ where
         groups,
         phases,
         log_kills,
+        unread_kill_count,
         ..
     } = facts;
     let Swept {
@@ -148,6 +149,7 @@ where
         ooms,
         limits,
         log_kills,
+        unread_kill_count,
         layouts: holdings.layouts,
         leftovers,
         allocations,

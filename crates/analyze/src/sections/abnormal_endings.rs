@@ -4,6 +4,7 @@
 use super::endings::Group;
 use super::oom_kills;
 use crate::leftovers::held_in_words;
+use crate::log_kills::{LogKill, unread_in_words};
 use crate::section::{MORE_IN_JSON, Section, View};
 use crate::{Analysis, Ending, Survivor, together};
 use memtrace_model::{Bytes, Fate, RowSource, Upid};
@@ -40,7 +41,7 @@ struct AbnormalEnding {
 impl Section for AbnormalEndings {
     const NAME: &'static str = "abnormal";
     const DOC: &'static str = "who was killed or crashed, or left processes running";
-    const KEYS: &'static [&'static str] = &["abnormal_endings", "log_kills"];
+    const KEYS: &'static [&'static str] = &["abnormal_endings", "log_kills", "unread_kill_count"];
 
     fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
         Ok(Self::of(analysis))
@@ -51,10 +52,15 @@ impl Section for AbnormalEndings {
         let is_reported = view.is_below_the_answer()
             && oom_kills::is_none(analysis)
             && self.in_short(analysis).is_some();
-        let kills = analysis.log_kills.iter();
-        let kills = kills.filter_map(|kill| kill.in_words(&analysis.processes, &analysis.clock));
+        let (own, kills): (Vec<&LogKill>, Vec<&LogKill>) =
+            analysis.log_kills.iter().partition(|kill| kill.is_own_end);
+        let in_words = |kill: &LogKill| kill.in_words(&analysis.processes, &analysis.clock);
         let endings = self.abnormal_endings.iter();
-        let all = kills.chain(endings.map(|one| one.in_words(analysis)));
+        let all = kills
+            .into_iter()
+            .filter_map(in_words)
+            .chain(endings.map(|one| one.in_words(analysis)))
+            .chain(own.into_iter().filter_map(in_words));
         let others: Vec<String> = all.skip(usize::from(is_reported)).collect();
         let most = view.most(MAX_TOLD);
         let mut section = Chapter::alarming(match is_reported {
@@ -63,17 +69,25 @@ impl Section for AbnormalEndings {
         });
         section.tell(Tone::Strong, others.iter().take(most).cloned());
         section.rest(others.len(), most, count, MORE_IN_JSON);
-        let claims = analysis.log_kills.iter();
-        let claims = claims.filter(|kill| kill.members.is_empty()).take(most);
-        section.tell(
-            Tone::Plain,
-            claims.map(|kill| kill.claim_in_words(&analysis.clock)),
-        );
-        Some(section)
-            .into_iter()
-            .filter(|section| !section.blocks.is_empty())
-            .collect()
+        let is_said = |section: &Chapter| !section.blocks.is_empty();
+        let claims = claims(analysis, most);
+        [section, claims].into_iter().filter(is_said).collect()
     }
+}
+
+/// What logs say of kills and no end of a process bears out.
+fn claims(analysis: &Analysis, most: usize) -> Chapter {
+    let claims = analysis.log_kills.iter();
+    let claims: Vec<&LogKill> = claims.filter(|kill| kill.members.is_empty()).collect();
+    let mut section = Chapter::new("Claims in logs");
+    let shown = claims.iter().take(most);
+    section.tell(
+        Tone::Plain,
+        shown.map(|kill| kill.claim_in_words(&analysis.clock)),
+    );
+    section.rest(claims.len(), most, count, MORE_IN_JSON);
+    section.tell(Tone::Quiet, unread_in_words(analysis.unread_kill_count));
+    section
 }
 
 impl AbnormalEndings {
@@ -94,9 +108,12 @@ impl AbnormalEndings {
             let fate = survivor.and_then(|one| one.row.fate);
             matches!(fate, Some(Fate::Killed | Fate::Terminated))
         };
+        // They are reported with their killers, but for what they left running.
         let logged = analysis.log_kills.iter().flat_map(|kill| &kill.members);
-        let is_logged: HashSet<usize> = logged.copied().collect();
-        let groups = Group::all(analysis).into_iter().filter_map(|group| {
+        let logged = logged.filter(|place| !by_root.contains_key(place));
+        let logged: HashSet<usize> = logged.copied().collect();
+        let groups = Group::all(analysis, |place| logged.contains(&place));
+        let groups = groups.into_iter().filter_map(|group| {
             let members = || group.who.members.iter();
             let left = || members().filter_map(|root| by_root.get(root)).flatten();
             let outlived_count = left().count();
@@ -104,9 +121,7 @@ impl AbnormalEndings {
             let outlived_bytes = together(left.clone().map(|one| one.row.held_bytes()));
             let outlived_held = held_in_words(left);
             let has_left_some = outlived_count > 0 && !group.is_oom_kill();
-            let is_violent = group.is_violent()
-                && !members().all(is_by_recorder)
-                && !members().all(|member| is_logged.contains(member));
+            let is_violent = group.is_violent() && !members().all(is_by_recorder);
             (is_violent || has_left_some).then_some(AbnormalEnding {
                 outlived_count,
                 outlived_bytes,
@@ -131,19 +146,24 @@ impl AbnormalEndings {
     /// The gravest of them in a sentence, with how many others there are, and which process it is: a
     /// kill whose killer logged it, or else the gravest end.
     pub(super) fn in_short(&self, analysis: &Analysis) -> Option<(String, Option<usize>)> {
-        let endings = &self.abnormal_endings;
-        let logged = analysis.log_kills.first().filter(|kill| !kill.is_own_end);
-        let logged = logged.and_then(|kill| {
-            let reported = kill.in_words(&analysis.processes, &analysis.clock)?;
-            Some((reported, kill.members.first().copied(), endings.as_slice()))
-        });
-        let (reported, who, others) = logged.or_else(|| {
-            let first = self.headline(analysis)?;
-            let who = first.group.who.members.first().copied();
-            let others = endings.get(1..).unwrap_or_default();
-            Some((first.in_words(analysis), who, others))
-        })?;
-        let more = match others.iter().map(|one| one.group.who.process_count).sum() {
+        let kills = analysis.log_kills.iter().filter(|kill| !kill.is_own_end);
+        let logged: Vec<usize> = kills.flat_map(|kill| &kill.members).copied().collect();
+        let (reported, first) = match logged.is_empty() {
+            false => {
+                let kill = analysis.log_kills.first()?;
+                let reported = kill.in_words(&analysis.processes, &analysis.clock)?;
+                (reported, kill.members.as_slice())
+            }
+            true => {
+                let first = self.headline(analysis)?;
+                (first.in_words(analysis), first.group.who.members.as_slice())
+            }
+        };
+        let endings = self.abnormal_endings.iter();
+        let ended = endings.flat_map(|one| &one.group.who.members);
+        let all: HashSet<usize> = ended.copied().chain(logged).collect();
+        let who = first.first().copied();
+        let more = match all.len() - first.len() {
             0 => String::new(),
             others => format!(" {} more ended abnormally.", processes(others)),
         };

@@ -58,11 +58,11 @@ pub(super) struct Group {
 
 impl Group {
     /// The endings that a person should read about, the gravest first.
-    pub(super) fn all(analysis: &Analysis) -> Vec<Self> {
+    pub(super) fn all(analysis: &Analysis, is_left_out: impl Fn(usize) -> bool) -> Vec<Self> {
         let processes = &analysis.processes;
         let mut groups: HashMap<(Ending, &Sender, &str), Vec<usize>> = HashMap::new();
         for (place, process) in processes.iter().enumerate() {
-            if process.ending.is_notable() {
+            if process.ending.is_notable() && !is_left_out(place) {
                 let key = (process.ending, &process.sender, process.shape.as_ref());
                 groups.entry(key).or_default().push(place);
             }
@@ -113,7 +113,7 @@ impl Section for Endings {
         for process in &analysis.processes {
             *endings.counter(process.ending) += 1;
         }
-        let notable = Group::all(analysis);
+        let notable = Group::all(analysis, |_| false);
         Ok(Self { endings, notable })
     }
 

@@ -5,6 +5,7 @@ mod endings;
 mod invariants;
 mod json;
 mod leaks;
+mod log_kills;
 
 use super::*;
 use crate::golden::{

@@ -50,7 +50,7 @@ fn a_command_is_distinguished_from_the_wait_for_what_it_left() {
 }
 
 /// A server with an engine and a worker, and how they end.
-fn ends(how: impl Fn(&mut Script)) -> String {
+pub(super) fn ends(how: impl Fn(&mut Script)) -> String {
     let mut run = Script::command(&["serve"], 60.0);
     for (tgid, parent, name) in [
         (1, None, "serve"),
@@ -66,7 +66,7 @@ fn ends(how: impl Fn(&mut Script)) -> String {
 }
 
 /// What the report says first.
-fn happened(report: &str) -> &str {
+pub(super) fn happened(report: &str) -> &str {
     let (_, shown) = report.split_once("What happened: ").expect("an answer");
     shown
         .split_once(" Most held:")
@@ -230,110 +230,6 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
         alone.contains("Some processes could not be inspected"),
         "{alone}"
     );
-}
-
-/// A line of a log that says that a process was killed.
-fn says_killed(run: &mut Script, at: f64, pid: Option<u32>, senders: &[&str]) {
-    let attributes = serde_json::json!({
-        "killer": "Ray's memory monitor",
-        "reason": "the node ran low on memory",
-        "senders": senders,
-        "killed_pid": pid,
-        "line": "Selected to kill: …",
-    });
-    let attributes = attributes.to_string();
-    run.said_mark(Some(1), at, MarkKind::Kill, "ray.oom_kill", &attributes);
-}
-
-#[test]
-fn a_killer_that_logs_why_is_what_happened_also_where_it_shuts_down_then() {
-    for (pid, at) in [(Some(3), 39.9), (Some(3), 44.0), (None, 44.0)] {
-        let report = ends(|run| {
-            run.kill_from(2, 3, 40.0, 9);
-            run.exit(2, 45.0, 0);
-            run.exit(1, 50.0, 1);
-            says_killed(run, at, pid, &["engine"]);
-            says_killed(run, at + 1.0, None, &["engine"]);
-        });
-        let shown = "Ray's memory monitor ended 3 worker (SIGKILL) at 12:02:24 UTC (+40.0s): ";
-        assert!(happened(&report).starts_with(shown), "{pid:?}: {report}");
-        assert!(report.contains(": the node ran low on memory."), "{report}");
-        assert!(!report.contains("claims"), "{report}");
-        assert!(!report.contains("as it shut down"), "{report}");
-    }
-}
-
-#[test]
-fn a_line_whose_kill_no_end_bears_out_is_a_claim_and_no_cause() {
-    type End = fn(&mut Script);
-    let ends_otherwise: [End; 6] = [
-        |_| {},
-        |run| run.exit(3, 40.0, 0),
-        |run| run.kill_from(99, 3, 40.0, 9),
-        |run| run.fault(3, 40.0, 11),
-        |run| run.oom(3, 3, 40.0, "/job", gib(1.0)),
-        |run| run.kill_from(2, 3, 58.0, 9),
-    ];
-    for (place, end) in ends_otherwise.into_iter().enumerate() {
-        for pid in [Some(3), None] {
-            if place == 5 && pid.is_some() {
-                continue;
-            }
-            let report = ends(|run| {
-                end(run);
-                says_killed(run, 41.0, pid, &["engine"]);
-            });
-            assert!(!happened(&report).contains("Ray's memory"), "{report}");
-            assert!(
-                report.contains("claims that Ray's memory monitor"),
-                "{report}"
-            );
-        }
-    }
-}
-
-#[test]
-fn who_ends_by_itself_when_reported_to_was_ended_only_at_once() {
-    let report = |end: f64, pid: Option<u32>| {
-        ends(|run| {
-            run.exit(3, end, 0);
-            let attributes = serde_json::json!({
-                "killer": "gunicorn", "reason": "it hung", "killed_pid": pid, "exit_code": 0,
-            });
-            let attributes = attributes.to_string();
-            run.said_mark(
-                Some(1),
-                40.0,
-                MarkKind::Kill,
-                "gunicorn.timeout",
-                &attributes,
-            );
-        })
-    };
-    let shown = "gunicorn ended 3 worker (exit 0)";
-    assert!(happened(&report(40.5, Some(3))).starts_with(shown));
-    assert!(!happened(&report(50.0, Some(3))).contains("gunicorn"));
-    // Of its own accord, at a limit that it keeps: no failure.
-    let own = report(40.5, None);
-    assert!(
-        !happened(&own).contains("gunicorn") && own.contains(shown),
-        "{own}"
-    );
-}
-
-#[test]
-fn a_line_that_names_a_process_is_borne_out_by_its_end_where_no_sender_is_known() {
-    let shown = "Ray's memory monitor ended 3 worker";
-    let named = ends(|run| {
-        run.kill(3, 40.0, 9);
-        says_killed(run, 41.0, Some(3), &["raylet"]);
-    });
-    assert!(happened(&named).starts_with(shown), "{named}");
-    let nameless = ends(|run| {
-        run.kill(3, 40.0, 9);
-        says_killed(run, 41.0, None, &["raylet"]);
-    });
-    assert!(!happened(&nameless).contains(shown), "{nameless}");
 }
 
 #[test]

@@ -484,6 +484,9 @@ fn note_kill(kill: &KillRule, attrs: &mut Map<String, Value>) {
     if let Some(code) = kill.exit_code {
         attrs.insert("exit_code".to_owned(), Value::from(code));
     }
+    if let Some(seconds) = kill.look_back_seconds {
+        attrs.insert("look_back_seconds".to_owned(), Value::from(seconds));
+    }
 }
 
 /// For how many more lines this one stands.
@@ -609,7 +612,7 @@ mod tests {
             assert_eq!(attrs["killer"], "Ray's memory monitor");
             assert_eq!(
                 attrs["reason"],
-                "the node ran low on memory, and it held 1.60GB"
+                "the node ran low on memory; this process held 1.60GB"
             );
             assert_eq!(attrs["senders"], serde_json::json!(["raylet"]));
         }
