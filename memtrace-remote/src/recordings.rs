@@ -1,4 +1,4 @@
-//! The recordings that run meanwhile, which are reported of what is done to an engine: phases, and
+//! The recordings that run meanwhile, which hear of what is done to an engine: phases, and
 //! requests of a load.
 
 use anyhow::Context;

@@ -31,7 +31,7 @@ mod needs_freeze {
 
     /// The disk hangs: what is written to it waits for as long as it is frozen.
     #[test]
-    fn a_disk_that_hangs_keeps_nobody_who_is_reported_to_end_and_what_is_missing_is_reported()
+    fn a_disk_that_hangs_keeps_nobody_who_is_asked_to_end_and_what_is_missing_is_reported()
     -> Result<()> {
         need::require("freeze");
         let dir = tempfile::tempdir()?;

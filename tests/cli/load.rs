@@ -61,7 +61,7 @@ fn plan(dir: &Path, options: &[&str]) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// A run of a plan that no recording is reported of.
+/// A run of a plan of which no recording hears.
 fn load_run(plan: &Path, url: &str, dir: &Path) -> Result<Command> {
     let mut command = Command::new(program::memtrace()?);
     command.args(["load", "run", "--no-recording", "--cool-down", "0"]);

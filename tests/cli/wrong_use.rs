@@ -51,7 +51,8 @@ fn program_in(dir: &std::path::Path, contents: &str) -> Result<String> {
 }
 
 #[test]
-fn a_script_without_its_interpreter_is_reported_from_a_command_that_does_not_exist() -> Result<()> {
+fn a_script_without_its_interpreter_is_distinguished_from_a_command_that_does_not_exist()
+-> Result<()> {
     let dir = tempfile::tempdir()?;
     let program = program_in(dir.path(), "#!/no/such -e\nexit 3\n")?;
     let said = format!("can't execute {program}: its interpreter /no/such does not exist");
@@ -80,7 +81,7 @@ fn a_process_that_does_not_exist_is_named() -> Result<()> {
 }
 
 #[test]
-fn a_thread_is_reported_from_its_process() -> Result<()> {
+fn a_thread_is_distinguished_from_its_process() -> Result<()> {
     let (said, tid) = std::sync::mpsc::channel();
     let (end, wait) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {

@@ -61,7 +61,7 @@ fn slow_calls_are_made_less_often_and_hold_up_nothing() -> Result<()> {
 }
 
 #[test]
-fn memory_and_processes_that_are_read_less_often_are_reported_of_each() -> Result<()> {
+fn memory_and_processes_that_are_read_less_often_are_reported_for_each() -> Result<()> {
     let ours = Sleeper::start()?;
     let mut slow = script(&[device(0, GIB, &[Process::new(ours.pid(), GIB)])]);
     for (call, micros) in [

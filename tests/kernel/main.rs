@@ -86,7 +86,7 @@ mod needs_bpf {
     }
 
     #[test]
-    fn live_data_is_reported_from_what_an_allocator_keeps() -> anyhow::Result<()> {
+    fn live_data_is_distinguished_from_what_an_allocator_keeps() -> anyhow::Result<()> {
         causes(&["live", "freed", "arenas", "mmapped"])
     }
 

@@ -94,7 +94,7 @@ pub struct Analysis {
     /// The process that `--process` gave, as an index into [`Analysis::processes`].
     #[serde(skip)]
     pub process: Option<usize>,
-    /// What load experiments took; `None` where none was reported of.
+    /// What load experiments took; `None` where there was none.
     pub conditions: Option<Conditions>,
     /// The growth of all processes together; `None` when too short to tell.
     pub growth: Option<Growth>,
@@ -318,14 +318,20 @@ impl Analysis {
     /// process of another target crashed, was killed or exited with an error.
     pub fn has_failed(&self) -> bool {
         let is_killed = self.ooms.iter().any(|kill| kill.victim.is_some());
+        is_killed || self.has_command_failed() == Some(true) || self.failed_root().is_some()
+    }
+
+    /// The main process of another target than a command that crashed, was killed or exited with an
+    /// error: of several the gravest.
+    pub(super) fn failed_root(&self) -> Option<&Process> {
         let roots = match self.info.target {
             Target::Command { .. } | Target::All => &[],
             _ => &*self.trees,
         };
-        let mut roots = roots.iter().map(|tree| &self.processes[tree.root]);
-        let is_root_failed =
-            |root: &Process| root.ending.is_notable() && root.gravity() < Ending::ORDINARY;
-        is_killed || self.has_command_failed() == Some(true) || roots.any(is_root_failed)
+        let roots = roots.iter().map(|tree| &self.processes[tree.root]);
+        roots
+            .filter(|root| root.ending.is_notable() && root.gravity() < Ending::ORDINARY)
+            .min_by_key(|root| root.gravity())
     }
 
     /// How long the command that was recorded ran; `None` for other targets, and when unknown.

@@ -190,7 +190,7 @@ fn bounds(span: &ConditionSpan, end: BootNs) -> [BootNs; 2] {
     [span.begin, span.end.min(last)]
 }
 
-/// The findings; `None` where no load was reported of.
+/// The findings; `None` without a load experiment.
 pub(super) fn reported(
     spans: Vec<ConditionSpan>,
     requests: &Requests,

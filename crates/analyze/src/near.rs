@@ -1,5 +1,5 @@
 //! What moved around an instant, from one reading of a cgroup or of the node to the next: so that
-//! what the processes held can be reported for the very moment at which what is in use was read.
+//! what the processes held can be known for the very moment at which what is in use was read.
 //!
 //! The pass keeps the changes since the last reading, and gives them, together with those up to
 //! the next one, to every snapshot in between.

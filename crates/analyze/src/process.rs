@@ -124,12 +124,12 @@ impl Process {
         self.sender.in_short(self.ending)
     }
 
-    /// The same for a narrow column: `SIGKILL from 4711`.
-    pub fn ended_from(&self) -> String {
-        match (&self.sender, self.sender.pid()) {
-            (Sender::Unknown, _) => self.ending.shown(),
-            (_, Some(pid)) => format!("{} from {pid}", self.ending.shown()),
-            (_, None) => self.ended_in_short(),
+    /// The same for a column of so many characters: without the sender where that does not fit.
+    pub fn ended_within(&self, width: usize) -> String {
+        let words = self.ended_in_short();
+        match words.chars().count() <= width {
+            true => words,
+            false => self.ending.shown(),
         }
     }
 

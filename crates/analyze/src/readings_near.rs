@@ -72,7 +72,7 @@ pub(super) fn read<S: RowSource>(
     })?;
     let mut objects: Vec<Kept<ObjectKey, ShmObjectRow>> =
         instants.iter().map(|&at| Kept::new(at)).collect();
-    let mut reported: Vec<Kept<ObjectKey, ShmObjectRow>> =
+    let mut in_memory: Vec<Kept<ObjectKey, ShmObjectRow>> =
         instants.iter().map(|&at| Kept::new(at)).collect();
     source.scan(&[], |row: ShmObjectRow| {
         let key = || (row.device.clone(), row.inode);
@@ -80,8 +80,8 @@ pub(super) fn read<S: RowSource>(
             kept.take(key(), row.boot_ns, row.clone());
         }
         if row.in_memory_bytes().is_some_and(|bytes| bytes.0 > 0) {
-            for reported in &mut reported {
-                reported.take(key(), row.boot_ns, row.clone());
+            for kept in &mut in_memory {
+                kept.take(key(), row.boot_ns, row.clone());
             }
         }
     })?;
@@ -93,7 +93,7 @@ pub(super) fn read<S: RowSource>(
             kept.take(key, row.boot_ns, row.clone());
         }
     })?;
-    let objects = objects.into_iter().zip(reported);
+    let objects = objects.into_iter().zip(in_memory);
     let all = pss.into_iter().zip(objects).zip(files);
     let standings = all.map(|((pss, (objects, reported)), files)| {
         let (objects, amounts_of) = with_amounts(objects, reported);

@@ -150,6 +150,7 @@ impl Sender {
         };
         let pid = pid.to_string();
         let who = match is_long || upid.is_none() {
+            true if name.contains(' ') => format!("{pid} \"{}\"", name::in_words(name)),
             true => format!("{pid} {}", name::in_words(name)),
             false => pid,
         };

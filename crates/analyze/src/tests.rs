@@ -128,7 +128,7 @@ fn which_of_the_two_it_is_shows_at_once() {
 }
 
 #[test]
-fn the_worker_that_leaks_is_reported_from_the_one_that_does_not() {
+fn the_worker_that_leaks_is_distinguished_from_the_one_that_does_not() {
     let analysis = run("trainer_with_vllm").analyzed(None);
     let verdict = |tgid| process(&analysis, tgid).growth.map(|growth| growth.verdict);
     assert_eq!(verdict(22924), Some(Verdict::Growing));

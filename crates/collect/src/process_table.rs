@@ -420,7 +420,7 @@ impl ProcessTable {
         process.set_peak(peak);
     }
 
-    /// Notes that every OOM kill will be distinguished from now on: a process that is not reported of
+    /// Notes that every OOM kill will be distinguished from now on: a process that is not reported
     /// was not killed so.
     pub fn observe_oom_kills(&mut self) {
         if self.are_oom_kills_observed {

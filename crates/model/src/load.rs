@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_of_a_condition_are_reported_from_those_of_other_phases() {
+    fn attributes_of_a_condition_are_distinguished_from_those_of_other_phases() {
         let condition = LoadCondition {
             generator: None,
             load_run: "load-1".to_owned(),

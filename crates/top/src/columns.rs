@@ -92,7 +92,7 @@ fn ended(line: &ProcessLine<'_>) -> String {
 
 fn ending(line: &ProcessLine<'_>) -> String {
     match line.is_over {
-        true => line.process.ended_from(),
+        true => line.process.ended_within(HOW_WIDTH),
         false => String::new(),
     }
 }
@@ -153,9 +153,11 @@ const ENDED: Column<OfProcesses> = Column {
     cell: ended,
     key: Some(|line| time(line.process.end.filter(|_| line.is_over))),
 };
+/// More would take the column from a screen of 80 characters.
+const HOW_WIDTH: usize = 13;
 const HOW: Column<OfProcesses> = Column {
     title: "HOW",
-    width: 13,
+    width: HOW_WIDTH,
     rank: 3,
     cell: ending,
     key: Some(|line| Key::Text(ending(line))),

@@ -151,6 +151,25 @@ impl Person {
 }
 
 #[test]
+fn who_sent_a_signal_is_named_whole_or_not_at_all() {
+    const SENDER: u32 = 4_198_342;
+    let mut run = Script::command(&["serve"], 20.0);
+    run.process(1, None, 0.0, "serve");
+    run.process(SENDER, Some(1), 1.0, "killer");
+    for (tgid, name) in [(2, "worker"), (3, "aborted")] {
+        run.process(tgid, Some(1), 1.0, name);
+        run.mem(tgid, 1.0, [100.0, 0.0, 0.0]);
+    }
+    run.kill_from(SENDER, 2, 5.0, 9);
+    run.kill_from(3, 3, 5.0, 9);
+    let mut person = Person::at(Run::of(run).until(10.0), 120, 24);
+    person.key(KeyCode::Char('3'));
+    let screen = person.screen().join("\n");
+    assert!(screen.contains("SIGKILL       worker"), "{screen}");
+    assert!(screen.contains("SIGKILL       aborted"), "{screen}");
+}
+
+#[test]
 fn every_view_fits_80_columns() {
     let views = [
         ("tree", "trainer_with_vllm", 400.0),

@@ -58,7 +58,7 @@ pub(super) struct Status {
     servers: Servers,
 }
 
-/// Whom is asked, and who is reported of it.
+/// Whom is asked, and who hears of it.
 #[derive(Debug, clap::Args)]
 struct Asked {
     #[command(flatten)]

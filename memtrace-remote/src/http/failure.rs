@@ -31,7 +31,7 @@ pub(crate) enum Failure {
         /// What the server said.
         message: String,
     },
-    /// The server reported of an error where the answer should have gone on.
+    /// The server reported an error where the answer should have gone on.
     #[error("the server reported an error in its answer: {0}")]
     Reported(String),
     /// The answer is something else.

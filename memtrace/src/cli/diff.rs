@@ -25,8 +25,9 @@ Examples:
   memtrace diff root --run 4711 --run 4712
 
 Exit status: 0; 3 with --fail-above if something rose by more than that, or if B failed and A did
-not (an OOM kill, a command that did not exit 0, or a main process that crashed); 1 after an error,
-2 on a usage error; 4 with --strict or --fail-above if part of either could not be read or is
+not (an OOM kill, a command that did not exit 0, or, without a command, a process asked for by -p,
+--match, ... that crashed, was killed or exited with an error); 1 after an error, 2 on a usage
+error; 4 with --strict or --fail-above if part of either could not be read or is
 missing.
 
 The comparison uses, for all processes together, the most that they held (every page once), or the

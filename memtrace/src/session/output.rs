@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A disk that takes nothing for so long is reported of.
+/// A disk that takes nothing for so long is reported.
 const TOLD_AFTER: DurationNs = DurationNs(1_000_000_000);
 /// Who was asked to end does not wait for a disk that has taken nothing for longer than this.
 /// Until then it may be one that is only slow.
@@ -244,7 +244,7 @@ impl Output {
     }
 }
 
-/// The thread: takes messages until it is reported to finish. After a failure it goes on
+/// The thread: takes messages until it is asked to finish. After a failure it goes on
 /// taking them, so that nobody waits for it, and keeps what is on disk.
 fn write_all(
     mut writer: impl Sink,
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_reported_to_end_gives_up_a_disk_that_hangs_and_says_what_is_missing() {
+    fn who_is_asked_to_end_gives_up_a_disk_that_hangs_and_says_what_is_missing() {
         let (output, go) = hung();
         output.send(vec![row()]);
         let longest = DurationNs(50_000_000);

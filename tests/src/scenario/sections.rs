@@ -1,4 +1,4 @@
-//! What a process is reported of its descendants, against the recording that it is distinguished from.
+//! What a process reports of its descendants, against the recording.
 
 use super::book::{Book, Score};
 use crate::recorder::{Recorded, record};

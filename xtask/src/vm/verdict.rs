@@ -169,7 +169,7 @@ impl Verdict {
             .count()
     }
 
-    /// Whether every test of the list was reported of, none failed, and some passed.
+    /// Whether every test of the list was reported, none failed, and some passed.
     pub(super) fn is_good(&self) -> bool {
         self.failures.is_empty()
             && self.count(Ending::Failed) == 0
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_good_when_every_test_is_reported_of_and_some_passed() {
+    fn a_run_is_good_when_every_test_is_reported_and_some_passed() {
         let good = verdict(&[KERNEL, PASSED, SKIPPED, &end(2)], &["a", "b"], None);
         assert!(good.is_good(), "{good}");
         assert_eq!(

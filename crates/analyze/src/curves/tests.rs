@@ -294,7 +294,7 @@ fn a_page_of_two_recordings_begins_with_what_changed() {
 }
 
 #[test]
-fn a_step_that_an_attribute_numbers_is_reported_from_others_of_its_name() {
+fn a_step_that_an_attribute_numbers_is_distinguished_from_others_of_its_name() {
     let mut run = Script::command(&["train"], 40.0);
     run.process(1, None, 0.0, "trainer");
     run.mem(1, 0.5, [100.0, 0.0, 0.0]);

@@ -6,7 +6,7 @@ use crate::sections::answer::what_happened;
 use crate::sections::phases::per_step;
 use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
 
-use crate::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange};
+use crate::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange, Who};
 use memtrace_model::tables::Severity;
 use memtrace_model::{Bytes, Kind, Label, Order};
 use memtrace_report::words::{bytes, bytes_or_unknown, change, percent};
@@ -41,8 +41,14 @@ pub(super) fn build(chapter: &DiffReport, style: &Style) -> Vec<Chapter> {
 fn head(chapter: &DiffReport) -> Chapter {
     let mut section = Chapter::new("memtrace diff");
     if chapter.diff.is_newly_failed {
-        section
-            .alert("B failed and A did not: what B did not get to do is missing from its figures.");
+        let how = chapter.after.analysis.failed_root().map(|root| {
+            let who = Who::from(root).in_words();
+            format!(" ({who}: {})", root.ended_in_words())
+        });
+        section.alert(format!(
+            "B failed and A did not{}: what B did not get to do is missing from its figures.",
+            how.unwrap_or_default()
+        ));
     }
     let both = [
         ("A", &chapter.before.analysis),

@@ -282,4 +282,7 @@ fn a_main_process_that_crashed_fails_a_comparison_without_a_command() {
     assert!(!is_newly_failed(|run| run.exit(1, 50.0, 0)));
     assert!(!is_newly_failed(|run| run.kill(1, 50.0, 15)));
     assert!(!is_newly_failed(|run| run.exit(2, 50.0, 1)));
+    let (_, text) = first_lines(attached(|_| {}), attached(|run| run.exit(1, 50.0, 3)));
+    let shown = "B failed and A did not (1 serve: exit 3): what B did not get to do";
+    assert!(text.contains(shown), "{text}");
 }

@@ -44,7 +44,7 @@ pub struct Fall {
     pub devices: Vec<DeviceFall>,
     /// Who held less after it, and by how much; the largest first.
     pub left: Vec<GpuPart>,
-    /// What of that stayed on the devices and no process is reported to hold any longer; `None` under
+    /// The part that stayed on the devices though no process holds it any longer; `None` under
     /// 256 MiB, and where it is not known.
     pub stayed_bytes: Option<Bytes>,
     /// Processes that held memory of those devices and ended meanwhile, by `upid`.

@@ -1,5 +1,5 @@
 //! A line of what `--reduce` writes: what a recording adds to the answer for its run, or why it can't
-//! be read, so that its host is reported of and does not vanish.
+//! be read, so that its host is reported and does not vanish.
 
 use super::merge::Unread;
 use super::part::{HostPart, PartError, Place};

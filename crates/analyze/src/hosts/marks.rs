@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 const PHASES_MAX: usize = 200;
 /// So many pairs of process and name are distinguished.
 const GROUPS_MAX: usize = 20_000;
-/// Steps of so many names, and so many of each, are reported to other hosts.
+/// Steps of so many names, and so many of each, are compared with those of other hosts.
 const NAMES_MAX: usize = 8;
 const BEGINS_MAX: usize = 128;
 /// Of fewer steps nothing is learned.

@@ -361,7 +361,7 @@ pub struct HostClockLine {
     pub stage: Option<String>,
     /// How many of them.
     pub step_count: usize,
-    /// Whether times of this host are reported by that: it is better known so.
+    /// Whether times of this host are corrected by that, because it is known better than the clock.
     pub is_corrected: bool,
 }
 

@@ -218,7 +218,7 @@ fn of_many_readings_a_few_are_kept_with_the_highest_and_the_last() {
 }
 
 #[test]
-fn a_plateau_is_reported_from_a_rise() {
+fn a_plateau_is_distinguished_from_a_rise() {
     let of = |amounts: &[i64]| {
         let mut readings = Readings::default();
         for (at, mib) in amounts.iter().enumerate() {

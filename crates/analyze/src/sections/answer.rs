@@ -6,8 +6,12 @@ use super::abnormal_endings::AbnormalEndings;
 use super::{allocations, growth, layout, missing, oom_kills, peak, steps};
 use crate::leftovers::held_in_words;
 use crate::moment::offset;
+use crate::process::Process;
 use crate::sections::parts::{HeldBy, Parts};
-use crate::{Analysis, CgroupUse, Composition, Ending, HolderGroup, LimitKind, UNNAMED, Who};
+use crate::sender::Sender;
+use crate::{
+    Analysis, CgroupUse, Composition, Ending, HolderGroup, LimitKind, LimitUse, UNNAMED, Who,
+};
 use memtrace_model::labels;
 use memtrace_model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target, quoted};
 use memtrace_report::words::{bytes, count, processes};
@@ -174,6 +178,9 @@ fn ending(analysis: &Analysis) -> (String, bool) {
             (format!("the recording was cut off at {end}"), true)
         }
         (Target::Command { .. }, None) => ("how the command ended is unknown".to_owned(), false),
+        (_, None) if analysis.processes.is_empty() => {
+            ("no process matched what was asked for".to_owned(), false)
+        }
         (_, None) => {
             let running = analysis.processes.iter();
             let running = running.filter(|process| process.ending == Ending::Running);
@@ -279,8 +286,14 @@ fn of_nobody(analysis: &Analysis, state: &Composition) -> Option<(String, Bytes)
         .map(|share| (share.huge_bytes, share.page_tables_bytes))
         .unzip();
     let of_processes = [huge.into_iter().sum(), tables.into_iter().sum(), Bytes(0)];
-    let kinds = state.held?.beside().into_iter().zip(of_processes);
+    let held = state.held?;
+    let kinds = held.beside().into_iter().zip(of_processes);
     let kinds = kinds.map(|((kind, held), known)| (kind, held.bytes - known));
+    // What several map is in the RSS of each: where they share any, this is a lower bound.
+    let mapped = state.totals[Kind::Shmem].bytes();
+    let unmapped = mapped.map(|mapped| held.shared.bytes - mapped);
+    let unmapped = unmapped.map(|left| ("shared memory that no process maps", left));
+    let kinds = kinds.chain(unmapped);
     let (kind, left) = kinds.max_by_key(|(_, left)| *left)?;
     let pinner = state.shares.iter().max_by_key(|share| share.pinned_bytes);
     let pinner = pinner.filter(|share| kind == UNNAMED && share.pinned_bytes.0 >= left.0 / 2);
@@ -308,8 +321,10 @@ fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<Strin
     ))
 }
 
-/// A tmpfs is reported beside another limit from this part of it on.
-const FILLED: f64 = 0.5;
+/// On Linux.
+const SIGBUS: i32 = 7;
+/// Another limit than that of the group is reported from this part of it on, or if the recording failed.
+const NEAR: f64 = 0.5;
 
 /// How near the limits were: that of the cgroup or else the machine's memory, when it is reached if that
 /// goes on, those of a process, and that of a tmpfs; the nearest first.
@@ -321,12 +336,15 @@ fn limit(analysis: &Analysis) -> Option<String> {
     let others = [
         of_kind(LimitKind::AddressSpace),
         of_kind(LimitKind::Data),
-        of_kind(LimitKind::Tmpfs).filter(|limit| limit.share() >= FILLED),
+        of_kind(LimitKind::Tmpfs),
     ];
-    let others = others.into_iter().flatten();
+    let has_failed = analysis.has_failed();
+    let is_of_interest =
+        |limit: &&LimitUse| limit.share() >= NEAR || has_failed && limit.kind != LimitKind::Tmpfs;
+    let others = others.into_iter().flatten().filter(is_of_interest);
     let others = others.map(|limit| (limit.share(), limit.in_words(&analysis.clock)));
     let mut reported: Vec<(f64, String)> = others.collect();
-    reported.extend(limit_of_group(analysis, !reported.is_empty()));
+    reported.extend(limit_of_group(analysis));
     reported.order_by(|(a, _), (b, _)| b.total_cmp(a));
     let reported: Vec<String> = reported.into_iter().map(|(_, words)| words).collect();
     (!reported.is_empty()).then(|| reported.join("; ") + ".")
@@ -334,7 +352,7 @@ fn limit(analysis: &Analysis) -> Option<String> {
 
 /// How near the limit of the cgroup was at the peak, or what was available of the machine, and how
 /// much of it was in use.
-fn limit_of_group(analysis: &Analysis, has_others: bool) -> Option<(f64, String)> {
+fn limit_of_group(analysis: &Analysis) -> Option<(f64, String)> {
     let peak = analysis.peak.as_ref()?;
     let limited = peak
         .cgroups
@@ -351,8 +369,20 @@ fn limit_of_group(analysis: &Analysis, has_others: bool) -> Option<(f64, String)
     let (available, total) = (row.mem_available_bytes?, row.mem_total_bytes?);
     let used = share(Some(total - available), total);
     let (available, total) = (bytes(available), bytes(total));
+    let has_others = !analysis
+        .limits
+        .iter()
+        .all(|limit| limit.share() < NEAR && limit.kind == LimitKind::Tmpfs);
+    let is_bus_error = |process: &Process| {
+        matches!(process.ending, Ending::Killed { signal: SIGBUS, .. })
+            && process.sender == Sender::Kernel
+    };
     let none = match peak.cgroups.is_empty() || has_others {
         true => "",
+        // A page of a full tmpfs can't be had.
+        false if analysis.processes.iter().any(is_bus_error) => {
+            "not known: the kernel sent SIGBUS, as it does where a tmpfs is full; "
+        }
         false => "none; ",
     };
     let reported = format!("{none}{available} of the machine's {total} were available at the peak");

@@ -21,7 +21,7 @@ const LATE: DurationNs = DurationNs(1_000_000_000);
 const NAMES_MAX: usize = 4;
 /// The same beside processes, where nobody else has the device open.
 const MUCH_UNEXPLAINED: Bytes = Bytes(1 << 30);
-/// So many devices are reported of however few lines were asked for.
+/// So many devices are reported however few lines were asked for.
 const DEVICES_MIN: usize = 8;
 
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]

@@ -64,9 +64,9 @@ impl Section for Layouts {
             ": see `--section layout --full`.",
         );
         section.explain(
-            "Inside of processes: NOW is resident memory by who laid it out. GAINED is growth \
-             since a steady growth began, or else since the recording began; of a process that \
-             started later, since its start. FREE is the part of a heap, \
+            "Inside of processes: NOW is resident memory by who laid it out. GAINED is the \
+             growth since steady growth began; without steady growth, since the recording or the \
+             process started, whichever was later. FREE is the part of a heap, \
              as far as it was searched, that the allocator has free; PAGES is the same in whole \
              pages, which it could give back.",
         );

@@ -272,11 +272,21 @@ fn object_words(object: &GrownObject, all_grown: Bytes) -> String {
         _ => format!(" when read {} before", words::duration(object.age_ns)),
     };
     let reported = format!("{object_name} (+{grown} to {all}{age}), {who}");
-    if object.grown_bytes.0 * 2 > all_grown.0 || object.object_count < 2 {
+    let is_most = |grown: Bytes| grown.0 * 2 >= all_grown.0;
+    if is_most(object.grown_bytes) {
         return format!("most of it in {reported}");
     }
-    let (count, sum) = (object.object_count, bytes(object.objects_grown_bytes));
-    format!("in {count} objects (+{sum}), the largest {reported}")
+    let rest = match is_most(object.objects_grown_bytes) {
+        true => "",
+        false => "; no recorded process has the rest open",
+    };
+    match object.object_count {
+        0 | 1 => format!("part of it in {reported}{rest}"),
+        count => {
+            let sum = bytes(object.objects_grown_bytes);
+            format!("in {count} objects (+{sum}), the largest {reported}{rest}")
+        }
+    }
 }
 
 /// Anonymous and shared memory: what its end could give back.
@@ -530,7 +540,7 @@ fn rest_line(found: &PostMortem) -> String {
     let shared_left = shared_left.max(Bytes(0));
     if is_notable(shared_left) {
         reported.push(format!(
-            "shared memory that none of them maps {}",
+            "shared memory that no recorded process maps {}",
             bytes(shared_left)
         ));
     }
@@ -541,7 +551,7 @@ fn rest_line(found: &PostMortem) -> String {
     match reported.is_empty() {
         true => String::new(),
         false => format!(
-            " Of the {} in use, beside them: {}.",
+            " The rest of the {} in use: {}.",
             bytes(in_use),
             reported.join(" · ")
         ),

@@ -17,7 +17,7 @@ pub(super) const RING_BYTES: u32 = 4 << 20;
 /// What keeps the address of a page fault until the growth that it brings is sampled.
 const FAULTS: [&str; 2] = ["page_fault_user", "page_fault_kernel"];
 
-/// The samples, and what the programs are reported of interpreters.
+/// The samples, and what the BPF programs are to know of interpreters.
 pub struct StackSource {
     ring: RingBuf<MapData>,
     python: BpfHashMap<MapData, u32, [u8; size_of::<PythonLayout>()]>,

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 /// How long a recording that ends waits for a call that is going on.
 const PATIENCE_AT_END: Duration = Duration::from_secs(1);
-/// The same of a driver that has not reported of its devices by then.
+/// The same of a driver that has not reported its devices by then.
 const PATIENCE_WITHOUT_DEVICES: Duration = Duration::from_millis(100);
 /// Time between two looks at what was found.
 const PERIOD: DurationNs = DurationNs(250_000_000);
@@ -59,7 +59,7 @@ pub struct GpuCollector {
     /// which NVML speaks. It has not where the machine's is mounted into a container.
     are_ids_ours: bool,
     steps: Steps,
-    /// Ended processes that were reported of, by device, id and start.
+    /// Ended processes that were reported, by device, id and start.
     past: HashSet<(Arc<str>, u32, WallNs)>,
     started: Option<WallNs>,
     /// The latest reading that was taken: what stands is repeated for that time, since a

@@ -37,7 +37,7 @@ impl Hang {
         self.rows.insert(row.device.clone(), row.clone());
     }
 
-    /// The devices that were reported of.
+    /// The devices that were reported.
     pub(super) fn devices(&self) -> impl Iterator<Item = &str> {
         self.rows.keys().map(String::as_str)
     }

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_with_a_fourth_word_are_reported_from_those_without() {
+    fn entries_with_a_fourth_word_are_distinguished_from_those_without() {
         let list = [(4_711, 1 << 30), (22_000, NO_AMOUNT), (12, 0)];
         for stride in [WORDS, WORDS_MAX] {
             let found = entries(&written(&list, stride), list.len());

@@ -169,7 +169,7 @@ fn a_victim_is_found_before_its_end_after_it_and_after_that_was_written() {
 }
 
 #[test]
-fn a_victim_is_reported_from_another_process_of_its_id() {
+fn a_victim_is_distinguished_from_another_process_of_its_id() {
     let mut table = ProcessTable::default();
     table.observe_oom_kills();
     let upid = enter(&mut table, 1);

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_in_its_parent_s_memory_is_reported_from_one_with_its_own() {
+    fn a_child_in_its_parent_s_memory_is_distinguished_from_one_with_its_own() {
         for limit in [0, 2] {
             let proc = FakeProc::new();
             proc.process(7, "shell", 1);

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_reported_of_is_looked_at_also_after_the_allowance_was_spent() {
+    fn who_is_asked_about_is_looked_at_also_after_the_allowance_was_spent() {
         let (mut descriptors, _opener) = watch();
         let objects = Arc::clone(&descriptors.objects);
         let rest = DurationNs(20_000_000);

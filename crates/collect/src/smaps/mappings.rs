@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_is_reported_from_the_lines_below_it() {
+    fn a_header_is_distinguished_from_the_lines_below_it() {
         let line = b"7f0a1000-7f0a3000 rw-p 00001000 fd:01 1234                       /usr/lib/a b.so (deleted)";
         let header = Header::parse(line).unwrap();
         assert_eq!((header.start, header.end), (0x7f0a_1000, 0x7f0a_3000));

@@ -114,7 +114,7 @@ struct Naming<'a> {
 }
 
 impl Naming<'_> {
-    /// Takes a sample. What the programs are to be reported of the process's interpreter, if anything.
+    /// Takes a sample. What the BPF programs are to know of the process's interpreter, if anything.
     fn take(&mut self, sample: &StackSample) -> Option<(Tgid, memtrace_abi::PythonLayout)> {
         let tgid = Tgid(sample.header.tgid);
         let start = BootNs(sample.header.start_boot_ns.cast_signed());

@@ -157,7 +157,7 @@ impl Watched {
         })
     }
 
-    /// What the programs are to be reported of its interpreter, when that has not been looked for, or
+    /// What the BPF programs are to know of its interpreter, when that has not been looked for, or
     /// not for a while.
     pub(super) fn look_for_interpreter(&mut self, files: &mut Files) -> Option<PythonLayout> {
         let now = clock::boot();

@@ -49,7 +49,7 @@ labels! {
         Ok = "ok",
         /// The server took no connection.
         NotConnected = "not_connected" | "not connected",
-        /// The server refused it, or reported of an error within the answer.
+        /// The server refused it, or reported an error within the answer.
         Refused = "refused",
         /// The answer did not come in time, or did not end.
         TimedOut = "timed_out" | "timed out",

@@ -84,7 +84,7 @@ fn a_server_without_a_profiler_is_reported_with_the_option_that_makes_one() {
 }
 
 #[test]
-fn a_503_of_a_router_is_reported_from_one_of_a_server() {
+fn a_503_of_a_router_is_distinguished_from_one_of_a_server() {
     let of_server = words(Action::StartProfile, &Fake::worker(status(503, "")));
     assert!(
         of_server.contains("the server itself answers 503"),

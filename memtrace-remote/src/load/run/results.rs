@@ -36,7 +36,7 @@ pub(crate) struct Manifest {
     pub(crate) condition_count: usize,
     /// How the length of prompts is known.
     pub(crate) prompt_length: &'static str,
-    /// Recordings that were reported of it.
+    /// Recordings that heard of it.
     pub(crate) recordings: Vec<String>,
     /// Requests that found no room at a recorder.
     pub(crate) unreported_count: u64,

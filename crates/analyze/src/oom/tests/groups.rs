@@ -162,8 +162,8 @@ fn who_is_not_recorded_can_be_the_culprit() {
                    recorded one";
     assert!(text.contains(culprit), "{text}");
     // What was in use is reported to the end: 350 MiB of the server, and what else there was.
-    let rest = "Held under that limit, anonymous and shared memory: 1 serve (main) 350 MiB. Of the \
-                700 MiB in use, beside them: processes not recorded 220 MiB";
+    let rest = "Held under that limit, anonymous and shared memory: 1 serve (main) 350 MiB. The rest \
+                of the 700 MiB in use: processes not recorded 220 MiB";
     assert!(
         text.replace(" (main)", "")
             .contains(&rest.replace(" (main)", "")),

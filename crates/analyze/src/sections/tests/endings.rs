@@ -272,3 +272,19 @@ fn limits_of_a_process_and_a_full_tmpfs_are_reported_the_nearest_first() {
         shown(false, 10)
     );
 }
+
+#[test]
+fn a_limit_of_which_less_than_half_is_used_is_reported_only_where_the_command_failed() {
+    let is_reported = |code: i32| {
+        let mut run = Script::command(&["train"], 60.0);
+        run.process(1, None, 0.0, "train");
+        run.mem(1, 1.0, [100.0, 0.0, 0.0]);
+        run.reserves(1, 2.0, 0.5);
+        run.edit(1, |process| process.rlimit_as_bytes = Some(gib(2.0)));
+        run.exit(1, 50.0, code);
+        run.info.command_exit_code = Some(code);
+        let mut lines = answer::lines(&run.analyzed(None)).into_iter();
+        lines.any(|line| line.text.contains("RLIMIT_AS"))
+    };
+    assert!(!is_reported(0) && is_reported(1));
+}

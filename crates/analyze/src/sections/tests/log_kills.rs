@@ -75,7 +75,7 @@ fn a_line_whose_kill_no_end_bears_out_is_a_claim_and_no_cause() {
 }
 
 #[test]
-fn who_ends_by_itself_when_reported_to_was_ended_only_at_once_and_by_an_ancestor() {
+fn who_ends_by_itself_when_asked_to_was_ended_only_at_once_and_by_an_ancestor() {
     let report = |end: f64, pid: Option<u32>, writer: Option<u32>| {
         ends(|run| {
             run.exit(3, end, 0);

@@ -136,7 +136,7 @@ fn without_what_nothing_works_without_there_is_no_layout_and_it_is_named() {
 }
 
 #[test]
-fn a_kernel_without_btf_is_reported_from_one_that_lacks_something() {
+fn a_kernel_without_btf_is_distinguished_from_one_that_lacks_something() {
     let error = resolve(b"", CPUS).unwrap_err();
     assert!(matches!(error, LayoutError::Btf(_)), "{error}");
 }

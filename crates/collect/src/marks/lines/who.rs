@@ -6,7 +6,7 @@
 //! adds: `docker compose`, `kubectl logs --prefix`, journald, a date; and a progress bar, which
 //! has no line of its own.
 //!
-//! Where the writer can't be reported for sure, that is said: such a line pairs with nothing.
+//! Where it is not certain who wrote a line, that is said: such a line pairs with nothing.
 
 use memtrace_model::Tgid;
 use regex::bytes::Regex;
