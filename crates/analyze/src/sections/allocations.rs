@@ -39,8 +39,10 @@ impl Section for Allocations {
 
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let all = &analysis.allocations;
-        let is_wanted =
-            |one: &&ProcessAllocations| view.is_alone || view.style.is_full || matters(one);
+        let is_wanted = |one: &&ProcessAllocations| {
+            let is_enough = view.is_alone && one.sum.resident_bytes > Bytes(0);
+            view.style.is_full || is_enough || matters(one)
+        };
         let wanted: Vec<&ProcessAllocations> = all.iter().filter(is_wanted).collect();
         if wanted.is_empty() {
             return Vec::new();
