@@ -53,6 +53,7 @@ mod process_table;
 mod process_tree;
 mod readings_near;
 mod report;
+mod rlimits;
 mod roles;
 mod run;
 mod samples;
@@ -125,6 +126,7 @@ pub use phases::{
 };
 pub use process::Process;
 pub use process_tree::{ProcessTree, TreeLine};
+pub use rlimits::Rlimits;
 pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleHolding, RoleOnGpus, RoleShares};
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{

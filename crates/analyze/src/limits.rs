@@ -108,7 +108,7 @@ pub(super) fn read<S: RowSource>(
             Some(of_process(
                 LimitKind::AddressSpace,
                 process,
-                process.rlimit_as_bytes?,
+                process.rlimits.as_ref()?.as_bytes?,
                 used,
             ))
         });
@@ -116,7 +116,7 @@ pub(super) fn read<S: RowSource>(
         Some(of_process(
             LimitKind::Data,
             process,
-            process.rlimit_data_bytes?,
+            process.rlimits.as_ref()?.data_bytes?,
             None,
         ))
     });

@@ -5,6 +5,7 @@ use super::endings::Ending;
 use super::growth::Growth;
 use super::keys;
 use super::peak::{Bound, Peak};
+use super::rlimits::{RlimitKeys, Rlimits};
 use super::sender::Sender;
 use memtrace_model::tables::FirstSeenBy;
 use memtrace_model::{BootNs, Bytes, Instant, Role, Tgid, Upid};
@@ -96,10 +97,9 @@ pub struct Process {
     /// Who sent the signal that ended it.
     #[serde(flatten)]
     pub sender: Sender,
-    /// Its limit of address space (RLIMIT_AS); `None` without one, and when unknown.
-    pub rlimit_as_bytes: Option<Bytes>,
-    /// Its limit of private writable memory (RLIMIT_DATA).
-    pub rlimit_data_bytes: Option<Bytes>,
+    /// Its limits of memory; `None` for most, who have none.
+    #[serde(flatten, with = "RlimitKeys")]
+    pub rlimits: Option<Box<Rlimits>>,
     /// Its own peak.
     pub peak: Peak,
     /// ru_maxrss: with waited-for children and borrowed memory.

@@ -7,6 +7,7 @@ use super::losses::Loss;
 use super::name::{self, Interner, NameTrack};
 use super::peak::Peak;
 use super::process::Process;
+use super::rlimits::Rlimits;
 use super::sender::Sender;
 use super::teardown;
 use memtrace_model::tables::{
@@ -138,8 +139,7 @@ impl ProcessTable {
             start: Instant::unsettled(boot_ns),
             first_seen: Instant::unsettled(boot_ns),
             first_seen_by: None,
-            rlimit_as_bytes: None,
-            rlimit_data_bytes: None,
+            rlimits: None,
             inherited_rss_bytes: None,
             inherited_anon_bytes: None,
             copy_until: None,
@@ -399,8 +399,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         start: Instant::unsettled(row.start_boot_ns),
         first_seen: Instant::unsettled(row.first_seen_boot_ns),
         first_seen_by: row.first_seen_by,
-        rlimit_as_bytes: row.rlimit_as_bytes,
-        rlimit_data_bytes: row.rlimit_data_bytes,
+        rlimits: Rlimits::of(row),
         inherited_rss_bytes: row.inherited_rss_bytes,
         inherited_anon_bytes: row.inherited_anon_bytes,
         copy_until: None,
