@@ -334,7 +334,6 @@ impl Session {
     }
 
     /// The processes as they are known.
-    #[cfg(target_os = "linux")]
     pub(super) fn table(&self) -> &ProcessTable {
         &self.table
     }

@@ -321,7 +321,7 @@ fn several_of_its_role(analysis: &Analysis, group: &HolderGroup) -> Option<Strin
     ))
 }
 
-/// On Linux.
+/// The number of the signal on Linux.
 const SIGBUS: i32 = 7;
 /// Another limit than that of the group is reported from this part of it on, or if the recording failed.
 const NEAR: f64 = 0.5;
