@@ -347,7 +347,8 @@ kept = []
 """
     ran = Ran(pytester, code, "--memtrace")
     ran.outcomes(passed=2, failed=3)
-    assert len(re.findall(r"memory rose by at least (?:30|4\d)\.\d MiB above", ran.text)) == 2
+    # The summary of pytest repeats a message where it is not cut, as in CI.
+    assert len(set(re.findall(r"memory rose by at least (?:30|4\d)\.\d MiB above", ran.text))) == 2
     unjudged = ran.text.partition("limits that could not be judged")[2]
     assert unjudged.count("could not be reset") == 1
     assert re.search(r"test_unknown: the rise of memory is [\d.]+ MiB at most", unjudged)

@@ -407,7 +407,7 @@ mod needs_bpf {
         fn what_a_command_holds_is_what_a_group_of_its_own_is_charged() -> anyhow::Result<()> {
             need::require("bpf");
             need::require("memcg");
-            let workload = ["holdings", "--bytes", "128M", "--hold-ms", "700"];
+            let workload = ["holdings", "--bytes", "128M", "--hold-ms", "2000"];
             all_hold(scenario::scope(BPF, &workload)?);
             Ok(())
         }
@@ -528,7 +528,7 @@ mod needs_bpf {
                 need::require("bpf");
                 need::require("memcg");
                 need::require("systemd");
-                let workload = ["holdings", "--bytes", "128M", "--hold-ms", "700"];
+                let workload = ["holdings", "--bytes", "128M", "--hold-ms", "2000"];
                 all_hold(scenario::scope(BPF, &workload)?);
                 Ok(())
             }

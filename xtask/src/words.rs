@@ -87,11 +87,10 @@ fn refused(line: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     let mut words = Vec::new();
     for name in line.split(|letter: char| !letter.is_ascii_alphanumeric()) {
         let mut from = 0;
-        let starts = name
-            .char_indices()
-            .skip(1)
-            .filter(|(_, letter)| letter.is_ascii_uppercase());
-        for at in starts.map(|(at, _)| at).chain([name.len()]) {
+        let letters = name.as_bytes();
+        let is_start =
+            |at: &usize| letters[*at].is_ascii_uppercase() && letters[at - 1].is_ascii_lowercase();
+        for at in (1..name.len()).filter(is_start).chain([name.len()]) {
             words.push(name[from..at].to_ascii_lowercase());
             from = at;
         }
@@ -146,6 +145,7 @@ mod tests {
             found("let is_told = ToldRun::of(newcomer);"),
             ["told", "newcomer"]
         );
+        assert_eq!(found("const TOLD_MAX: usize = 1;"), ["told"]);
         assert!(found("stolder, retold_ and bold").is_empty());
     }
 

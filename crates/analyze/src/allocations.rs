@@ -93,6 +93,8 @@ pub struct Sampled {
     pub resident_bytes: Bytes,
     /// What was seen to be given back.
     pub returned_bytes: Bytes,
+    /// Of which neither is known: it has no address, or its process ended before it was looked at.
+    pub unknown_bytes: Bytes,
 }
 
 /// A frame of a stack.
@@ -128,6 +130,13 @@ impl Sampled {
         self.grown_error_bytes = Bytes(one.hypot(other) as i64);
         self.resident_bytes = self.resident_bytes + row.resident_bytes;
         self.returned_bytes = self.returned_bytes + row.returned_bytes;
+        let known = self.resident_bytes + self.returned_bytes;
+        self.unknown_bytes = (self.grown_bytes - known).max(Bytes(0));
+    }
+
+    /// What is known to be resident; `None` where nothing was looked at.
+    pub(crate) fn resident(&self) -> Option<Bytes> {
+        Some(self.resident_bytes).filter(|_| self.unknown_bytes < self.grown_bytes)
     }
 }
 

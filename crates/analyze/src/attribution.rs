@@ -461,7 +461,7 @@ pub(super) fn fit(mut parts: Vec<Fitted<'_>>, sum: Bytes, is_everyone: bool) {
         parts.retain(|part| !is_sure(part));
         let doubtful = all(&parts);
         share_out(parts, doubtful, left, |part| *part.bytes, |_, part| part);
-    } else if is_everyone && more.0 > UNTOLD.0.max(sum.0 / UNTOLD_PART) {
+    } else if is_everyone && more.0 > UNREPORTED.0.max(sum.0 / UNREPORTED_PART) {
         let room = |part: &Fitted<'_>| (part.most - *part.bytes).max(Bytes(0));
         parts.retain(|part| room(part).0 > 0);
         let rooms = parts.iter().map(room).sum();
@@ -472,8 +472,8 @@ pub(super) fn fit(mut parts: Vec<Fitted<'_>>, sum: Bytes, is_everyone: bool) {
 }
 
 /// Counters of processes and of the kernel's sum lag each other by this, and by one part in so many.
-const UNTOLD: Bytes = Bytes(4 << 20);
-const UNTOLD_PART: i64 = 50;
+const UNREPORTED: Bytes = Bytes(4 << 20);
+const UNREPORTED_PART: i64 = 50;
 
 /// Gives each its part of an amount, by its size, of all sizes.
 fn share_out(

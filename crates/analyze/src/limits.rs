@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 
 /// So many of each kind are reported, the nearest first.
-const TOLD_MAX: usize = 20;
+const LIMITS_MAX: usize = 20;
 
 labels! {
     /// What a limit is of.
@@ -139,7 +139,7 @@ pub(super) fn read<S: RowSource>(
                 .then(a.limit_bytes.cmp(&b.limit_bytes))
                 .then(a.who.cmp(&b.who))
         });
-        all.truncate(TOLD_MAX);
+        all.truncate(LIMITS_MAX);
         reported.extend(all);
     }
     Ok(reported)

@@ -28,7 +28,7 @@ const ENDS_WITHIN: DurationNs = DurationNs(60 * SECOND_NS);
 /// And where it names nobody, or the process ends by itself.
 const ENDS_SOON: DurationNs = DurationNs(2 * SECOND_NS);
 /// Lines of one killer that name nobody tell of the same kills within that time.
-const TOLD_AGAIN: DurationNs = DurationNs(70 * SECOND_NS);
+const SAME_KILL: DurationNs = DurationNs(70 * SECOND_NS);
 const SIGKILL: i32 = 9;
 /// The rule's word for the OOM killer.
 const KERNEL: &str = "kernel";
@@ -301,7 +301,7 @@ pub(super) fn joined(
         let is_same = |kill: &LogKill| {
             let is_same = match named_pid {
                 Some(_) => kill.named_pid == named_pid,
-                None => (kill.at.boot_ns - line.boot_ns).0.abs() <= TOLD_AGAIN.0,
+                None => (kill.at.boot_ns - line.boot_ns).0.abs() <= SAME_KILL.0,
             };
             kill.killer == said.killer && is_same
         };

@@ -36,7 +36,7 @@ use std::sync::Arc;
 const MAX_KILLS_EXAMINED: usize = 16;
 
 /// A victim that ended no longer than this before its kill is reported was killed by it.
-const TOLD_LATE_NS: i64 = 1_000_000_000;
+const LATE_NS: i64 = 1_000_000_000;
 
 /// One kill by the OOM killer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -204,7 +204,7 @@ pub(super) fn read<S: RowSource>(source: &S) -> Result<Vec<OomRow>, S::Error> {
 /// that ended first. The kernel sends the signal before it tells of the kill.
 pub(super) fn examined_at(row: &OomRow, victim: Option<&Process>) -> BootNs {
     let end = victim.and_then(Process::exit_boot_ns);
-    let end = end.filter(|end| (0..=TOLD_LATE_NS).contains(&(row.boot_ns - *end).0));
+    let end = end.filter(|end| (0..=LATE_NS).contains(&(row.boot_ns - *end).0));
     end.map_or(row.boot_ns, |end| BootNs(end.0 - 1))
 }
 

@@ -5,7 +5,7 @@ use super::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_host::tmpfs_mounts;
 use memtrace_model::{BootNs, Bytes, DurationNs, Record, Tgid, TmpfsRow, Upid};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, major, minor, openat2};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ const ASKED_MAX: usize = 512;
 /// So many mount namespaces are looked into, and so many tmpfs in each.
 const NAMESPACES_MAX: usize = 64;
 const MOUNTS_MAX: usize = 32;
-/// What is mounted later, and who has moved, is found after so long.
-const MOUNTS_PERIOD: DurationNs = DurationNs(10_000_000_000);
+/// Limits that are set later, what is mounted later, and who has moved are found after so long.
+const ROUND: DurationNs = DurationNs(10_000_000_000);
 /// TMPFS_MAGIC of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -24,23 +24,14 @@ const TMPFS: i64 = 0x0102_1994;
 #[derive(Debug)]
 pub struct LimitCollector {
     proc: PathBuf,
-    /// The last process that was asked.
-    asked: Upid,
-    /// The mount namespaces that processes are in.
-    namespaces: HashMap<PathBuf, Namespace>,
-    /// Who is in one that is known.
-    members: HashMap<Upid, PathBuf>,
-    /// When their mounts are read again.
-    next_mounts: BootNs,
+    /// Who has been asked, and in which mount namespace each is.
+    asked: HashMap<Upid, PathBuf>,
+    /// Each tmpfs of a mount namespace, with its device.
+    namespaces: HashMap<PathBuf, Vec<(String, PathBuf)>>,
+    /// When everybody is asked anew.
+    next_round: BootNs,
     /// What was reported last, by device.
     reported: HashMap<String, (Bytes, Bytes)>,
-}
-
-/// A mount namespace.
-#[derive(Debug)]
-struct Namespace {
-    /// Each tmpfs, by its device.
-    mounts: Vec<(String, PathBuf)>,
 }
 
 impl LimitCollector {
@@ -48,31 +39,37 @@ impl LimitCollector {
     pub fn new(proc: &Path) -> Self {
         Self {
             proc: proc.to_owned(),
-            asked: Upid(i64::MIN),
+            asked: HashMap::new(),
             namespaces: HashMap::new(),
-            members: HashMap::new(),
-            next_mounts: BootNs(0),
+            next_round: BootNs(0),
             reported: HashMap::new(),
         }
     }
 
-    /// Asks the next processes for their limits.
-    fn ask(&mut self, processes: &[(Upid, Tgid)], table: &mut ProcessTable) {
-        let after = processes.partition_point(|(upid, _)| *upid <= self.asked);
-        let (before, next) = processes.split_at(after);
-        for (upid, tgid) in next.iter().chain(before).take(ASKED_MAX) {
-            self.asked = *upid;
+    /// Asks those who have not been asked in this round.
+    fn ask(&mut self, processes: &BTreeMap<Upid, Tgid>, table: &mut ProcessTable) {
+        self.asked.retain(|upid, _| processes.contains_key(upid));
+        let others = processes.iter();
+        let others = others.filter(|(upid, _)| !self.asked.contains_key(upid));
+        let others: Vec<(Upid, Tgid)> = others
+            .map(|(upid, tgid)| (*upid, *tgid))
+            .take(ASKED_MAX)
+            .collect();
+        for (upid, tgid) in others {
+            // Empty where it can't be read: it has ended, or is another user's.
+            let namespace = fs::read_link(self.proc.join(format!("{tgid}/ns/mnt")));
+            self.asked.insert(upid, namespace.unwrap_or_default());
             let [Some(address_space), Some(data)] =
-                [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| limit(*tgid, resource))
+                [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| limit(tgid, resource))
             else {
                 continue;
             };
-            let known = table.process(*upid).map(|process| {
+            let known = table.process(upid).map(|process| {
                 let row = process.row();
                 (row.rlimit_as_bytes, row.rlimit_data_bytes)
             });
             if known.is_some_and(|known| known != (address_space, data))
-                && let Some(process) = table.process_mut(*upid)
+                && let Some(process) = table.process_mut(upid)
             {
                 let row = process.row_mut();
                 (row.rlimit_as_bytes, row.rlimit_data_bytes) = (address_space, data);
@@ -80,51 +77,31 @@ impl LimitCollector {
         }
     }
 
-    /// Looks how full each tmpfs is.
-    fn look(&mut self, processes: &[(Upid, Tgid)], tick: &Tick, out: &mut Vec<Record>) {
-        if tick.boot >= self.next_mounts {
-            self.next_mounts = tick.boot + MOUNTS_PERIOD;
-            self.namespaces.clear();
-            self.members.clear();
-        }
-        let is_there = |upid: &Upid| {
-            processes
-                .binary_search_by_key(upid, |(upid, _)| *upid)
-                .is_ok()
-        };
-        self.members.retain(|upid, _| is_there(upid));
-        let mut seen_by: HashMap<&Path, (Upid, Tgid)> = HashMap::new();
+    /// Looks how full each tmpfs is, by the first process of each mount namespace.
+    fn look(&mut self, processes: &BTreeMap<Upid, Tgid>, tick: &Tick, out: &mut Vec<Record>) {
+        let mut seen_by: BTreeMap<&Path, (Upid, Tgid)> = BTreeMap::new();
         for (upid, tgid) in processes {
-            if !self.members.contains_key(upid) {
-                let link = self.proc.join(format!("{tgid}/ns/mnt"));
-                let Ok(namespace) = fs::read_link(link) else {
-                    continue;
-                };
-                self.members.insert(*upid, namespace);
-            }
-        }
-        for (upid, tgid) in processes {
-            if let Some(namespace) = self.members.get(upid) {
+            let namespace = self.asked.get(upid).map(PathBuf::as_path);
+            if let Some(namespace) = namespace.filter(|namespace| *namespace != Path::new("")) {
                 seen_by.entry(namespace).or_insert((*upid, *tgid));
             }
         }
         self.namespaces
             .retain(|namespace, _| seen_by.contains_key(namespace.as_path()));
-        let mut found: HashMap<String, TmpfsRow> = HashMap::new();
+        let mut found: BTreeMap<String, TmpfsRow> = BTreeMap::new();
         for (namespace, (upid, tgid)) in seen_by {
             let process = self.proc.join(tgid.to_string());
             if !self.namespaces.contains_key(namespace) {
                 let text = fs::read(process.join("mountinfo"));
-                if self.namespaces.len() >= NAMESPACES_MAX || text.is_err() {
+                let Some(text) = text.ok().filter(|_| self.namespaces.len() < NAMESPACES_MAX)
+                else {
                     continue;
-                }
-                let mut mounts = tmpfs_mounts(&text.unwrap_or_default());
+                };
+                let mut mounts = tmpfs_mounts(&text);
                 mounts.truncate(MOUNTS_MAX);
-                self.namespaces
-                    .insert(namespace.to_owned(), Namespace { mounts });
+                self.namespaces.insert(namespace.to_owned(), mounts);
             }
-            let mounts = self.namespaces.get(namespace).map(|known| &known.mounts);
-            for (device, path) in mounts.into_iter().flatten() {
+            for (device, path) in self.namespaces.get(namespace).into_iter().flatten() {
                 let Some((size_bytes, used_bytes)) = usage(&process.join("root"), (path, device))
                 else {
                     continue;
@@ -140,6 +117,7 @@ impl LimitCollector {
                 });
             }
         }
+        self.reported.retain(|device, _| found.contains_key(device));
         for row in found.into_values() {
             let now = (row.size_bytes, row.used_bytes);
             if self.reported.get(&row.device) != Some(&now) {
@@ -165,9 +143,13 @@ impl Collector for LimitCollector {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
+        if tick.boot >= self.next_round {
+            self.next_round = tick.boot + ROUND;
+            self.asked.clear();
+            self.namespaces.clear();
+        }
         let processes = table.processes().map(|process| process.row());
-        let mut processes: Vec<(Upid, Tgid)> = processes.map(|row| (row.upid, row.tgid)).collect();
-        processes.sort_unstable();
+        let processes: BTreeMap<Upid, Tgid> = processes.map(|row| (row.upid, row.tgid)).collect();
         self.ask(&processes, table);
         self.look(&processes, tick, out);
         Ok(())
@@ -222,8 +204,18 @@ mod tests {
         Tick::at(BootNs(7))
     }
 
+    fn birth(tgid: u32) -> Birth {
+        Birth {
+            tgid: Tgid(tgid),
+            start: BootNs(1),
+            seen_by: FirstSeenBy::Snapshot,
+            parent: None,
+            comm: "sleep".to_owned(),
+        }
+    }
+
     #[test]
-    fn a_process_is_asked_for_its_limits_and_each_tmpfs_that_it_sees_is_reported_once() {
+    fn a_process_is_asked_for_its_limits() {
         let mut command = Command::new("sleep");
         command.arg("60").stdin(Stdio::null());
         let limit = libc::rlimit {
@@ -239,13 +231,6 @@ mod tests {
         }
         let mut child = command.spawn().unwrap();
         let mut table = ProcessTable::default();
-        let birth = |tgid: u32| Birth {
-            tgid: Tgid(tgid),
-            start: BootNs(1),
-            seen_by: FirstSeenBy::Snapshot,
-            parent: None,
-            comm: "sleep".to_owned(),
-        };
         let limited = table.enter(birth(child.id()), BootNs(1));
         let own = table.enter(birth(std::process::id()), BootNs(1));
         let mut collector = LimitCollector::new(Path::new("/proc"));
@@ -257,20 +242,54 @@ mod tests {
         };
         assert_eq!(limits(limited), (Some(Bytes(1 << 30)), None));
         assert_eq!(limits(own).0, None);
-        let rows = out.iter().filter_map(|record| match record {
-            Record::Tmpfs(row) => Some(row),
-            _ => None,
-        });
-        let mut devices: Vec<&str> = rows.clone().map(|row| row.device.as_str()).collect();
-        assert!(
-            rows.clone().all(|row| row.used_bytes <= row.size_bytes),
-            "{out:?}"
-        );
-        devices.sort_unstable();
-        let count = devices.len();
-        devices.dedup();
-        assert_eq!(devices.len(), count);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    mod needs_mount {
+        use super::*;
+
+        #[test]
+        fn a_tmpfs_that_a_process_sees_is_reported_when_it_changes() {
+            let dir = tempfile::tempdir().unwrap();
+            let mount = r#"mount -t tmpfs -o size=4m none "$1" && head -c 1048576 /dev/zero > "$1/a" \
+                && touch "$1/ready" && exec sleep 60"#;
+            let mut child = Command::new("unshare")
+                .args(["--mount", "sh", "-c", mount, "sh"])
+                .arg(dir.path())
+                .spawn()
+                .unwrap();
+            let inside = format!("/proc/{}/root{}", child.id(), dir.path().display());
+            while !Path::new(&inside).join("ready").exists() {
+                assert!(child.try_wait().unwrap().is_none(), "it can mount");
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            let mut table = ProcessTable::default();
+            let seer = table.enter(birth(child.id()), BootNs(1));
+            let mut collector = LimitCollector::new(Path::new("/proc"));
+            let mut own = || {
+                let mut out = Vec::new();
+                collector.collect(&tick(), &mut table, &mut out).unwrap();
+                let rows = out.into_iter().filter_map(|record| match record {
+                    Record::Tmpfs(row) => Some(row),
+                    _ => None,
+                });
+                let is_own = |row: &TmpfsRow| Path::new(&row.mount_point) == dir.path();
+                rows.filter(is_own).collect::<Vec<_>>()
+            };
+            let [first] = &own()[..] else {
+                panic!("one row of it");
+            };
+            assert_eq!(first.seen_by_upid, seer);
+            assert_eq!(
+                (first.size_bytes, first.used_bytes),
+                (Bytes(4 << 20), Bytes(1 << 20))
+            );
+            assert!(own().is_empty(), "it has not changed");
+            fs::write(Path::new(&inside).join("b"), [1; 4096]).unwrap();
+            assert_eq!(own()[0].used_bytes, Bytes((1 << 20) + 4096));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 }

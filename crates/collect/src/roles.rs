@@ -19,7 +19,7 @@ const ENDED_MAX: usize = 1024;
 const ANCESTORS_MAX: usize = 32;
 /// What others tell of a process says less than its own names, and more than that it was asked
 /// for.
-const WEIGHT_TOLD: u8 = 9;
+const WEIGHT_REPORTED: u8 = 9;
 
 /// Follows the processes of a recording.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Roles {
         if let Some(declaration) = self.declared.remove(&row.tgid)
             && row.start_boot_ns <= declaration.at
         {
-            known.take(declaration.role, WEIGHT_TOLD);
+            known.take(declaration.role, WEIGHT_REPORTED);
         }
         self.known.insert(row.upid, Box::new(known));
         if has_ended {
@@ -239,7 +239,7 @@ impl Roles {
     /// Something other than its names tells what a process is.
     fn reported(&mut self, upid: Upid, role: Role, table: &mut ProcessTable) {
         if let Some(known) = self.known.get_mut(&upid)
-            && known.take(role, WEIGHT_TOLD)
+            && known.take(role, WEIGHT_REPORTED)
             && let Some(process) = table.process_mut(upid)
         {
             // Written again, and completed here then.
@@ -275,7 +275,7 @@ impl Roles {
         let found = self.rules.find(&looks);
         let Some(mut found) = found else {
             // It has a name that no rule knows, and that says more than this did.
-            if (1..WEIGHT_TOLD).contains(&known.weight) {
+            if (1..WEIGHT_REPORTED).contains(&known.weight) {
                 known.role = None;
                 known.weight = 0;
             }

@@ -151,7 +151,7 @@ fn held_by(source: &Path) -> Option<Held> {
 }
 
 /// So many problems of a recording are reported.
-const TOLD_PROBLEMS: usize = 10;
+const PROBLEMS_MAX: usize = 10;
 
 struct Pusher<'a> {
     args: &'a Args,
@@ -224,7 +224,7 @@ impl Pusher<'_> {
             return;
         };
         let problems = carry.problems();
-        for problem in problems.iter().take(TOLD_PROBLEMS) {
+        for problem in problems.iter().take(PROBLEMS_MAX) {
             let source = course.source.display();
             self.progress.say(&format!("{source}: {problem}"));
         }

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A disk that takes nothing for so long is reported.
-const TOLD_AFTER: DurationNs = DurationNs(1_000_000_000);
+const REPORTED_AFTER: DurationNs = DurationNs(1_000_000_000);
 /// Who was asked to end does not wait for a disk that has taken nothing for longer than this.
 /// Until then it may be one that is only slow.
 const GIVEN_UP_AFTER: DurationNs = DurationNs(5_000_000_000);
@@ -193,7 +193,7 @@ impl Output {
 
     /// Says, once, that the disk takes nothing.
     pub(super) fn tell_stall(&self) {
-        if self.stalled() >= TOLD_AFTER && !self.is_stall_reported.replace(true) {
+        if self.stalled() >= REPORTED_AFTER && !self.is_stall_reported.replace(true) {
             tracing::warn!(
                 "{}: the disk accepts no data; nothing more is recorded until it does",
                 self.dir.display()

@@ -95,11 +95,11 @@ pub struct PhaseFocus {
 }
 
 /// As many phases are reported in JSON, of each some KiB: half of them from the start, half from the end.
-const TOLD_MAX: usize = 10_000;
+const LIMITS_MAX: usize = 10_000;
 
 fn both_ends<S: Serializer>(phases: &[Phase], serializer: S) -> Result<S::Ok, S::Error> {
-    let left_out = match phases.len() > TOLD_MAX {
-        true => TOLD_MAX / 2..phases.len() - TOLD_MAX / 2,
+    let left_out = match phases.len() > LIMITS_MAX {
+        true => LIMITS_MAX / 2..phases.len() - LIMITS_MAX / 2,
         false => 0..0,
     };
     let (first, rest) = phases.split_at(left_out.start);

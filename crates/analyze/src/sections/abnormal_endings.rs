@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 
 /// Kinds of endings that get a line.
-const MAX_TOLD: usize = 5;
+const LINES_MAX: usize = 5;
 
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub(super) struct AbnormalEndings {
@@ -62,7 +62,7 @@ impl Section for AbnormalEndings {
             .chain(endings.map(|one| one.in_words(analysis)))
             .chain(own.into_iter().filter_map(in_words));
         let others: Vec<String> = all.skip(usize::from(is_reported)).collect();
-        let most = view.most(MAX_TOLD);
+        let most = view.most(LINES_MAX);
         let mut section = Chapter::alarming(match is_reported {
             true => "Others ended abnormally",
             false => "Ended abnormally",

@@ -3,7 +3,7 @@
 use crate::allocations::{AllocationSite, ProcessAllocations};
 use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
 use crate::{Analysis, StackFrame};
-use memtrace_model::Bytes;
+use memtrace_model::{Bytes, Instant};
 use memtrace_report::words::bytes;
 use memtrace_report::{Cell, Chapter, Table, TableOf, visible, words};
 use schemars::JsonSchema;
@@ -14,8 +14,8 @@ const PROCESSES_MAX: usize = 3;
 const LINES_MAX: usize = 6;
 /// Less than this is not reported unasked.
 const MATTERS: Bytes = Bytes(16 << 20);
-/// Less than this part of what a process holds, free in its heaps, is not reported.
-const KEPT_PART: f64 = 0.1;
+/// Less than this part of what is resident, free in heaps or unknown, is not reported.
+const NOTABLE_PART: f64 = 0.1;
 /// A line with this part of what a process holds stands among the first lines of a report.
 const LARGE_PART: f64 = 0.3;
 
@@ -40,7 +40,7 @@ impl Section for Allocations {
     fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
         let all = &analysis.allocations;
         let is_wanted = |one: &&ProcessAllocations| {
-            let is_enough = view.is_alone && one.sum.resident_bytes > Bytes(0);
+            let is_enough = view.is_alone && one.sum.resident() > Some(Bytes(0));
             view.style.is_full || is_enough || matters(one)
         };
         let wanted: Vec<&ProcessAllocations> = all.iter().filter(is_wanted).collect();
@@ -62,7 +62,8 @@ impl Section for Allocations {
         section.explain(
             "Who allocated it: from samples, by the line of Python or the native function that \
              touched anonymous memory first. RESIDENT is what of that was in memory or swapped \
-             when it was last looked at, TOUCHED all of it, ± its standard error. Memory that an \
+             when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, ± its \
+             standard error. Memory that an \
              allocator hands out again keeps the name of who touched it first; what it keeps free \
              is reported by `--section layout`.",
         );
@@ -88,36 +89,45 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
 fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     let who = analysis.with_role(&process.who);
     let sum = &process.sum;
-    let held = bytes(sum.resident_bytes);
-    let kept = kept(analysis, process).map_or_else(String::new, |kept| {
-        format!(
-            " (its heaps have {} free, kept by the allocator)",
-            bytes(kept)
-        )
-    });
     let still = match process.has_ended {
         true => "was resident before its end",
         false => "is still resident",
     };
-    let reported = format!("{who} grew by {held} that {still}{kept}");
+    let Some(resident) = sum.resident() else {
+        let touched = bytes(sum.grown_bytes);
+        return format!("{who} touched {touched} anew; whether that {still} is not known.");
+    };
+    let is_notable = |part: Bytes| part.0 as f64 >= NOTABLE_PART * resident.0 as f64;
+    let unknown = Some(sum.unknown_bytes).filter(|unknown| unknown.0 > 0 && is_notable(*unknown));
+    let unknown = unknown.map(|unknown| format!("of {} more that is not known", bytes(unknown)));
+    let kept = kept(analysis, process).filter(|(free, _)| is_notable(*free));
+    let kept = kept.map(|(free, at)| {
+        let (free, at) = (bytes(free), analysis.clock.when(at));
+        format!("its heaps had {free} free at {at}, kept by the allocator")
+    });
+    let remarks: Vec<String> = unknown.into_iter().chain(kept).collect();
+    let remarks = match remarks.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", remarks.join("; ")),
+    };
+    let reported = format!("{who} grew by {} that {still}{remarks}", bytes(resident));
     match process.sites.first() {
-        Some(first) if sum.resident_bytes.0 > 0 => {
-            let share = words::share(Some(first.sum.resident_bytes), Some(sum.resident_bytes));
+        Some(first) if resident.0 > 0 => {
+            let share = words::share(first.sum.resident(), Some(resident));
             format!("{reported}: {share} at {}.", place(first))
         }
         _ => format!("{reported}."),
     }
 }
 
-/// What of a process's heaps is free: resident memory that nobody uses. `None` where that is little, or
+/// What of a process's heaps was free, and when: resident memory that nobody used. `None` where that is
 /// not known.
-fn kept(analysis: &Analysis, process: &ProcessAllocations) -> Option<Bytes> {
+fn kept(analysis: &Analysis, process: &ProcessAllocations) -> Option<(Bytes, Instant)> {
     let mut layouts = analysis.layouts.iter();
     let layout = layouts.find(|layout| layout.who.upid == process.who.upid)?;
-    let free = layout.parts.iter().filter_map(|part| part.free_page_bytes);
-    let free: Bytes = free.sum();
-    let least = KEPT_PART * process.sum.resident_bytes.0 as f64;
-    (free.0 as f64 >= least).then_some(free)
+    let free = layout.parts.iter().map(|part| part.free_page_bytes);
+    let free: Vec<Bytes> = free.flatten().collect();
+    (!free.is_empty()).then(|| (free.into_iter().sum(), layout.at))
 }
 
 /// `grow (libfoo.so) < load < main` of a native function.
@@ -134,9 +144,9 @@ fn place(site: &AllocationSite) -> String {
 fn table(process: &ProcessAllocations, most: usize) -> Table {
     let all = process.sum.resident_bytes;
     TableOf::of(process.sites.iter().take(most))
-        .figures("resident_bytes", 0, |site| site.sum.resident_bytes)
+        .figures("resident_bytes", 0, |site| site.sum.resident())
         .words("share", 1, move |site| {
-            Cell::shown_only(&words::share(Some(site.sum.resident_bytes), Some(all)))
+            Cell::shown_only(&words::share(site.sum.resident(), Some(all)))
         })
         .figures(("grown_bytes", "TOUCHED"), 2, |site| site.sum.grown_bytes)
         .figures(("grown_error_bytes", "±"), 3, |site| {
@@ -153,12 +163,13 @@ fn table_of_all<'a>(
         .who(|(process, _)| process.who.cells())
         .data("upid", |(process, _)| Cell::known(process.who.upid))
         .flexible("place", |(_, site)| place(site))
-        .figures("resident_bytes", 0, |(_, site)| site.sum.resident_bytes)
+        .figures("resident_bytes", 0, |(_, site)| site.sum.resident())
         .figures("grown_bytes", 1, |(_, site)| site.sum.grown_bytes)
         .figures("grown_error_bytes", 2, |(_, site)| {
             site.sum.grown_error_bytes
         })
         .figures("returned_bytes", 2, |(_, site)| site.sum.returned_bytes)
+        .figures("unknown_bytes", 2, |(_, site)| site.sum.unknown_bytes)
         .data("sample_count", |(_, site)| {
             site.sum.sample_count.to_string()
         })

@@ -6,11 +6,12 @@ use super::sites::{NO_STACK, Seen, Sites, Stacks};
 use super::watched::{Files, Watched};
 use crate::bpf::StackSource;
 use crate::{CollectError, Collector, ProcessTable, Tick};
-use memtrace_abi::{PythonWalk, StackSample};
+use memtrace_abi::{PythonLayout, PythonWalk, StackSample};
 use memtrace_model::{
     BootNs, DiagKind, DurationNs, FrameKind, PageSize, Record, Severity, StackRow, Tgid, Upid,
 };
 use std::collections::HashMap;
+use std::mem::take;
 use std::os::fd::OwnedFd;
 
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
@@ -28,6 +29,8 @@ pub struct StackCollector {
     stacks: Stacks,
     sites: Sites,
     undecoded_count: i64,
+    /// Samples of which nothing is written.
+    left_out_count: i64,
 }
 
 impl StackCollector {
@@ -41,6 +44,7 @@ impl StackCollector {
             stacks: Stacks::default(),
             sites: Sites::default(),
             undecoded_count: 0,
+            left_out_count: 0,
         }
     }
 
@@ -58,10 +62,14 @@ impl StackCollector {
                 out,
             };
             let undecoded_count = &mut self.undecoded_count;
-            let is_one = self.source.next(|sample| match sample {
-                Some(sample) => reported = names.take(sample),
-                None => *undecoded_count += 1,
-            });
+            let left_out_count = &mut self.left_out_count;
+            let is_one = self
+                .source
+                .next(|sample| match sample.map(|one| names.take(one)) {
+                    Some(Some(layout)) => reported = layout,
+                    Some(None) => *left_out_count += 1,
+                    None => *undecoded_count += 1,
+                });
             if let Some((tgid, layout)) = reported {
                 self.source.tell(tgid, &layout);
             }
@@ -114,8 +122,9 @@ struct Naming<'a> {
 }
 
 impl Naming<'_> {
-    /// Takes a sample. What the BPF programs are to know of the process's interpreter, if anything.
-    fn take(&mut self, sample: &StackSample) -> Option<(Tgid, memtrace_abi::PythonLayout)> {
+    /// Takes a sample, and gives what the BPF programs are to know of the process's interpreter, if
+    /// anything. `None` for one that is left out.
+    fn take(&mut self, sample: &StackSample) -> Option<Option<(Tgid, PythonLayout)>> {
         let tgid = Tgid(sample.header.tgid);
         let start = BootNs(sample.header.start_boot_ns.cast_signed());
         let upid = self.table.identity(tgid, start)?;
@@ -132,8 +141,8 @@ impl Naming<'_> {
         let address = Some(sample.address).filter(|address| *address != 0);
         let touched = (address, sample.header.boot_ns);
         let (grown, weight) = (bytes(sample.grown_pages), bytes(sample.weight_pages));
-        self.sites.add(upid, stack_id, grown, weight, touched);
-        layout.map(|layout| (tgid, layout))
+        let is_noted = self.sites.add(upid, stack_id, grown, weight, touched);
+        is_noted.then(|| layout.map(|layout| (tgid, layout)))
     }
 
     /// Opens the process, unless it is, or has ended.
@@ -188,7 +197,7 @@ fn frames(
     watched: &mut Watched,
     sample: &StackSample,
     files: &mut Files,
-) -> (Vec<Frame>, Option<memtrace_abi::PythonLayout>) {
+) -> (Vec<Frame>, Option<PythonLayout>) {
     let walk = PythonWalk::from_u32(sample.python_walk);
     let layout = match walk {
         Some(PythonWalk::Unseen | PythonWalk::NoInterpreter) => watched.look_for_interpreter(files),
@@ -221,16 +230,22 @@ impl Collector for StackCollector {
         self.take_samples(tick, table, out);
         self.look(tick.boot, false);
         self.sites.write(tick, out);
-        let count = std::mem::take(&mut self.undecoded_count);
-        if count > 0 {
-            table.add_lost_events(count);
-            out.push(tick.diag(
-                Severity::Loss,
+        let lost = [
+            (
+                take(&mut self.undecoded_count),
                 DiagKind::UndecodedEvents,
-                "stacks",
-                Some(count),
                 "samples of growth could not be decoded",
-            ));
+            ),
+            (
+                take(&mut self.left_out_count),
+                DiagKind::LostEvents,
+                "samples of growth are left out: their process is not known, or there are too many \
+                 places; what allocated it is shown too small",
+            ),
+        ];
+        for (count, kind, detail) in lost.into_iter().filter(|(count, ..)| *count > 0) {
+            table.add_lost_events(count);
+            out.push(tick.diag(Severity::Loss, kind, "stacks", Some(count), detail));
         }
         Ok(())
     }

@@ -93,7 +93,7 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// Takes a sample of `grown` bytes that stands for `weight`.
+    /// Takes a sample of `grown` bytes that stands for `weight`. False where there are too many places.
     pub(super) fn add(
         &mut self,
         upid: Upid,
@@ -101,12 +101,11 @@ impl Sites {
         grown: i64,
         weight: i64,
         (address, boot_ns): (Option<u64>, u64),
-    ) {
-        let Some(place) = self.place(upid, stack_id) else {
-            return;
-        };
-        let Some(site) = self.list.get_mut(place) else {
-            return;
+    ) -> bool {
+        let place = self.place(upid, stack_id);
+        let Some((place, site)) = place.and_then(|place| Some((place, self.list.get_mut(place)?)))
+        else {
+            return false;
         };
         site.count += 1;
         site.grown = site.grown.saturating_add(weight);
@@ -128,6 +127,7 @@ impl Sites {
                 fate: Fate::NotSeen,
             });
         }
+        true
     }
 
     fn place(&mut self, upid: Upid, stack_id: i64) -> Option<usize> {
