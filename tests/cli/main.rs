@@ -19,6 +19,7 @@ mod jobs;
 mod killed;
 mod lines;
 mod links;
+mod list;
 mod load;
 mod marks;
 mod names;

@@ -232,3 +232,29 @@ fn a_section_that_needs_an_option_names_it() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn an_option_of_another_tool_is_answered_with_the_one_that_is_here() -> Result<()> {
+    for (words_of, said) in [
+        (
+            &["report", "a", "--json"][..],
+            "instead of --json, write -f json",
+        ),
+        (&["report", "--oom"], "write --section oom-kills"),
+        (&["report", "--pid", "3"], "write --process PID"),
+        (&["report", "a", "b"], "memtrace diff A B"),
+        (&["report", "--top", "0"], "a number from 1 up"),
+        (&["record", "-n", "5", "--", "true"], "write -d TIME"),
+        (
+            &["record", "--interval", "10", "--", "true"],
+            "write 10ms or 10s",
+        ),
+        (&["top", "--json"], "memtrace report -f json"),
+    ] {
+        let output = memtrace(words_of)?;
+        let text = words(&output);
+        assert_eq!(output.status.code(), Some(2), "{words_of:?}: {text}");
+        assert!(text.contains(said), "{words_of:?}: {text}");
+    }
+    Ok(())
+}

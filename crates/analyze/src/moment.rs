@@ -4,7 +4,7 @@ use super::clock::RunClock;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use memtrace_model::{BootNs, DurationNs, Instant, WallNs};
+use memtrace_model::{BootNs, DurationNs, Instant, RunInfo, RunState, WallNs};
 use std::str::FromStr;
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -74,6 +74,20 @@ pub enum MomentError {
 }
 
 impl Moment {
+    /// Whether it is a time of a clock on the wall, which one recording has and another has not.
+    pub fn is_wall(self) -> bool {
+        !matches!(self, Self::Peak | Self::Offset(_))
+    }
+
+    /// Whether a recording has it. `last` is the time of its last row where it was not closed; `zone`
+    /// is the reader's time zone, UTC without.
+    pub fn is_in(self, info: &RunInfo, last: Option<BootNs>, zone: Option<TimeZone>) -> bool {
+        let first = info.clocks.first().map(|reading| reading.boot_ns);
+        let is_closed = info.state != RunState::Recording;
+        let clock = RunClock::new(info.clocks.clone(), first.zip(last), is_closed);
+        self.resolve(&clock.in_zone(zone)).is_ok()
+    }
+
     /// Where it lies; `None` for the peak, which is known only after the pass over the rows.
     pub(super) fn resolve(self, clock: &RunClock) -> Result<Option<BootNs>, MomentError> {
         let boot = match self {

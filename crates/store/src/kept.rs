@@ -44,24 +44,34 @@ pub fn kept(dir: &Path) -> Result<Vec<Kept>, StoreError> {
         };
         if name.starts_with("memtrace-") {
             found.extend(inspected(&below));
-        } else if is_level(name, "run=") {
-            go_down(&below, &["host=", "rec="], &mut found);
+        } else {
+            at_levels(&below, name, &mut |recording| {
+                found.extend(inspected(recording))
+            });
         }
     }
     found.order_by(|a, b| (a.written, &a.dir).cmp(&(b.written, &b.dir)));
     Ok(found)
 }
 
-fn go_down(dir: &Dir, levels: &[&str], found: &mut Vec<Kept>) {
+/// Gives the recordings of a root to `each`, where a directory of this name is the folder of a run
+/// in one: `run=…/host=…/rec=…`.
+pub(super) fn at_levels(dir: &Dir, name: &str, each: &mut impl FnMut(&Dir)) {
+    if is_level(name, "run=") {
+        go_down(dir, &["host=", "rec="], each);
+    }
+}
+
+fn go_down(dir: &Dir, levels: &[&str], each: &mut impl FnMut(&Dir)) {
     let Some((level, rest)) = levels.split_first() else {
-        found.extend(inspected(dir));
+        each(dir);
         return;
     };
     for name in dir.names(Path::new("")).unwrap_or_default() {
         if let Some(name) = name.to_str().filter(|name| is_level(name, level))
             && let Ok(below) = dir.below(name)
         {
-            go_down(&below, rest, found);
+            go_down(&below, rest, each);
         }
     }
 }
@@ -79,19 +89,34 @@ fn inspected(dir: &Dir) -> Option<Kept> {
     if !is_left {
         return None;
     }
-    let mut bytes = 0;
-    let mut written_ns = 0;
-    for file in files(dir).ok()? {
-        let inspected = dir.inspect(&file).ok()?;
+    let (bytes, written) = size(dir).ok()?;
+    Some(Kept {
+        dir: dir.path().to_path_buf(),
+        written,
+        bytes,
+        uid: dir.owner().ok()?.0,
+    })
+}
+
+/// What the files of a recording take, and when the newest of them was written.
+fn size(dir: &Dir) -> io::Result<(Bytes, WallNs)> {
+    let (mut bytes, mut written_ns) = (0, 0);
+    let all = files(dir).map_err(io::Error::other)?;
+    for file in all {
+        let inspected = dir.inspect(&file)?;
         bytes += inspected.size;
         written_ns = written_ns.max(inspected.modified_ns);
     }
-    Some(Kept {
-        dir: dir.path().to_path_buf(),
-        written: WallNs(written_ns),
-        bytes: Bytes(bytes.cast_signed()),
-        uid: dir.owner().ok()?.0,
-    })
+    Ok((Bytes(bytes.cast_signed()), WallNs(written_ns)))
+}
+
+/// What the files of the recording in a directory take.
+///
+/// # Errors
+/// When the directory can't be read; also when a recorder replaced one of them meanwhile.
+pub fn size_of_recording(path: &Path) -> io::Result<Bytes> {
+    let dir = open_dir(path).map_err(io::Error::other)?;
+    size(&dir).map(|(bytes, _)| bytes)
 }
 
 /// The files that a recording consists of.

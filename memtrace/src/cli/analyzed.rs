@@ -1,6 +1,6 @@
 //! Reads one recording and finds what there is to tell of it, and saves that where it is asked for.
 
-use super::recorded::{Rows, open};
+use super::recorded::{Rows, open, zone};
 use anyhow::{Context, bail};
 use memtrace_analyze::Moment;
 use memtrace_model::Finding;
@@ -68,7 +68,7 @@ pub(super) fn analyzed(
         has_curves: wanted.has_curves,
         has_bins: false,
         only_saves: wanted.only_saves,
-        zone: wanted.is_local.then(jiff::tz::TimeZone::system),
+        zone: zone(wanted.is_local),
         path: Some(dir.display().to_string()),
         is_live: recording.is_live(),
         is_open: recording.is_open(),

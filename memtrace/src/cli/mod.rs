@@ -10,6 +10,7 @@ mod follow;
 mod follower;
 mod import;
 mod leftovers;
+mod list;
 mod mark;
 mod output;
 mod packaging;
@@ -31,6 +32,7 @@ mod traces;
 mod values;
 mod version;
 mod writing;
+mod wrong_use;
 
 pub use output::say;
 pub use packaging::write_manual;
@@ -60,6 +62,7 @@ enum Command {
     Record(Box<record::Args>),
     /// Say who held the memory, from a recording alone
     Report(report::Args),
+    List(list::Args),
     Top(top::Args),
     Diff(diff::Args),
     Mark(mark::Args),
@@ -83,7 +86,7 @@ enum Command {
 /// `--strict` or a limit for `diff` where a recording is not whole.
 pub fn main() -> ExitCode {
     log_to_stderr();
-    let cli = Cli::try_parse().unwrap_or_else(|error| record::advise(error).exit());
+    let cli = Cli::try_parse().unwrap_or_else(|error| wrong_use::advise(error).exit());
     // What its file may do is for observing processes, not for reading files that a user names.
     if !matches!(cli.command, Command::Record(_) | Command::Doctor(_)) {
         give_up_capabilities();
@@ -93,6 +96,7 @@ pub fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Record(args) => record::run(*args),
         Command::Report(args) => report::run(args, &recordings),
+        Command::List(args) => list::run(args, &recordings),
         Command::Top(args) => top::run(args, &recordings),
         Command::Diff(args) => diff::run(args, &recordings),
         Command::Mark(args) => mark::run(args),
@@ -135,6 +139,7 @@ impl Command {
     fn is_strict(&self) -> bool {
         match self {
             Self::Report(args) => args.strictness.strict,
+            Self::List(args) => args.strictness.strict,
             Self::Top(args) => args.strictness.strict,
             Self::Diff(args) => args.is_strict(),
             Self::Export(args) => args.strictness.strict,

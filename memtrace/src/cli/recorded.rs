@@ -3,26 +3,90 @@
 use super::output::say;
 use super::remote::reader;
 use anyhow::{Context, bail};
+use jiff::tz::TimeZone;
+use memtrace_analyze::Moment;
 use memtrace_model::RowSource;
 use memtrace_model::{BootNs, Row};
 use memtrace_report::{visible, words};
-use memtrace_store::{Recording, Recordings, StoreError, newest_recording};
+use memtrace_store::{RUN_FILE, Recording, Recordings, StoreError, recordings_in};
 use std::path::{Path, PathBuf};
 
-/// The directory that was given, or the newest recording here.
+/// The directory that was given, or the newest recording in it or, where none was given, here.
 pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    if let Some(dir) = given {
+    if let Some(dir) = given.filter(|dir| !holds_recordings(dir)) {
         return Ok(no_option(dir));
     }
-    let newest = newest_recording(Path::new("."))
-        .context("failed to look for a recording in the current directory")?;
-    match newest {
-        Some(dir) => Ok(no_option(dir.strip_prefix(".").unwrap_or(&dir))),
-        None => bail!(
+    let dir = given.unwrap_or(Path::new("."));
+    let found = listed(dir)?;
+    let Some(newest) = found.first() else {
+        bail!(
             "there is no recording in the current directory: give the directory of one, or make \
              one with `memtrace record -- COMMAND`"
+        );
+    };
+    if given.is_some() && found.len() > 1 {
+        say(&format!(
+            "{} is the newest of {} recordings in {}; `memtrace list` names them",
+            newest.display(),
+            found.len(),
+            dir.display()
+        ));
+    }
+    Ok(newest.clone())
+}
+
+/// The same where a time on the wall was asked for: the newest recording that has it, if the given
+/// directory, or the current one, holds several.
+pub(super) fn recording_dir_at(
+    given: Option<&Path>,
+    moment: Option<Moment>,
+    is_local: bool,
+) -> anyhow::Result<PathBuf> {
+    let Some(moment) = moment.filter(|moment| moment.is_wall()) else {
+        return recording_dir(given);
+    };
+    if given.is_some_and(|dir| !holds_recordings(dir)) {
+        return recording_dir(given);
+    }
+    let dir = given.unwrap_or(Path::new("."));
+    let found = listed(dir)?;
+    // What can't be read has no time: the message about the only one says why.
+    let has_it = |recording: &&PathBuf| {
+        let opened = open(&Recordings::default(), recording);
+        opened.is_ok_and(|(recording, last)| moment.is_in(recording.info(), last, zone(is_local)))
+    };
+    match found.iter().find(has_it) {
+        Some(recording) => Ok(recording.clone()),
+        None if found.len() < 2 => recording_dir(given),
+        None => bail!(
+            "none of the {} recordings in {} has that time; `memtrace list` names them (times of day \
+             are UTC without --local-time)",
+            found.len(),
+            dir.display()
         ),
     }
+}
+
+/// The reader's time zone, where times are shown in it.
+pub(super) fn zone(is_local: bool) -> Option<TimeZone> {
+    is_local.then(TimeZone::system)
+}
+
+/// Whether a directory is no recording itself and holds some.
+fn holds_recordings(dir: &Path) -> bool {
+    address_of(dir).is_none()
+        && !dir.join(RUN_FILE).exists()
+        && recordings_in(dir).is_ok_and(|found| !found.is_empty())
+}
+
+/// The recordings in a directory, the newest first, as commands take them.
+pub(super) fn listed(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let found = recordings_in(dir)
+        .with_context(|| format!("failed to look for recordings in {}", dir.display()))?;
+    let named = found
+        .iter()
+        .map(|found| no_option(found.strip_prefix(".").unwrap_or(found)));
+    Ok(named.collect())
 }
 
 /// The same for a command that needs the recording where it is made.

@@ -5,14 +5,14 @@ mod hosts;
 use super::analyzed::{Wanted, analyzed};
 use super::output::print;
 use super::progress::Progress;
-use super::recorded::{Strictness, recording_dir};
+use super::recorded::{Strictness, recording_dir_at};
 use super::reduced::root_at;
 use super::writing::Writing;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use memtrace_analyze::{Moment, ParseMomentError, RUN_SECTIONS, RunSection, SECTIONS, SectionInfo};
-use memtrace_report::{Style, visible};
+use memtrace_report::{Format, Style, visible};
 use memtrace_store::Recordings;
 use std::ffi::OsStr;
 use std::io;
@@ -40,8 +40,10 @@ const STEPS: &str = "step_*";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(super) struct Args {
-    /// The recording's directory [default: the newest recording here]; or a root of recordings of many
-    /// hosts, a run below it (ROOT/run=ID) or a host of that (ROOT/run=ID/host=NAME)
+    /// The recording's directory [default: the newest recording here, or the one that has the time of
+    /// --at or --from]; a directory that holds recordings stands for the same of these. Or a root of
+    /// recordings of many hosts, a run below it (ROOT/run=ID) or a host of that
+    /// (ROOT/run=ID/host=NAME)
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
     #[command(flatten)]
@@ -222,70 +224,11 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         return Ok(done);
     }
     let format = args.writing.format()?;
-    let has_window = args.from.is_some() || args.to.is_some();
-    let only_table = args.steps || has_window && format.name() == "csv";
-    let only_table = only_table.then_some("phase");
-    let section = args.section.as_deref().or(only_table);
-    if let Some(name) = section.filter(|name| SectionInfo::named(name).is_none()) {
-        if RunSection::named(name).is_some() {
-            bail!(
-                "the section {name} belongs to a run of many hosts: name a root, or leave the \
-                 option out"
-            );
-        }
-        let names = SECTIONS.iter().map(|section| section.name);
-        return Err(no_section("the report of a recording", name, names));
-    }
-    let section = section.and_then(SectionInfo::named);
-    if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
-        bail!(
-            "the section {} does not show a window: leave out --from and --to, or --section",
-            section.name
-        );
-    }
-    if let Some(section) = section.filter(|_| format.name() == "csv") {
-        check_table(section)?;
-    }
-    if let Some(section) = section.filter(|_| format.is_page()) {
-        let option = match args.steps {
-            true => "--steps".to_owned(),
-            false => format!("--section {}", section.name),
-        };
-        bail!(
-            "{} shows the whole recording: leave out {option}",
-            format.name()
-        );
-    }
-    let has_stretch = args.phase.is_some() || has_window;
-    for (section, options, example, is_given) in [
-        ("at", "--at gives", "--at TIME", args.at.is_some()),
-        (
-            "phase",
-            "--phase, or --from and --to, give",
-            "--phase NAME or --from TIME --to TIME",
-            has_stretch,
-        ),
-        (
-            "process",
-            "--process gives",
-            "--process PID",
-            args.process.is_some(),
-        ),
-    ] {
-        if args.section.as_deref() == Some(section) && !is_given {
-            bail!("--section {section} shows what {options}: add {example}");
-        }
-    }
-    if args.style.is_some() && !matches!(format.name(), "text" | "md") {
-        bail!(
-            "--style is for text and md; {} has the phases anyway",
-            format.name()
-        );
-    }
-    if args.follow && format.name() != "text" {
-        bail!("--follow writes text; leave out --format {}", format.name());
-    }
-    let dir = recording_dir(args.recording.as_deref())?;
+    let section = args.section_in(format)?;
+    args.check(format)?;
+    let moment = args.at.or(args.from).or(args.to);
+    let given = args.recording.as_deref();
+    let dir = recording_dir_at(given, moment, args.local_time)?;
     if args.follow {
         return follow(recordings, &dir);
     }
@@ -316,6 +259,87 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     args.writing
         .write(|out| format.write(&mut report, &style, out))?;
     Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn has_window(&self) -> bool {
+        self.from.is_some() || self.to.is_some()
+    }
+
+    /// The only section to write, if one was asked for.
+    ///
+    /// # Errors
+    /// When there is none of that name, or when it does not show what else was asked for.
+    fn section_in(&self, format: &dyn Format) -> anyhow::Result<Option<&'static SectionInfo>> {
+        let only_table = self.steps || self.has_window() && format.name() == "csv";
+        let only_table = only_table.then_some("phase");
+        let Some(name) = self.section.as_deref().or(only_table) else {
+            return Ok(None);
+        };
+        let Some(section) = SectionInfo::named(name) else {
+            if RunSection::named(name).is_some() {
+                bail!(
+                    "the section {name} belongs to a run of many hosts: name a root, or leave the \
+                     option out"
+                );
+            }
+            let names = SECTIONS.iter().map(|section| section.name);
+            return Err(no_section("the report of a recording", name, names));
+        };
+        if self.has_window() && name != "phase" {
+            bail!(
+                "the section {name} does not show a window: leave out --from and --to, or --section"
+            );
+        }
+        if format.name() == "csv" {
+            check_table(section)?;
+        }
+        if format.is_page() {
+            let option = match self.steps {
+                true => "--steps".to_owned(),
+                false => format!("--section {name}"),
+            };
+            bail!(
+                "{} shows the whole recording: leave out {option}",
+                format.name()
+            );
+        }
+        Ok(Some(section))
+    }
+
+    /// Refuses options that do not go together.
+    fn check(&self, format: &dyn Format) -> anyhow::Result<()> {
+        let has_stretch = self.phase.is_some() || self.has_window();
+        for (section, options, example, is_given) in [
+            ("at", "--at gives", "--at TIME", self.at.is_some()),
+            (
+                "phase",
+                "--phase, or --from and --to, give",
+                "--phase NAME or --from TIME --to TIME",
+                has_stretch,
+            ),
+            (
+                "process",
+                "--process gives",
+                "--process PID",
+                self.process.is_some(),
+            ),
+        ] {
+            if self.section.as_deref() == Some(section) && !is_given {
+                bail!("--section {section} shows what {options}: add {example}");
+            }
+        }
+        if self.style.is_some() && !matches!(format.name(), "text" | "md") {
+            bail!(
+                "--style is for text and md; {} has the phases anyway",
+                format.name()
+            );
+        }
+        if self.follow && format.name() != "text" {
+            bail!("--follow writes text; leave out --format {}", format.name());
+        }
+        Ok(())
+    }
 }
 
 fn follow(recordings: &Recordings, dir: &Path) -> anyhow::Result<ExitCode> {

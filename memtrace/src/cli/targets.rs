@@ -24,17 +24,22 @@ pub(super) struct Targets {
           value_parser = clap::value_parser!(u32).range(PIDS), help_heading = WHAT)]
     pid: Vec<u32>,
 
-    /// Record processes whose name, title or command line matches, now or later, with their
-    /// descendants
+    /// Record processes whose name, title or command line matches
+    ///
+    /// Those that match later are recorded too, and all descendants.
     #[arg(long = "match", value_name = "REGEX", group = "target", value_parser = parse_regex, help_heading = WHAT)]
     pattern: Option<String>,
 
-    /// Record the processes of a cgroup and of the groups below it, with their descendants
+    /// Record the processes of a cgroup and of those below it
+    ///
+    /// Their descendants are recorded too, also in another cgroup.
     #[arg(long, value_name = "PATH", group = "target", help_heading = WHAT)]
     cgroup: Option<String>,
 
-    /// Record the Ray cluster of this node with its drivers, jobs and actors; if there are several,
-    /// name the one by its session directory (/tmp/ray/session_latest)
+    /// Record the Ray cluster of this node
+    ///
+    /// With its drivers, jobs and actors. If there are several clusters, name the one by its session
+    /// directory (/tmp/ray/session_latest).
     #[arg(long, value_name = "SESSION", group = "target", num_args = 0..=1, require_equals = true, help_heading = WHAT)]
     ray: Option<Option<String>>,
 

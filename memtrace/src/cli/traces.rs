@@ -1,12 +1,11 @@
 //! `memtrace traces`: what traces of torch's profiler hold, without opening them in a browser.
 
-use super::output::{has_color, say, width};
+use super::output::say;
 use super::progress::Progress;
+use super::writing::{data_format_names, write_data};
 use anyhow::{Context, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use memtrace_report::{FORMATS, Format, Style, visible};
+use memtrace_report::{FORMATS, visible};
 use memtrace_traces::{Overview, find, read};
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -34,7 +33,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// How to write
-    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name())]
+    #[arg(short, long, value_name = "FORMAT", value_parser = data_format_names("one line per operator and kernel (RFC 4180)"), default_value = FORMATS[0].name())]
     format: String,
 }
 
@@ -45,19 +44,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     drop(progress);
     let is_any = traces.iter().any(|trace| trace.is_trace);
     let mut overview = Overview::of(traces, args.all_ranks);
-    let style = Style {
-        width: width(),
-        has_color: has_color(),
-        ..Style::default()
-    };
-    let format = formats().find(|format| format.name() == args.format);
-    let format = format.context("no such format")?;
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = format.write(&mut overview, &style, &mut out);
-    match written.and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        written => written.context("failed to write to stdout")?,
-    }
+    write_data(&mut overview, &args.format)?;
     Ok(match is_any {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
@@ -82,21 +69,4 @@ pub(super) fn found(places: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     files.sort();
     files.dedup();
     Ok(files)
-}
-
-/// All but those that draw.
-fn formats() -> impl Iterator<Item = &'static &'static dyn Format> {
-    FORMATS.iter().filter(|format| !format.is_page())
-}
-
-fn format_names() -> impl TypedValueParser<Value = String> {
-    let names = formats().map(|format| {
-        // The tables of a report are others.
-        let doc = match format.name() {
-            "csv" => "one line per operator and kernel (RFC 4180)",
-            _ => format.doc(),
-        };
-        PossibleValue::new(format.name()).help(doc)
-    });
-    PossibleValuesParser::new(names)
 }

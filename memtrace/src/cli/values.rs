@@ -131,10 +131,6 @@ pub(super) fn parse_seconds(text: &str) -> Result<DurationNs, String> {
     longer_than_nothing(text, span.or_else(|| text.parse().ok()))
 }
 
-fn parse_duration(text: &str) -> Result<DurationNs, String> {
-    longer_than_nothing(text, text.parse().ok())
-}
-
 fn longer_than_nothing(text: &str, span: Option<SignedDuration>) -> Result<DurationNs, String> {
     match span.and_then(|span| i64::try_from(span.as_nanos()).ok()) {
         Some(nanoseconds) if nanoseconds > 0 => Ok(DurationNs(nanoseconds)),
@@ -148,7 +144,10 @@ fn longer_than_nothing(text: &str, span: Option<SignedDuration>) -> Result<Durat
 /// Shorter than this, looking costs more than it shows; longer, a reader can't bound what
 /// was missed.
 pub(super) fn parse_interval(text: &str) -> Result<DurationNs, String> {
-    let interval = parse_duration(text)?;
+    if text.parse::<f64>().is_ok() {
+        return Err(format!("it has no unit: write {text}ms or {text}s"));
+    }
+    let interval = longer_than_nothing(text, text.parse().ok())?;
     if (1_000_000..=60_000_000_000).contains(&interval.0) {
         Ok(interval)
     } else {
@@ -187,6 +186,14 @@ pub fn parse_size(text: &str) -> Result<Bytes, String> {
         .and_then(|(number, shift)| number.checked_mul(1 << shift))
         .map(Bytes)
         .ok_or_else(|| format!("'{text}' is not a size: write it like 64KiB, 1MiB or 2GiB"))
+}
+
+/// How many of a list are shown.
+pub(super) fn parse_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|&count| count > 0);
+    count.ok_or_else(|| {
+        "must be a number from 1 up; without the option the default is shown".to_owned()
+    })
 }
 
 pub(super) fn parse_percent(text: &str) -> Result<f64, String> {

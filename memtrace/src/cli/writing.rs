@@ -3,9 +3,10 @@
 use super::browser;
 use super::output::{has_color, width};
 use super::part::Part;
+use super::values::parse_count;
 use anyhow::{Context, bail};
-use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
-use memtrace_report::{FORMATS, Format, Style};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use memtrace_report::{FORMATS, Format, Style, Written};
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
@@ -24,7 +25,7 @@ pub(super) struct Writing {
     #[arg(long, conflicts_with = "format")]
     open: bool,
     /// How many processes, phases or roles to list [default: 10; html: 500; json and csv: all]
-    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     top: Option<usize>,
 }
 
@@ -96,6 +97,39 @@ impl Writing {
         }
         Ok(())
     }
+}
+
+/// Writes what has no page to stdout, in the format of that name.
+pub(super) fn write_data(written: &mut dyn Written, format: &str) -> anyhow::Result<()> {
+    let style = Style {
+        width: width(),
+        has_color: has_color(),
+        ..Style::default()
+    };
+    let format = data_formats().find(|one| one.name() == format);
+    let format = format.context("no such format")?;
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = format.write(written, &style, &mut out);
+    match written.and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("failed to write to stdout"),
+    }
+}
+
+/// The names of these formats; `csv` says what a line is of.
+pub(super) fn data_format_names(csv: &'static str) -> impl TypedValueParser<Value = String> {
+    let names = data_formats().map(|format| {
+        let doc = match format.name() {
+            "csv" => csv,
+            _ => format.doc(),
+        };
+        PossibleValue::new(format.name()).help(doc)
+    });
+    PossibleValuesParser::new(names)
+}
+
+fn data_formats() -> impl Iterator<Item = &'static &'static dyn Format> {
+    FORMATS.iter().filter(|format| !format.is_page())
 }
 
 fn format_names() -> impl TypedValueParser<Value = String> {

@@ -6,7 +6,7 @@ use crate::disk::Disk;
 use crate::layout::part_path;
 use crate::manifest::PartReplaced;
 use crate::part_writer::PartWriter;
-use crate::{ProblemKind, Recording, StoreError, newest_recording, recover};
+use crate::{ProblemKind, Recording, StoreError, recordings_in, recover};
 use memtrace_model::Row;
 use memtrace_model::tables::{DiagKind, DiagRow, MarkRow};
 use std::os::unix::fs::symlink;
@@ -65,7 +65,7 @@ fn a_link_in_place_of_a_file_is_a_problem_and_no_way_to_it() {
     symlink(other.join("run.json"), dir.join("run.json")).unwrap();
     assert!(Recording::open(&dir).is_err());
     let parent = dir.parent().unwrap();
-    assert_eq!(newest_recording(parent).unwrap(), Some(other));
+    assert_eq!(recordings_in(parent).unwrap(), [other]);
 }
 
 #[test]

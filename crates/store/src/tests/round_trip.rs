@@ -1,7 +1,7 @@
 //! What is written is read again.
 
 use super::*;
-use crate::{Recording, StoreError, newest_recording, recover};
+use crate::{Recording, StoreError, recordings_in, recover};
 use memtrace_model::tables::{DiagRow, OomRow};
 use memtrace_model::{Row, TABLES};
 use std::os::unix::fs::MetadataExt;
@@ -235,22 +235,40 @@ fn every_file_belongs_to_the_owner_that_was_set() {
 }
 
 #[test]
-fn the_newest_recording_is_the_one_that_started_last() {
+fn recordings_are_listed_by_their_start_and_those_of_a_root_too() {
     let parent = tempfile::tempdir().unwrap();
-    assert_eq!(newest_recording(parent.path()).unwrap(), None);
-    for (name, start) in [("memtrace-b", 1), ("memtrace-a", 2), ("other", 3)] {
+    assert!(recordings_in(parent.path()).unwrap().is_empty());
+    let rooted = "run=7/host=a/rec=20260101T000000Z";
+    for (name, start) in [
+        ("memtrace-b", 1),
+        ("memtrace-a", 2),
+        (rooted, 3),
+        ("other", 4),
+    ] {
         let mut info = info();
         info.clocks[0].wall_ns = WallNs(start);
-        Writer::create(&parent.path().join(name), &info)
-            .unwrap()
-            .finish(info)
-            .unwrap();
+        let dir = parent.path().join(name);
+        std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
+        Writer::create(&dir, &info).unwrap().finish(info).unwrap();
     }
     std::fs::create_dir(parent.path().join("memtrace-empty")).unwrap();
-    std::fs::create_dir(parent.path().join("stranger")).unwrap();
-    std::fs::write(parent.path().join("stranger/run.json"), b"{}").unwrap();
-    let newest = newest_recording(parent.path()).unwrap().unwrap();
-    assert_eq!(newest.file_name().unwrap(), "other");
+    for stranger in ["stranger", "memtrace-stranger", "run=8/host=a/rec=b/mem"] {
+        std::fs::create_dir_all(parent.path().join(stranger)).unwrap();
+        std::fs::write(parent.path().join(stranger).join("run.json"), b"{}").unwrap();
+    }
+    let found = recordings_in(parent.path()).unwrap();
+    let names = found
+        .iter()
+        .map(|dir| dir.strip_prefix(parent.path()).unwrap());
+    let names: Vec<_> = names.map(|name| name.to_str().unwrap()).collect();
+    let expected = [
+        "other",
+        rooted,
+        "memtrace-a",
+        "memtrace-b",
+        "memtrace-stranger",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[test]

@@ -23,42 +23,51 @@ const HOSTS: &str = "Many hosts";
 /// The options for many hosts.
 #[derive(Debug, clap::Args)]
 pub(super) struct ManyHosts {
-    /// Upload the recording to this root while it is made, by a process without privileges: a
-    /// directory, s3://bucket/prefix, gs://… or az://… (docs/hosts.md). The recorder itself writes
-    /// only to this host, below -o DIR [default: /var/lib/memtrace; for users other than root
+    /// Upload the recording to this root while it is made: a directory, s3://…, gs://… or az://…
+    ///
+    /// A process without privileges does that (docs/hosts.md). The recorder itself writes only to
+    /// this host, below -o DIR [default: /var/lib/memtrace; for users other than root
     /// ~/.local/state/memtrace], and removes there at the end what has arrived. If ROOT is that
-    /// directory, the recording is made in place and nothing is uploaded
+    /// directory, the recording is made in place and nothing is uploaded.
     #[arg(long, value_name = "ROOT", help_heading = HOSTS, value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(super) root: Option<String>,
 
-    /// What the recordings of all hosts of a job have in common [default: MEMTRACE_RUN, SLURM_JOB_ID,
-    /// with --ray the session of its cluster, else start and host]
-    #[arg(long, value_name = "ID", requires = "root", help_heading = HOSTS)]
+    /// What the recordings of all hosts of a job have in common
+    ///
+    /// [default: MEMTRACE_RUN, SLURM_JOB_ID, with --ray the session of its cluster, else start and
+    /// host]
+    #[arg(hide_short_help = true, long, value_name = "ID", requires = "root", help_heading = HOSTS)]
     run: Option<PlaceName>,
 
     /// What reports call this host [default: its name]
-    #[arg(long, value_name = "NAME", requires = "root", help_heading = HOSTS)]
+    #[arg(hide_short_help = true, long, value_name = "NAME", requires = "root", help_heading = HOSTS)]
     host: Option<PlaceName>,
 
-    /// The hosts that the run should have recordings of, so that a report says which are missing:
-    /// with commas, or node[1-3,7],gpu2 [default: SLURM_JOB_NODELIST]
-    #[arg(long, value_name = "LIST", requires = "root", value_parser = parse_hosts, help_heading = HOSTS)]
+    /// The hosts that the run should have recordings of: with commas, or node[1-3,7],gpu2
+    ///
+    /// A report then says which are missing [default: SLURM_JOB_NODELIST].
+    #[arg(hide_short_help = true, long, value_name = "LIST", requires = "root", value_parser = parse_hosts, help_heading = HOSTS)]
     expect_hosts: Option<Hosts>,
 
-    /// Close Parquet files after this time, so that others can read or copy them while the
-    /// recording goes on [default: 60s with --root; else when it ends, or a file is full]
-    #[arg(long, value_name = "TIME", value_parser = parse_rotation, help_heading = HOSTS)]
+    /// Close Parquet files after this time, so that others can read them meanwhile
+    ///
+    /// [default: 60s with --root; else when the recording ends, or a file is full]
+    #[arg(hide_short_help = true, long, value_name = "TIME", value_parser = parse_rotation, help_heading = HOSTS)]
     rotate: Option<DurationNs>,
 
-    /// When the recording starts, and each hour, remove your other recordings in its directory
-    /// (named memtrace-…, or below the -o DIR of --root) that are older than an age, and the oldest
-    /// ones while all together exceed a size: 7d, 36h, 20GiB, or 7d,20GiB. A recording that has not
-    /// been uploaded to --root is never removed for its age, only to stay under the size
+    /// Remove your older recordings in the same directory: 7d, 36h, 20GiB, or 7d,20GiB
+    ///
+    /// When the recording starts, and each hour: those (named memtrace-…, or below the -o DIR of
+    /// --root) that are older than an age, and the oldest ones while all together exceed a size. A
+    /// recording that has not been uploaded to --root is never removed for its age, only to stay
+    /// under the size.
     #[arg(long, value_name = "AGE|SIZE", value_parser = parse_bounds, help_heading = HOSTS)]
     pub(super) keep: Option<Bounds>,
 
-    /// Leave out of command lines, titles and marks what looks like keys and tokens: values of
-    /// --api-key, HF_TOKEN= and the like, hf_…, sk-…, user:password@host
+    /// Leave out what looks like keys and tokens
+    ///
+    /// In command lines, titles and marks: values of --api-key, HF_TOKEN= and the like, hf_…, sk-…,
+    /// user:password@host.
     #[arg(long, help_heading = HOSTS)]
     pub(super) redact: bool,
 }

@@ -1,5 +1,6 @@
 //! What a command line means, and what is said at the end.
 
+use super::said::closing_words;
 use super::*;
 use crate::session::Leftovers;
 use clap::Parser;
