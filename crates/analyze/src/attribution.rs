@@ -6,7 +6,7 @@ use super::who::Who;
 use memtrace_model::keys;
 use memtrace_model::labels;
 use memtrace_model::tables::{CachedFileRow, MappingKind, ShmFamily, ShmObjectRow};
-use memtrace_model::{Bytes, DurationNs, Order, Tgid};
+use memtrace_model::{Bytes, DurationNs, Tgid};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -19,30 +19,7 @@ pub enum Scope {
     Node,
 }
 
-labels! {
-    /// How well an amount is known.
-    pub enum Basis {
-        /// Nobody shares it: the kernel's counter is the amount.
-        Exact = "exact",
-        /// Measured, and little has moved since.
-        Measured = "measured",
-        /// Measured at another time, and what RSS moved since then added; or fitted into the kernel's
-        /// sum. Nothing, of a copy that fork made and exec is to replace: its pages are its
-        /// parent's.
-        Estimated = "estimated",
-        /// Never measured: pages that others share count in full.
-        UpperBound = "upper_bound" | "at most",
-    }
-}
-
-#[expect(clippy::derivable_impls, reason = "the macro takes no attributes")]
-impl Default for Basis {
-    fn default() -> Self {
-        Self::Exact
-    }
-}
-
-/// What a process holds of anonymous memory, shared pages divided.
+/// What a process holds of anonymous memory, every page once.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AnonLine {
     /// The process that holds it.
@@ -53,14 +30,6 @@ pub struct AnonLine {
     pub process: usize,
     /// How much it holds.
     pub bytes: Bytes,
-    /// It can be as much: what its counter says.
-    #[serde(skip)]
-    pub most: Bytes,
-    /// How well that is known.
-    pub basis: Basis,
-    /// How much earlier than the instant it was measured, below zero when later; `None` when
-    /// it needed no measuring, or had none.
-    pub age_ns: Option<DurationNs>,
 }
 
 /// A process that ended up to 20 s before what is in use was read.
@@ -212,11 +181,9 @@ pub struct Attribution {
     pub scope: Scope,
     /// What the kernel says is in use: memory.current, usage_in_bytes, MemTotal - MemFree.
     pub current_bytes: Option<Bytes>,
-    /// How much earlier than the instant that was read; below zero when later.
+    /// How much earlier than the instant that was read; below zero when later; zero where what the
+    /// processes gained or gave back in between is in it.
     pub age_ns: DurationNs,
-    /// How much earlier than what the processes hold; zero where both are of the same instant, as
-    /// they are but for a storm of changes.
-    pub skew_ns: DurationNs,
     /// Over how long a time that was read; zero where it was at once.
     pub span_ns: DurationNs,
     /// Anonymous memory of recorded processes; `None` where there are some, and nothing is known
@@ -225,9 +192,6 @@ pub struct Attribution {
     /// The same by process, the largest first.
     #[serde(rename = "anonymous")]
     pub anon: Vec<AnonLine>,
-    /// Of those lines that are measured, how much earlier than the instant the farthest was,
-    /// below zero when later.
-    pub oldest_age_ns: Option<DurationNs>,
     /// Processes in the scope of which nothing is known.
     pub unknown_process_count: usize,
     /// Shared objects in the scope of which no allocation is known.
@@ -337,7 +301,7 @@ impl Attribution {
     /// Whether the residual is large and what is in use was read at another time than what
     /// the processes hold.
     pub fn is_of_two_instants(&self) -> bool {
-        self.has_large_residual() && (self.skew_ns.0, self.span_ns.0) != (0, 0)
+        self.has_large_residual() && (self.age_ns.0, self.span_ns.0) != (0, 0)
     }
 
     /// Those who ended shortly before, where the residual can be what they have not given back.
@@ -371,23 +335,6 @@ impl Attribution {
         left.is_some_and(|left| left.0 < -slack)
     }
 
-    /// Fits what processes hold into the kernel's sum of anonymous memory: what they share counts in
-    /// several of them until it is read, and what forks copied in none.
-    pub(super) fn fit(&mut self, anon: Option<Bytes>, is_everyone: bool) {
-        let Some(anon) = anon else {
-            return;
-        };
-        let parts = self.anon.iter_mut().map(|line| Fitted {
-            bytes: &mut line.bytes,
-            basis: &mut line.basis,
-            most: line.most,
-        });
-        let left = anon - self.recorder_bytes.unwrap_or_default();
-        fit(parts.collect(), left, is_everyone);
-        self.anon
-            .order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
-    }
-
     /// Adds up what is attributed so far: the lines of processes, objects and files.
     pub(super) fn add_up(&mut self) {
         let is_known = self.unknown_process_count == 0 || !self.anon.is_empty();
@@ -402,8 +349,6 @@ impl Attribution {
         let is_known = self.is_looked_at || !self.files.is_empty() || !beside.files.is_empty();
         let files = sum(&self.files, |file| file.cached_bytes);
         self.files_bytes = is_known.then_some(files);
-        let ages = self.anon.iter().filter_map(|line| line.age_ns);
-        self.oldest_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
     }
 
     /// Strikes the balance: what is left when everything is attributed. `anon` is the kernel's
@@ -411,9 +356,6 @@ impl Attribution {
     /// leave, whatever they held when they were counted.
     pub(super) fn close(&mut self, anon: Option<Bytes>) {
         self.set_apart();
-        // What is left can be of those who are about to end, too.
-        let is_everyone = self.other_process_count == Some(0) && self.ending.is_empty();
-        self.fit(anon, is_everyone);
         self.add_up();
         if let Some((anon, others)) = anon.zip(self.other_processes_bytes) {
             let own = self.recorder_bytes.unwrap_or_default();
@@ -437,63 +379,6 @@ impl Attribution {
         ];
         let attributed: Bytes = attributed.into_iter().flatten().sum();
         self.residual_bytes = self.current_bytes.map(|current| current - attributed);
-    }
-}
-
-/// A part of a sum that is to be fitted into it.
-pub(super) struct Fitted<'a> {
-    pub(super) bytes: &'a mut Bytes,
-    pub(super) basis: &'a mut Basis,
-    /// It can be as much.
-    pub(super) most: Bytes,
-}
-
-/// Cuts what is not well known to what a sum leaves beside the rest, each by the same part. Where
-/// nobody else is in the sum, what it has more is of those who can have more.
-pub(super) fn fit(mut parts: Vec<Fitted<'_>>, sum: Bytes, is_everyone: bool) {
-    let all = |parts: &[Fitted<'_>]| parts.iter().map(|part| *part.bytes).sum::<Bytes>();
-    let is_sure = |part: &Fitted<'_>| matches!(part.basis, Basis::Exact | Basis::Measured);
-    let sure = parts.iter().filter(|part| is_sure(part));
-    let left = sum - sure.map(|part| *part.bytes).sum();
-    let more = sum - all(&parts);
-    // What is known well and is more is charged elsewhere.
-    if more.0 < 0 && left.0 >= 0 {
-        parts.retain(|part| !is_sure(part));
-        let doubtful = all(&parts);
-        share_out(parts, doubtful, left, |part| *part.bytes, |_, part| part);
-    } else if is_everyone && more.0 > UNREPORTED.0.max(sum.0 / UNREPORTED_PART) {
-        let room = |part: &Fitted<'_>| (part.most - *part.bytes).max(Bytes(0));
-        parts.retain(|part| room(part).0 > 0);
-        let rooms = parts.iter().map(room).sum();
-        share_out(parts, rooms, more.min(rooms), room, |bytes, part| {
-            bytes + part
-        });
-    }
-}
-
-/// Counters of processes and of the kernel's sum lag each other by this, and by one part in so many.
-const UNREPORTED: Bytes = Bytes(4 << 20);
-const UNREPORTED_PART: i64 = 50;
-
-/// Gives each its part of an amount, by its size, of all sizes.
-fn share_out(
-    parts: Vec<Fitted<'_>>,
-    sizes: Bytes,
-    amount: Bytes,
-    size: impl Fn(&Fitted<'_>) -> Bytes,
-    put: impl Fn(Bytes, Bytes) -> Bytes,
-) {
-    // By running sums, so that the parts add up.
-    let until = |sum: i64| {
-        let part = i128::from(sum) * i128::from(amount.0) / i128::from(sizes.0.max(1));
-        i64::try_from(part).unwrap_or(i64::MAX)
-    };
-    let mut sum = 0_i64;
-    for part in parts {
-        let before = until(sum);
-        sum = sum.saturating_add(size(&part).0);
-        *part.bytes = put(*part.bytes, Bytes(until(sum) - before));
-        *part.basis = Basis::Estimated;
     }
 }
 

@@ -1,27 +1,20 @@
 //! Draws up an [`Attribution`]: who held what at an instant, from the readings around it.
 
-mod shares;
-
 use super::attribution::{
-    AnonLine, Attribution, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
+    AnonLine, Attribution, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
     SharedObject,
 };
+use super::held::{Once, Part};
 use super::pass::Snapshot;
 use super::process::Process;
 use super::readings_near;
 use super::readings_near::ReadingsNear;
 use super::shares::Share;
-use super::sharing::Forks;
 use super::surroundings::{CgroupUse, NodeUse, RecorderUse, Uses, is_within};
 use super::who::Who;
-use memtrace_model::tables::{PssRow, ShmObjectRow};
+use memtrace_model::tables::ShmObjectRow;
 use memtrace_model::{BootNs, Bytes, DurationNs, MappingKind, Order, RowSource, Upid};
-use memtrace_timeline::Amounts;
 use std::collections::HashMap;
-use std::sync::Arc;
-
-/// A measured value still counts as one while RSS has moved by less than one part in so many.
-const MOVED_PART: i64 = 100;
 
 /// Readings take turns: an object that was first seen no later than this after the instant
 /// is taken to have been there, if the process that maps it held shared memory.
@@ -37,7 +30,6 @@ const ENDING_NS: i64 = 20_000_000_000;
 #[derive(Clone, Copy)]
 pub(super) struct Known<'a> {
     pub(super) processes: &'a [Process],
-    pub(super) forks: &'a Forks,
     /// By process: the anonymous memory it held when it ended.
     pub(super) at_end: &'a [Option<Bytes>],
     pub(super) is_everyone_recorded: bool,
@@ -64,8 +56,6 @@ pub(super) fn read<S: RowSource>(
     let all = states.iter().zip(uses).zip(&readings);
     let attributed = all.map(|((state, uses), readings)| {
         let attributor = Attributor {
-            boot_ns: state.boot_ns,
-            holders: state.held.as_slice().into(),
             state,
             recorder: uses.recorder.as_ref(),
             known,
@@ -78,9 +68,9 @@ pub(super) fn read<S: RowSource>(
             return (Vec::new(), shares);
         }
         let cgroups = uses.cgroups.iter();
-        let cgroups = cgroups.map(|group| attributor.read_at(group.age_ns).cgroup(group));
+        let cgroups = cgroups.map(|group| attributor.cgroup(group, &shares));
         let node = uses.node.as_ref();
-        let node = node.map(|node| attributor.read_at(node.age_ns).node(node));
+        let node = node.map(|node| attributor.node(node, &shares));
         // Where it is not known what is in use, there is nothing to draw up.
         let ledgers = cgroups
             .chain(node)
@@ -91,11 +81,7 @@ pub(super) fn read<S: RowSource>(
 }
 
 /// What the ledger of one instant is drawn up from.
-#[derive(Clone)]
-pub(super) struct Attributor<'a> {
-    /// The instant, and who held memory then.
-    boot_ns: BootNs,
-    holders: Arc<[(usize, Amounts)]>,
+struct Attributor<'a> {
     state: &'a Snapshot,
     recorder: Option<&'a RecorderUse>,
     known: Known<'a>,
@@ -103,27 +89,35 @@ pub(super) struct Attributor<'a> {
     readings: &'a ReadingsNear,
 }
 
-impl<'a> Attributor<'a> {
-    /// The ledger of the moment at which something was read, so much earlier: what is in use, and
-    /// who holds it, are of the same instant then.
-    fn read_at(&self, age: DurationNs) -> Attributor<'a> {
-        let mut attributor = self.clone();
-        let at = BootNs(self.state.boot_ns.0 - age.0);
-        if let Some(holders) = self.state.held_at(at) {
-            attributor.boot_ns = at;
-            attributor.holders = holders.into();
-        }
-        attributor
+impl Attributor<'_> {
+    /// What each has that held memory, as far as its kinds are known: together what all held, but for
+    /// what is of nobody.
+    fn shares(&self) -> Vec<Share> {
+        let parts = &self.state.parts;
+        let all = parts.iter().copied().fold(Part::default(), Part::plus);
+        let once = Once::of_all(&self.state.once, all);
+        let known = self.state.held.iter();
+        let known = known.filter(|(_, amounts)| amounts.anon().is_some());
+        let share = |&(process, _): &(usize, _)| {
+            let part = parts.get(process).copied().unwrap_or_default();
+            let read = self.readings.pss.get(&self.upid(process));
+            let pinned = read.and_then(|row| row.pinned_bytes);
+            Share {
+                pinned_bytes: pinned.unwrap_or_default(),
+                ..once.share(process, part)
+            }
+        };
+        known.map(share).collect()
     }
 
-    fn cgroup(&self, group: &CgroupUse) -> Attribution {
+    fn cgroup(&self, group: &CgroupUse, shares: &[Share]) -> Attribution {
         let row = &group.row;
         let path = row.cgroup.as_str();
         let is_inside = |upid: Option<Upid>| {
             let cgroup = upid.and_then(|upid| self.cgroup_of.get(&upid));
             cgroup.is_some_and(|cgroup| is_within(cgroup, path))
         };
-        let mut attribution = self.attributed(Scope::Cgroup(path.to_owned()), is_inside);
+        let mut attribution = self.attributed(Scope::Cgroup(path.to_owned()), shares, is_inside);
         attribution.current_bytes = row.current_bytes;
         self.date(&mut attribution, group.age_ns, is_inside);
         let span = row.span_ns.filter(|span| *span > INTERRUPTED);
@@ -153,7 +147,6 @@ impl<'a> Attributor<'a> {
     ) {
         let read = BootNs(self.state.boot_ns.0 - age.0);
         attribution.age_ns = age;
-        attribution.skew_ns = self.boot_ns - read;
         let least = attribution
             .current_bytes
             .map_or(0, |current| current.0 / 100);
@@ -176,14 +169,12 @@ impl<'a> Attributor<'a> {
             .order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
     }
 
-    fn node(&self, node: &NodeUse) -> Attribution {
+    fn node(&self, node: &NodeUse, shares: &[Share]) -> Attribution {
         let row = &node.row;
-        let mut attribution = self.attributed(Scope::Node, |_| true);
+        let mut attribution = self.attributed(Scope::Node, shares, |_| true);
         let in_use = row.mem_total_bytes.zip(row.mem_free_bytes);
         attribution.current_bytes = in_use.map(|(total, free)| total - free);
         self.date(&mut attribution, node.age_ns, |_| true);
-        attribution.fit(row.anon_bytes, self.known.is_everyone_recorded);
-        attribution.add_up();
         if !self.known.is_everyone_recorded {
             let anon = attribution.anonymous_bytes.unwrap_or_default()
                 + attribution.recorder_bytes.unwrap_or(Bytes(0));
@@ -213,31 +204,33 @@ impl<'a> Attributor<'a> {
     }
 
     /// What processes, objects and files of a scope hold.
-    fn attributed(&self, scope: Scope, is_inside: impl Fn(Option<Upid>) -> bool) -> Attribution {
-        let mut anon = Vec::new();
-        let mut unknown_process_count = 0;
-        let mut is_looked_at = false;
-        for (process, amounts) in self.holders.iter() {
-            let upid = self.known.processes[*process].upid;
-            if !is_inside(Some(upid)) && scope != Scope::Node {
-                continue;
-            }
-            is_looked_at |= self.readings.pss.contains_key(&upid);
-            match self.anon_line(*process, amounts) {
-                Some(line) => anon.push(line),
-                None => unknown_process_count += 1,
-            }
-        }
-        anon.order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
-        let recorder = self.recorder.filter(|recorder| {
-            let cgroup = recorder.cgroup.as_deref();
-            !recorder.is_recorded
-                && match &scope {
-                    Scope::Node => true,
-                    Scope::Cgroup(path) => cgroup.is_some_and(|own| is_within(own, path)),
-                }
+    fn attributed(
+        &self,
+        scope: Scope,
+        shares: &[Share],
+        is_inside: impl Fn(Option<Upid>) -> bool,
+    ) -> Attribution {
+        let is_of = |process: usize| is_inside(Some(self.upid(process))) || scope == Scope::Node;
+        let holders = self.state.held.iter();
+        let holders = holders.filter(|(process, _)| is_of(*process));
+        let is_looked_at = holders.clone().any(|(process, _)| {
+            let upid = self.upid(*process);
+            self.readings.pss.contains_key(&upid)
         });
-        let recorder_bytes = recorder.map(|recorder| recorder.anon_bytes);
+        let own = shares.iter().filter(|share| is_of(share.process));
+        let mut anon: Vec<AnonLine> = own
+            .map(|share| AnonLine {
+                who: Who::from(&self.known.processes[share.process]),
+                process: share.process,
+                bytes: share.anon_bytes,
+            })
+            .collect();
+        let unknown_process_count = holders.count() - anon.len();
+        anon.order_by_key(|line| (std::cmp::Reverse(line.bytes), line.process));
+        let recorder_bytes = self.recorder.and_then(|recorder| match &scope {
+            Scope::Node => (!recorder.is_recorded).then_some(recorder.anon_bytes),
+            Scope::Cgroup(path) => recorder.anon_in(path),
+        });
         let is_of_scope = |row: &&ShmObjectRow| is_inside(row.first_user()) || scope == Scope::Node;
         let unknown_object_count = self.unknown_objects().filter(is_of_scope).count();
         let objects = self.all_there().filter(is_of_scope);
@@ -247,7 +240,7 @@ impl<'a> Attributor<'a> {
         objects.order_by_key(order);
         let ages = objects.iter().filter_map(|object| {
             let key = (object.device.clone(), object.inode);
-            Some(self.boot_ns - *self.readings.amounts_of.get(&key)?)
+            Some(self.state.boot_ns - *self.readings.amounts_of.get(&key)?)
         });
         let objects_age_ns = ages.max_by_key(|age| age.0.saturating_abs());
         let (huge_objects, objects) = objects.into_iter().partition(|object| is_huge(object.kind));
@@ -261,11 +254,9 @@ impl<'a> Attributor<'a> {
             scope,
             current_bytes: None,
             age_ns: DurationNs(0),
-            skew_ns: DurationNs(0),
             span_ns: DurationNs(0),
             anonymous_bytes: None,
             anon,
-            oldest_age_ns: None,
             unknown_process_count,
             unknown_object_count,
             objects_age_ns,
@@ -292,16 +283,11 @@ impl<'a> Attributor<'a> {
         attribution
     }
 
-    pub(super) fn upid(&self, process: usize) -> Upid {
+    fn upid(&self, process: usize) -> Upid {
         self.known.processes[process].upid
     }
 
-    /// The objects that had memory at the instant, in pages that RSS counts.
-    pub(super) fn objects_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
-        self.all_there().filter(|row| !is_huge(row.kind))
-    }
-
-    /// Those of huge pages among them, too.
+    /// The objects that had memory at the instant.
     fn all_there(&self) -> impl Iterator<Item = &ShmObjectRow> {
         let objects = self.readings.objects.iter();
         objects.filter(|row| is_some(row.in_memory_bytes()) && self.was_there(row))
@@ -319,59 +305,21 @@ impl<'a> Attributor<'a> {
     }
 
     fn was_there(&self, row: &ShmObjectRow) -> bool {
-        let later = row.boot_ns - self.boot_ns;
+        let later = row.boot_ns - self.state.boot_ns;
         if later.0 > 0
             && let Some(until) = row.unchanged_until_boot_ns
-            && until >= self.boot_ns
+            && until >= self.state.boot_ns
         {
             return false;
         }
         let held_shared = |upid: Upid| {
-            let mut holders = self.holders.iter();
+            let mut holders = self.state.held.iter();
             holders.any(|(process, amounts)| {
                 let is_mapper = self.known.processes[*process].upid == upid;
                 is_mapper && amounts.shmem().is_some_and(|held| held.0 > 0)
             })
         };
         later.0 <= 0 || (later.0 <= LAG_NS && row.first_mapper_upid.is_some_and(held_shared))
-    }
-
-    pub(super) fn anon_line(&self, process: usize, amounts: &Amounts) -> Option<AnonLine> {
-        let now = amounts.anon()?;
-        let at = self.boot_ns;
-        let until = self.known.processes[process].copy_until;
-        let is_copy = |at: BootNs| until.is_some_and(|until| at < until);
-        let measured = self.readings.pss.get(&self.known.processes[process].upid);
-        // What exec made has none of the pages that the copy had before it.
-        let measured = measured.filter(|row| is_copy(row.boot_ns) == is_copy(at));
-        let (bytes, basis, boot_ns) = match measured {
-            Some(row) => {
-                let is_shared = match row.is_anon_unshared {
-                    // A recorder that knew of a fork too late said so too.
-                    true => self.known.forks.may_share_image(process, at),
-                    false => self.known.forks.may_share(process, row.boot_ns, at),
-                };
-                anon_at(row, now, at, is_shared)
-            }
-            None if is_copy(at) => (Bytes(0), Basis::Estimated, None),
-            None => {
-                let process_of = &self.known.processes[process];
-                let has_own = process_of.inherited(now, at) == Some(Bytes(0));
-                let basis = match has_own && !self.known.forks.may_share_image(process, at) {
-                    true => Basis::Exact,
-                    false => Basis::UpperBound,
-                };
-                (now, basis, None)
-            }
-        };
-        Some(AnonLine {
-            who: Who::from(&self.known.processes[process]),
-            process,
-            bytes,
-            most: now,
-            basis,
-            age_ns: boot_ns.map(|boot_ns| at - boot_ns),
-        })
     }
 }
 
@@ -383,42 +331,6 @@ fn is_huge(kind: Option<MappingKind>) -> bool {
 
 fn is_some(bytes: Option<Bytes>) -> bool {
     bytes.is_some_and(|bytes| bytes.0 > 0)
-}
-
-/// Anonymous memory at an instant, from a measurement at another one and the RSS now: what
-/// came since then is taken to be the process's own, as pages are when they are first touched.
-///
-/// A fork since then makes every page of it shared, so that its own part can only be less, and
-/// by how much is not known before the next reading. Where nobody was to share any page that
-/// is all there is to say.
-fn anon_at(
-    row: &PssRow,
-    now: Bytes,
-    at: BootNs,
-    has_forked: bool,
-) -> (Bytes, Basis, Option<BootNs>) {
-    if row.is_anon_unshared && has_forked {
-        return (now, Basis::UpperBound, None);
-    }
-    // It says so until the next row, and nothing of the time before.
-    if row.is_anon_unshared && row.boot_ns <= at {
-        return (now, Basis::Exact, None);
-    }
-    let has_forked = has_forked && row.boot_ns <= at;
-    let (Some(pss), Some(rss)) = (row.pss_anon_bytes, row.rss_anon_bytes) else {
-        return (now, Basis::UpperBound, None);
-    };
-    let moved = now - rss;
-    let bytes = (pss + moved).max(Bytes(0)).min(now);
-    // What moved while it was read can be missing in it, or be in it twice.
-    let torn = row.rss_moved_bytes.unwrap_or_default();
-    let is_near = moved.0.saturating_abs() + torn.0 <= rss.0 / MOVED_PART;
-    let basis = match (has_forked, is_near) {
-        (true, _) => Basis::UpperBound,
-        (false, true) => Basis::Measured,
-        (false, false) => Basis::Estimated,
-    };
-    (bytes, basis, Some(row.boot_ns))
 }
 
 /// v2 tells the parts, and since 5.18 the sum, in which sockets are not; v1 has one figure.

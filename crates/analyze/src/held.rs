@@ -150,7 +150,10 @@ const PSS_COLUMNS: &[&str] = &[
     "boot_ns",
     "upid",
     "pss_anon_bytes",
+    "uss_anon_bytes",
     "rss_anon_bytes",
+    "sampled_share",
+    "is_anon_unshared",
     "hugetlb_bytes",
     "page_tables_bytes",
     "span_ns",
@@ -255,7 +258,7 @@ impl HeldSum {
             let since = || since().map(|(anon, moved)| (anon + moved).max(Bytes(0)));
             held.anon().or_else(since).or(held.rss())
         });
-        self.families.set(change.process, anon, change.boot_ns);
+        self.families.set(change.process, anon);
         if change.after.is_none() {
             self.beside.end(change.process);
         }
@@ -272,9 +275,23 @@ impl HeldSum {
         self.account.settle(self.thought(), self.counted())
     }
 
-    /// [`Parts`] are going to be followed.
-    pub(super) fn watch(&mut self) {
-        self.families.watch();
+    /// Adds those whose part may have moved although their counters did not.
+    pub(super) fn take_touched(&mut self, touched: &mut Vec<usize>) {
+        touched.extend(self.families.take_touched());
+        touched.extend(self.beside.take_touched());
+    }
+
+    /// What counters and readings say of a process that has so much shared memory in its RSS.
+    fn part(&self, process: usize, shmem: Bytes) -> Part {
+        let (own, inherited) = self.families.own(process);
+        let (huge, tables) = self.beside.part(process);
+        Part {
+            own,
+            inherited,
+            shmem: shmem.0,
+            huge,
+            tables,
+        }
     }
 
     /// What moves as the processes' counters do.

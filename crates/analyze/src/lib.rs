@@ -39,7 +39,6 @@ mod mappings;
 mod memory_tables;
 mod moment;
 mod name;
-mod near;
 mod on_gpus;
 mod oom;
 mod page;
@@ -72,7 +71,7 @@ mod who;
 pub use allocations::{AllocationSite, ProcessAllocations, Sampled, StackFrame, folded};
 pub use analysis::{Analysis, CurvePoint, TreeFinding};
 pub use attribution::{
-    AnonLine, Attribution, Basis, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
+    AnonLine, Attribution, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,
     SharedObject,
 };
 pub use clock::RunClock;

@@ -60,14 +60,9 @@ impl Tables {
                 self.changed.insert(lane.place());
             }
         }
-        for moved in parts.moved() {
-            let place = moved.group.map(|group| group as usize);
-            if let Some((place, role)) =
-                place.and_then(|place| Some((place, self.roles.get_mut(place)?)))
-            {
-                role.part = role.part.plus(moved.more);
-                self.changed.insert(place);
-            }
+        for (place, part) in parts.roles_moved() {
+            self.roles[place].part = part;
+            self.changed.insert(place);
         }
         while let Some(place) = self.changed.pop_first() {
             self.by_role.set(at, place, self.roles[place]);

@@ -5,9 +5,8 @@ use super::bins::{Binned, Bins};
 use super::curves::{Drawing, Drawn};
 use super::groups::Groups;
 use super::growth::{self, Growth};
-use super::held::{Held, HeldKinds, HeldSum, Parts};
+use super::held::{Held, HeldKinds, HeldSum, Part, Parts};
 use super::memory_tables::{HeldNow, RoleHeld, Tables};
-use super::near::{Around, NearReadings, Sums};
 use super::phases::{Boundaries, Doubts, Gauges};
 use super::process::Process;
 use super::process_table::ProcessTable;
@@ -35,21 +34,8 @@ pub(super) struct Snapshot {
     /// Every page once.
     pub(super) once: HeldKinds,
     pub(super) held: Vec<(usize, Amounts)>,
-    /// What moved from the reading of a cgroup before it to the one after it.
-    pub(super) around: Option<Around>,
-}
-
-impl Snapshot {
-    /// Who held memory at an instant near this one, in no order; `None` where that is not known.
-    pub(super) fn held_at(&self, at: BootNs) -> Option<Vec<(usize, Amounts)>> {
-        let held = self.held.iter().copied();
-        self.around.as_ref()?.held_at(held, self.boot_ns, at)
-    }
-
-    /// The sum of RSS at the instants near this one, as far as that is known.
-    pub(super) fn sums(&self) -> Option<Sums> {
-        self.around.as_ref().map(Around::sums)
-    }
+    /// What each has of what all hold, by position in the process table.
+    pub(super) parts: Vec<Part>,
 }
 
 /// What the pass is to look out for.
@@ -60,7 +46,6 @@ pub(super) struct Asked {
     pub(super) held: HeldSum,
     /// Victims of the OOM killer.
     pub(super) victims: HashSet<usize>,
-    pub(super) near: NearReadings,
     /// Whether what is only for tables is wanted.
     pub(super) has_tables: bool,
     /// Instants at which it is wanted what is held, every page once, and the most between them.
@@ -126,17 +111,13 @@ impl<'a> Pass<'a> {
         instants.order_by(|a, b| b.cmp(a));
         instants.dedup();
         let until = table.command_end();
-        let (mut held, mut held_at) = (asked.held, asked.held_at);
-        let has_parts = asked.drawing.is_some() || asked.has_tables;
-        if has_parts {
-            held.watch();
-        }
+        let mut held_at = asked.held_at;
         held_at.extend_from_slice(&boundaries.all);
         let notes = Notes {
             table,
             asked: instants,
             snapshots: Vec::new(),
-            held,
+            held: asked.held,
             peak: None,
             held_peak: None,
             curves: None,
@@ -144,8 +125,7 @@ impl<'a> Pass<'a> {
             victims: asked.victims,
             is_over: false,
             doubts: boundaries.doubts,
-            near: asked.near,
-            parts: has_parts.then(|| Parts::new(groups)),
+            parts: Parts::new(groups),
             tables: asked.has_tables.then(|| Tables::new(groups.list.len())),
             held_at: Some(Gauge::new(in_order(held_at))).filter(|gauge| !gauge.is_empty()),
             bins: asked.bins,
@@ -230,19 +210,13 @@ impl<'a> Pass<'a> {
         } = self.sweep;
         notes.keep_asked(|asked| asked <= end, &state);
         notes.end_stretch(end);
-        let (around_peak, around_asked) = notes.near.finish(end);
         let peak = notes.peak.map(|(boot_ns, totals, once)| Snapshot {
             boot_ns,
             totals,
             once,
             held: state.at_maximum(),
-            around: around_peak,
+            parts: notes.parts.at_peak(),
         });
-        for (place, around) in around_asked {
-            if let Some(snapshot) = notes.snapshots.get_mut(place) {
-                snapshot.around = Some(around);
-            }
-        }
         for (process, track) in notes.table.processes.iter_mut().zip(&state.processes) {
             let end = process.exit_boot_ns().unwrap_or(end);
             process.growth = process.growth.or(grown(track, end));
@@ -367,9 +341,7 @@ struct Notes<'a> {
     /// Whether the command has ended.
     is_over: bool,
     doubts: Doubts,
-    near: NearReadings,
-    /// Where it is wanted for tables or curves.
-    parts: Option<Parts>,
+    parts: Parts,
     tables: Option<Tables>,
     /// Where it is wanted.
     held_at: Option<Gauge<Option<Bytes>>>,
@@ -395,10 +367,7 @@ impl Observe for Notes<'_> {
             self.doubts.note(change.process, from, to);
         }
         self.held.change(change);
-        if let Some(parts) = &mut self.parts {
-            parts.change(change.process);
-        }
-        self.near.note(change);
+        self.parts.change(change.process);
         if let Some(drawing) = &mut self.drawing {
             drawing.change(&change);
         }
@@ -408,35 +377,34 @@ impl Observe for Notes<'_> {
         let totals = state.totals();
         let once = self.held.now();
         let all = once.all();
+        self.parts.follow(from, state, &mut self.held, &once);
         let best = self.held_peak.unwrap_or_default();
         let is_first = self.peak.is_none() && totals.rss_or_zero() > 0;
         let is_maximum = is_first || all.bytes > best.bytes;
         if is_maximum {
             self.peak = Some((from, *totals, once));
-            self.near.note_peak();
+            self.parts.note_peak();
         }
         self.held_peak = Some(self.held.peak(self.held_peak, all));
         self.keep_asked(|asked| asked < until, state);
         // Where nothing is known the curve has a gap.
         if let (Some(curves), Some(rss)) = (&mut self.curves, totals[Kind::Rss].bytes()) {
+            // What comes with the last row is held for an instant at least.
+            let until = until.max(BootNs(from.0 + 1));
             curves.rss.hold(from, until, rss.0);
             curves.held.hold(from, until, all.bytes.0);
         }
         if let (Some(gauge), Some(_)) = (&mut self.held_at, totals[Kind::Rss].bytes()) {
             gauge.hold(from, until, Some(all.bytes));
         }
-        self.near.pass(until);
-        if let Some(parts) = &mut self.parts {
-            parts.follow(from, state, &mut self.held, &once);
-        }
-        if let (Some(tables), Some(parts)) = (&mut self.tables, &self.parts) {
-            tables.note(from, state, &once, parts);
+        if let Some(tables) = &mut self.tables {
+            tables.note(from, state, &once, &self.parts);
         }
         if let Some(bins) = &mut self.bins {
-            note_bins(bins, (from, until), once, state);
+            note_bins(bins, (from, until), once, (state, &self.parts));
         }
-        if let (Some(drawing), Some(parts)) = (&mut self.drawing, &self.parts) {
-            drawing.note(from, state, &once, parts);
+        if let Some(drawing) = &mut self.drawing {
+            drawing.note(from, state, &once, &self.parts);
         }
         is_maximum
     }
@@ -461,28 +429,30 @@ impl Notes<'_> {
 
     fn keep_asked(&mut self, is_due: impl Fn(BootNs) -> bool, state: &State) {
         while let Some(asked) = self.asked.pop_if(|asked| is_due(*asked)) {
-            self.near.pass(asked);
-            self.near.note_asked(self.snapshots.len());
             self.snapshots.push(Snapshot {
                 boot_ns: asked,
                 totals: *state.totals(),
                 once: self.held.now(),
                 held: state.now(),
-                around: None,
+                parts: self.parts.now(),
             });
         }
     }
 }
 
-fn note_bins(bins: &mut Bins, (from, until): (BootNs, BootNs), once: HeldKinds, state: &State) {
+fn note_bins(
+    bins: &mut Bins,
+    (from, until): (BootNs, BootNs),
+    once: HeldKinds,
+    (state, parts): (&State, &Parts),
+) {
     if state.totals()[Kind::Rss].bytes().is_some() {
         bins.hold(from, until, once.all());
         bins.set_shared(from, once.shared.bytes);
     }
-    for &lane in state.lanes.changed() {
-        let now = &state.lanes[lane].now;
-        let held = now[Kind::Anon].bytes().or(now[Kind::Rss].bytes());
-        bins.set_role(lane.place(), from, held.unwrap_or_default());
+    for (role, part) in parts.roles_moved() {
+        let share = parts.once().share(role, part);
+        bins.set_role(role, from, share.anon_bytes);
     }
 }
 

@@ -1,7 +1,6 @@
 //! What each process holds when a page that several share is divided among them, so that the
 //! parts add up to what exists.
 
-use super::attribution::Basis;
 use memtrace_model::Bytes;
 
 /// A process's part of the memory at an instant.
@@ -11,10 +10,7 @@ pub struct Share {
     pub process: usize,
     /// Anonymous memory that it holds.
     pub anon_bytes: Bytes,
-    /// How well that is known.
-    pub anon_basis: Basis,
-    /// Its part of shared memory: each object's allocation is divided among its mappers in proportion
-    /// to the shared memory in their RSS, and what is of no known object among all others.
+    /// Its part of shared memory: all of it is divided in proportion to the shared memory in RSS.
     pub shmem_bytes: Bytes,
     /// Its huge pages of hugetlbfs, by its last reading.
     pub huge_bytes: Bytes,

@@ -2,7 +2,7 @@
 
 mod readings;
 
-pub(super) use readings::{at_kill, read, times};
+pub(super) use readings::{at_kill, read};
 
 use memtrace_model::keys;
 use memtrace_model::tables::{CgroupMemRow, NodeMemRow, SelfCostRow};
@@ -25,7 +25,8 @@ pub struct CgroupUse {
     /// The row nearest to the instant, the earlier of two that are as near.
     #[serde(flatten, with = "CgroupKeys")]
     pub row: CgroupMemRow,
-    /// How much earlier than the instant the row is; below zero when it is later.
+    /// How much earlier than the instant the row is; below zero when it is later; zero where what the
+    /// processes gained or gave back in between is in it.
     pub age_ns: DurationNs,
     /// The lowest limit of the group and the recorded groups above it.
     #[serde(rename = "limit_bytes")]
@@ -92,6 +93,14 @@ impl RecorderUse {
             cgroup: row.cgroup.clone(),
             is_recorded: row.upid.is_some(),
         })
+    }
+
+    /// Its anonymous memory in a group of which it is no recorded member.
+    pub(super) fn anon_in(&self, group: &str) -> Option<Bytes> {
+        let cgroup = self.cgroup.as_deref().filter(|_| !self.is_recorded);
+        cgroup
+            .is_some_and(|own| is_within(own, group))
+            .then_some(self.anon_bytes)
     }
 }
 

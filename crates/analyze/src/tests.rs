@@ -204,10 +204,10 @@ impl RowSource for Counted<'_> {
 
 /// Tables that a report reads more often than once.
 const READ_AGAIN: &[(&str, usize)] = &[
-    ("cgroup_mem", 4),
+    ("cgroup_mem", 3),
     ("gpu_device", 3),
     ("gpu_process", 2),
-    ("node_mem", 5),
+    ("node_mem", 4),
     ("oom", 2),
     ("pss", 2),
     ("self_cost", 3),

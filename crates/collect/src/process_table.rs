@@ -279,11 +279,6 @@ impl ProcessTable {
         self.images.has_only_one(process.image)
     }
 
-    /// How many living processes run its program image, itself among them.
-    pub fn image_count(&self, process: &Process) -> usize {
-        self.images.count(process.image)
-    }
-
     /// Whether the root of its tree has ended: nobody waits for it any more.
     pub fn has_root_ended(&self, process: &Process) -> bool {
         let root = process.row.root_upid;

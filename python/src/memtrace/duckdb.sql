@@ -129,14 +129,14 @@ FROM (
 GROUP BY boot_ns
 ORDER BY boot_ns;
 
--- When that sum was highest.
-CREATE OR REPLACE MACRO peak_boot_ns(rec) AS (
-    SELECT boot_ns FROM sum_over_time(rec) ORDER BY rss_bytes DESC, boot_ns LIMIT 1
-);
-
 -- What all held over time, every page once (findings: see `memtrace report --save-findings`).
 CREATE OR REPLACE MACRO held_over_time(rec) AS TABLE
 FROM read_parquet(rec || '/held/*.parquet') ORDER BY boot_ns;
+
+-- When most was held: the peak of the report.
+CREATE OR REPLACE MACRO peak_boot_ns(rec) AS (
+    SELECT boot_ns FROM held_over_time(rec) ORDER BY held_bytes DESC, boot_ns LIMIT 1
+);
 
 -- What each role held at an instant, the largest first (findings: see `memtrace report
 -- --save-findings`).
@@ -146,7 +146,7 @@ SELECT name, framework, role, process_count, held_bytes, rss_bytes, rss_anon_byt
 FROM read_parquet(rec || '/role_mem/*.parquet')
 WHERE boot_ns <= instant
 QUALIFY row_number() OVER (PARTITION BY name ORDER BY boot_ns DESC) = 1 AND process_count > 0
-ORDER BY rss_bytes DESC NULLS LAST, name;
+ORDER BY held_bytes DESC NULLS LAST, name;
 
 -- Who held memory of which GPU at an instant, the largest first.
 CREATE OR REPLACE MACRO gpu_at(rec, instant) AS TABLE

@@ -2,82 +2,7 @@
 
 use super::*;
 use crate::golden::{RUNS, Reported, Script};
-use memtrace_model::tables::PssSource;
-use memtrace_model::{Record, Tgid, WallNs};
-
-fn row(pss: i64, rss: i64, is_anon_unshared: bool) -> PssRow {
-    PssRow {
-        ts: WallNs(0),
-        boot_ns: BootNs(100),
-        upid: Upid(1),
-        pss_anon_bytes: Some(Bytes(pss)),
-        rss_anon_bytes: Some(Bytes(rss)),
-        is_anon_unshared,
-        source: Some(PssSource::Smaps),
-        cost_ns: DurationNs(0),
-        span_ns: DurationNs(0),
-        rss_moved_bytes: Some(Bytes(0)),
-        ..PssRow::default()
-    }
-}
-
-fn at(row: &PssRow, now: i64, at: i64) -> (i64, Basis) {
-    let (bytes, basis, _) = anon_at(row, Bytes(now), BootNs(at), false);
-    (bytes.0, basis)
-}
-
-#[test]
-fn memory_that_nobody_shares_is_exact_at_any_later_time() {
-    assert_eq!(at(&row(10, 10, true), 5000, 200), (5000, Basis::Exact));
-    let before = at(&row(10, 10, true), 5000, 50);
-    assert_eq!(before.1, Basis::Estimated);
-}
-
-#[test]
-fn after_a_fork_what_was_its_own_is_an_upper_bound() {
-    let after = |row: &PssRow| {
-        let (bytes, basis, _) = anon_at(row, Bytes(50), BootNs(200), true);
-        (bytes, basis)
-    };
-    assert_eq!(after(&row(10, 10, true)), (Bytes(50), Basis::UpperBound));
-    assert_eq!(after(&row(4, 10, false)), (Bytes(44), Basis::UpperBound));
-    let (bytes, basis, _) = anon_at(&row(10, 10, true), Bytes(50), BootNs(50), true);
-    assert_eq!((bytes, basis), (Bytes(50), Basis::UpperBound), "and before");
-}
-
-#[test]
-fn what_came_after_the_measurement_is_the_processs_own() {
-    let row = row(100, 1000, false);
-    assert_eq!(at(&row, 1005, 200), (105, Basis::Measured));
-    assert_eq!(at(&row, 1500, 200), (600, Basis::Estimated));
-    assert_eq!(at(&row, 300, 200), (0, Basis::Estimated));
-    assert_eq!(at(&row, 50, 200).0, 0);
-}
-
-#[test]
-fn a_claim_that_came_too_late_for_a_fork_is_an_upper_bound_while_the_child_lives() {
-    let basis_at = |at: &str| {
-        let mut run = Script::command(&["x"], 60.0);
-        run.process(500, None, 0.0, "x");
-        run.process(501, Some(500), 5.0, "x");
-        for tgid in [500, 501] {
-            run.edit(tgid, |row| row.cgroup = Some("/pod".into()));
-            run.mem(tgid, 6.0, [200.0, 0.0, 0.0]);
-        }
-        // The recorder had not heard of the fork.
-        run.pss(500, 5.2, [200.0, 200.0], true);
-        run.exit(501, 20.0, 0);
-        run.cgroup(8.0, "/pod", [1.0, 0.5, 0.0], None);
-        run.cgroup(30.0, "/pod", [1.0, 0.5, 0.0], None);
-        let analysis = run.analyzed(Some(at));
-        let state = analysis.at.expect("a state");
-        let mut lines = state.attributions[0].anon.iter();
-        let is_parent = |line: &&AnonLine| analysis.processes[line.process].tgid == Some(Tgid(500));
-        lines.find(is_parent).expect("a line").basis
-    };
-    assert_eq!(basis_at("+8s"), Basis::UpperBound);
-    assert_eq!(basis_at("+30s"), Basis::Exact);
-}
+use memtrace_model::{Record, Tgid};
 
 #[test]
 fn a_copy_that_exec_is_to_replace_adds_nothing_to_what_its_parent_holds() {
@@ -133,26 +58,6 @@ fn objects_of_huge_pages_stand_beside_the_books() {
     }
 }
 
-#[test]
-fn without_a_measurement_it_is_an_upper_bound() {
-    let unknown = PssRow {
-        pss_anon_bytes: None,
-        ..row(0, 10, false)
-    };
-    assert_eq!(at(&unknown, 7, 200), (7, Basis::UpperBound));
-}
-
-#[test]
-fn what_moved_while_it_was_read_makes_it_an_estimate() {
-    let torn = PssRow {
-        rss_moved_bytes: Some(Bytes(96)),
-        ..row(107, 107, false)
-    };
-    assert_eq!(at(&torn, 107, 200), (107, Basis::Estimated));
-    assert_eq!(at(&torn, 203, 200), (203, Basis::Estimated));
-    assert_eq!(at(&row(107, 107, false), 107, 200).1, Basis::Measured);
-}
-
 const PATH: &str = "/pod";
 
 /// One process of 1 GiB in a group, nobody sharing its memory.
@@ -175,22 +80,24 @@ fn gib(gib: f64) -> Bytes {
 }
 
 #[test]
-fn a_ledger_is_of_the_time_of_its_reading_sum_and_lines() {
-    for (at, age_ms) in [("peak", 50), ("+9.96s", 10), ("+10.09s", -10)] {
+fn what_is_in_use_has_what_the_processes_gained_since_it_was_read() {
+    for (at, held) in [("peak", 1143), ("+9.96s", 1024), ("+10.06s", 1024)] {
         let mut run = alone();
         run.cgroup(9.95, PATH, [1.125, 1.0, 0.0], None);
         run.mem(500, 10.0, [1143.0, 0.0, 0.0]);
         run.mem(500, 10.05, [1024.0, 0.0, 0.0]);
         run.cgroup(10.1, PATH, [1.125, 1.0, 0.0], None);
+        for record in &mut run.rows.0 {
+            if let Record::CgroupMem(row) = record {
+                row.other_process_count = Some(0);
+            }
+        }
         let ledger = of_group(run, at);
-        assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)), "{at}");
+        let in_mib = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 >> 20);
+        assert_eq!(in_mib(ledger.anonymous_bytes), Some(held), "{at}");
+        assert_eq!(in_mib(ledger.current_bytes), Some(held + 128), "{at}");
         assert_eq!(ledger.residual_bytes, Some(Bytes(0)), "{at}");
-        let age = DurationNs(age_ms * 1_000_000);
-        assert_eq!(
-            (ledger.age_ns, ledger.skew_ns),
-            (age, DurationNs(0)),
-            "{at}"
-        );
+        assert_eq!(ledger.age_ns, DurationNs(0), "{at}");
     }
 }
 
@@ -215,22 +122,20 @@ fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others(
 }
 
 #[test]
-fn without_readings_a_ledger_has_what_each_holds_at_most_where_it_can_be_shared() {
-    let bases = |has_child: bool| -> Vec<Basis> {
+fn without_readings_a_ledger_has_what_each_holds_for_certain() {
+    for has_child in [false, true] {
         let mut run = Script::command(&["x"], 20.0);
         run.process(500, None, 0.0, "x");
         run.edit(500, |row| row.cgroup = Some(PATH.into()));
         run.mem(500, 5.0, [1024.0, 0.0, 0.0]);
         if has_child {
             run.process(501, Some(500), 6.0, "x");
+            run.inherits(501, 1024.0);
+            run.mem(501, 6.1, [1024.0, 0.0, 0.0]);
         }
         run.cgroup(9.0, PATH, [1.125, 1.0, 0.0], None);
-        let ledger = of_group(run, "+9s");
-        assert_eq!(ledger.anonymous_bytes, Some(gib(1.0)));
-        ledger.anon.iter().map(|line| line.basis).collect()
-    };
-    assert_eq!(bases(false), [Basis::Exact]);
-    assert_eq!(bases(true), [Basis::UpperBound]);
+        assert_eq!(of_group(run, "+9s").anonymous_bytes, Some(gib(1.0)));
+    }
 }
 
 #[test]
@@ -278,6 +183,9 @@ fn what_a_process_that_has_just_ended_has_not_given_back_is_reported() {
         run.pss(501, 7.0, [1024.0, 1024.0], true);
         run.exit(501, 10.0, 0);
         run.cgroup(at, PATH, [2.125, 2.0, 0.0], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            row.other_process_count = Some(0);
+        }
         of_group(run, "+10.02s")
     };
     let ledger = ended(10.02);
@@ -336,13 +244,7 @@ fn forks_that_were_never_read_hold_no_more_than_their_group_is_charged() {
     run.cgroup(10.0, "/job", [1.0, 0.75, 0.0], None);
     let analysis = run.analyzed(Some("+10s"));
     let ledger = &analysis.at.expect("a state").attributions[0];
-    assert_eq!(ledger.anonymous_bytes, Some(gib(0.75)));
-    assert!(
-        ledger
-            .anon
-            .iter()
-            .all(|line| line.basis == Basis::Estimated)
-    );
+    assert!(ledger.anonymous_bytes <= Some(gib(0.75)));
     assert!(
         ledger
             .residual_bytes
@@ -351,28 +253,29 @@ fn forks_that_were_never_read_hold_no_more_than_their_group_is_charged() {
 }
 
 #[test]
-fn what_forks_copied_since_they_were_read_is_of_those_who_can_have_it() {
-    let bases = |others: i64| {
+fn what_forks_copied_is_of_those_who_can_have_it() {
+    let held = |others: i64| {
         let mut run = Script::command(&["x"], 60.0);
         run.process(500, None, 0.0, "x");
         run.mem(500, 1.0, [600.0, 0.0, 0.0]);
-        run.process(501, Some(500), 2.0, "x");
-        run.inherits(501, 600.0);
-        run.mem(501, 2.1, [600.0, 0.0, 0.0]);
-        for tgid in 500..502 {
-            run.edit(tgid, |row| row.cgroup = Some(PATH.into()));
-            run.pss(tgid, 5.0, [300.0, 600.0], false);
+        for tgid in 501..503 {
+            run.process(tgid, Some(500), 2.0, "x");
+            run.inherits(tgid, 600.0);
+            run.mem(tgid, 2.1, [600.0, 0.0, 0.0]);
         }
-        // Since then the child has written to 400 MiB of what it inherited.
+        for tgid in 500..503 {
+            run.edit(tgid, |row| row.cgroup = Some(PATH.into()));
+        }
+        // The copies have written to 400 MiB of what they inherited.
         run.cgroup(10.0, PATH, [1.0, 1000.0 / 1024.0, 0.0], None);
         if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
             row.other_process_count = Some(others);
         }
         let ledger = of_group(run, "+10s");
         let lines = ledger.anon.iter();
-        let lines: Vec<(i64, Basis)> = lines.map(|line| (line.bytes.0 >> 20, line.basis)).collect();
+        let lines: Vec<i64> = lines.map(|line| line.bytes.0 >> 20).collect();
         lines
     };
-    assert_eq!(bases(0), [(500, Basis::Estimated); 2]);
-    assert_eq!(bases(3), [(300, Basis::Measured); 2], "it can be of others");
+    assert_eq!(held(0), [600, 200, 200]);
+    assert_eq!(held(3), [600, 0, 0], "it can be of others");
 }

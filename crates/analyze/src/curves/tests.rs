@@ -167,6 +167,35 @@ fn every_peak_that_the_report_names_is_drawn_at_its_height_and_time() {
 }
 
 #[test]
+fn a_role_is_drawn_at_the_peak_with_what_the_report_says_that_it_held() {
+    let mut seen = 0;
+    for (name, _, document) in every_document() {
+        let curves = &document["curves"];
+        let text = &document["report"];
+        let at = text["peak"]["at"]["offset_ns"].as_i64();
+        let instants = summed(&curves["time_ns"]);
+        let Some(place) = instants.iter().position(|one| Some(*one) == at) else {
+            continue;
+        };
+        let stack = find(&curves["stacks"], "by", &"role".into()).expect("a stack");
+        for role in list(&text["roles"]) {
+            let held = role["at_peak"]["host_bytes"].as_i64();
+            let drawn = find(&stack["series"], "name", &role["name"]);
+            if let (Some(held), Some(drawn)) = (held, drawn) {
+                let drawn = values(drawn, instants.len())[place].unwrap_or(0);
+                // A layer moves when it is another to a person.
+                assert!(
+                    (drawn - held).abs() <= held / 256 + 64,
+                    "{name} {role}: {drawn}"
+                );
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
+#[test]
 fn the_document_has_the_object_of_the_report_and_every_process_after_its_parent() {
     for (name, mut report, document) in every_document() {
         let mut json = Vec::new();

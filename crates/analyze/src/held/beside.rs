@@ -40,6 +40,8 @@ pub(super) struct Beside {
     has_ended: Vec<bool>,
     /// What is to come, the latest first.
     readings: Vec<Reading>,
+    /// Of whom something else is known, since this was asked last.
+    touched: Vec<usize>,
 }
 
 impl Beside {
@@ -105,6 +107,18 @@ impl Beside {
         let before = std::mem::replace(&mut self.page_tables[process], page_tables);
         self.page_table_sum = self.page_table_sum.saturating_add(page_tables - before);
         self.huge.set(process, huge);
+        self.touched.push(process);
+    }
+
+    /// What was last read of a process: huge pages, page tables.
+    pub(super) fn part(&self, process: usize) -> (i64, i64) {
+        let tables = self.page_tables.get(process).copied();
+        (self.huge.part(process), tables.unwrap_or(0))
+    }
+
+    /// Those whose part may have moved since this was asked last.
+    pub(super) fn take_touched(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.touched)
     }
 
     /// What page tables take.

@@ -20,6 +20,10 @@ const READINGS_MAX: usize = 1 << 19;
 /// The first reading is this much after the start, at most, where nothing kept it.
 pub(super) const EARLY: DurationNs = DurationNs(2_000_000_000);
 
+/// Those who are not recorded are counted every 10 s, or sooner: what they hold at a reading is within
+/// the counts of so long after it.
+const COUNTED: DurationNs = DurationNs(11_000_000_000);
+
 /// A group that is read so soon after a command began has nothing of it yet.
 const AT_ONCE: DurationNs = DurationNs(300_000_000);
 
@@ -57,6 +61,8 @@ impl Charged {
 pub(super) struct Reading {
     pub(super) at: BootNs,
     pub(super) anon: Charged,
+    /// What others hold of that, as they were counted: in `anon` until it is taken off.
+    pub(super) others: Charged,
     pub(super) shared: Charged,
     /// Kernel memory: all of it where `is_apart`. Else no more than this, and as much as came since the
     /// first reading.
@@ -162,6 +168,7 @@ impl Groups {
 
     fn count(&mut self, reading: &Reading, sign: i64) {
         self.sum.anon.add(reading.anon, sign);
+        self.sum.others.add(reading.others, sign);
         self.sum.shared.add(reading.shared, sign);
         self.sum.kernel.add(reading.kernel, sign);
         self.sum.unnamed.add(reading.unnamed, sign);
@@ -194,6 +201,7 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
         [one, other] => Reading {
             at: one.at,
             anon: one.anon.hull(other.anon),
+            others: one.others.hull(other.others),
             shared: one.shared.hull(other.shared),
             kernel: one.kernel.hull(other.kernel),
             unnamed: one.unnamed.hull(other.unnamed),
@@ -391,6 +399,7 @@ fn of_groups<S: RowSource>(
     let mut readings = readings.list;
     // A kill can lie before the last row of another group.
     readings.order_by_key(|reading| reading.at);
+    take_off_others(&mut readings);
     // Of a group that could not be read nothing is in the sum.
     if !readings.is_empty() && has_unread(table, &tops, &groups) {
         for reading in &mut readings {
@@ -398,6 +407,19 @@ fn of_groups<S: RowSource>(
         }
     }
     Ok(readings)
+}
+
+/// Takes off what others hold, who come, go, grow and shrink between two counts.
+fn take_off_others(readings: &mut [Reading]) {
+    for place in 0..readings.len() {
+        let now = readings[place];
+        let later = readings[place..].iter();
+        let later = later.take_while(|later| later.at - now.at <= COUNTED);
+        let others = later.fold(now.others, |others, later| others.hull(later.others));
+        let anon = &mut readings[place].anon;
+        anon.least = anon.least.saturating_sub(others.most).max(0);
+        anon.most = anon.most.saturating_sub(others.least).max(0);
+    }
 }
 
 /// Whether somebody lived for long in a group of which there is no row.
@@ -519,7 +541,7 @@ fn of_group(
     let is_apart = is_alone && !has_recorder && reported.is_some();
     let of_others = match (is_alone, row.other_anon_bytes) {
         (true, _) => 0,
-        (false, Some(others)) => others.0,
+        (false, Some(others)) => others.0.min(anon),
         (false, None) => anon,
     };
     let of_others_at_least = row.other_anon_at_least_bytes.unwrap_or_default().0;
@@ -530,8 +552,12 @@ fn of_group(
     Some(Reading {
         at: row.boot_ns,
         anon: Charged {
-            least: anon.saturating_sub(of_others).max(0),
-            most: anon.saturating_sub(of_others_at_least).max(0),
+            least: anon,
+            most: anon,
+        },
+        others: Charged {
+            least: of_others_at_least.min(of_others),
+            most: of_others,
         },
         shared: Charged {
             least: if is_alone { shared } else { 0 },

@@ -1,9 +1,9 @@
-//! Anonymous memory of processes that forks made, every page once.
+//! Anonymous memory of processes that forks made: what each holds for certain.
 //!
 //! A fork family is the process that an exec made and every fork of it: its members can share
-//! pages. The eldest holds all of its own pages, and a fork what it grew by since: that is certain.
-//! All together hold no more than the sum of their counters. How much it is in between, the PSS of
-//! all members tells, where each was read since the last one came or went.
+//! pages. The eldest counts all of its pages, and a fork those that it got since, or that a reading
+//! found to be mapped by nobody else: so no page counts twice. All together hold no more than the
+//! sum of their counters.
 
 use super::Held;
 use super::stays::{Families, Stay, stay_at, stays};
@@ -13,26 +13,34 @@ use memtrace_model::tables::PssRow;
 use memtrace_model::{BootNs, Bytes, DurationNs, Order};
 use std::collections::BTreeSet;
 
-/// What a process was found to share when its PSS was read.
+/// How much of a process's anonymous memory others can map, too.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reading {
     process: usize,
     /// When it began, and when it was done.
     from: BootNs,
     at: BootNs,
-    /// Of its anonymous memory, what counts for those who share it.
-    shared_away: i64,
+    shared: i64,
 }
 
 impl Reading {
-    /// `None` where anonymous memory was not distinguished.
+    /// `None` where the reading is an estimate, or did not distinguish anonymous memory.
     pub(super) fn of(process: usize, row: &PssRow) -> Option<Self> {
-        let shared_away = row.rss_anon_bytes? - row.pss_anon_bytes?;
-        Some(Self {
+        let rss = row.rss_anon_bytes?;
+        let shared = match row.uss_anon_bytes {
+            Some(own) => rss - own,
+            // Of a page that several map at most half counts for one of them.
+            None => {
+                let of_others = rss - row.pss_anon_bytes?;
+                of_others + of_others
+            }
+        };
+        let is_whole = row.is_anon_unshared || row.sampled_share.is_none_or(|share| share >= 1.0);
+        is_whole.then_some(Self {
             process,
             from: row.boot_ns + DurationNs(-row.span_ns.0),
             at: row.boot_ns,
-            shared_away: shared_away.0.max(0),
+            shared: shared.0.max(0),
         })
     }
 }
@@ -51,16 +59,15 @@ struct Member {
     anon: i64,
     /// What fork gave it; `None` before its first row where nothing reported.
     inherited: Option<i64>,
-    /// Of this stay: the family that it is a member of, if it is of any, and what fork gave it.
+    /// Of this stay: the family that it is a member of, if it is of any, what fork gave it, and how
+    /// much others can map, too.
     family: Option<u32>,
     given: i64,
-    /// What counts for others, and in which round of its family that was read.
-    shared_away: i64,
-    round: u64,
+    shared: i64,
 }
 
 impl Member {
-    /// What it is known to hold for itself.
+    /// What it got since the fork.
     fn grown(&self) -> i64 {
         (self.anon - self.given).max(0)
     }
@@ -71,22 +78,6 @@ struct ForkFamily {
     /// Living members; the eldest comes first.
     members: BTreeSet<usize>,
     eldest: Option<usize>,
-    /// What all hold, shared pages in each.
-    anon: i64,
-    /// What all grew by since the fork that made each.
-    grown: i64,
-    /// What they hold for certain: all of the eldest, and what the others grew by.
-    certain: i64,
-    /// As it is part of the sum.
-    held: Held,
-    /// A round begins when somebody comes or goes: by then, how many were read in it, and what of
-    /// theirs counts for others.
-    round: u64,
-    begun: BootNs,
-    read_count: usize,
-    shared_away: i64,
-    /// What was held beyond what is certain when all had been read last.
-    extra: i64,
 }
 
 /// All families of a recording, as they stand at an instant.
@@ -98,14 +89,14 @@ pub(super) struct ForkFamilies {
     families: Vec<ForkFamily>,
     /// What is to come, the latest first.
     events: Vec<(BootNs, Event)>,
-    sum: Held,
-    /// Those whose own part may have changed without a change of theirs: they became the eldest.
-    promoted: Vec<usize>,
-    /// Whether somebody asks for them.
-    is_watched: bool,
-    /// What each process of them grew by since the fork or exec that made it, all together: by its
-    /// counter alone, whatever is learned of what they share.
+    /// What all hold for certain, and what their counters come to.
+    certain: i64,
+    most: i64,
+    /// What each process got since the fork or exec that made it, all together: by its counter alone,
+    /// whatever is learned of what they share.
     grown: i64,
+    /// Those whose certain part may have changed although their counters did not.
+    touched: Vec<usize>,
 }
 
 impl ForkFamilies {
@@ -159,37 +150,46 @@ impl ForkFamilies {
 
     /// Takes what changes by itself until an instant.
     pub(super) fn pass(&mut self, until: BootNs) {
-        while let Some((at, event)) = self.events.pop_if(|(at, _)| *at <= until) {
+        while let Some((_, event)) = self.events.pop_if(|(at, _)| *at <= until) {
             match event {
-                Event::Exec(process) => self.exec(process, at),
+                Event::Exec(process) => self.exec(process),
                 Event::Read(reading) => self.read(reading),
             }
         }
     }
 
-    /// A process holds `anon` from `at` on; `None` when it has ended.
+    /// A process holds `anon` from now on; `None` when it has ended.
     #[inline]
-    pub(super) fn set(&mut self, process: usize, anon: Option<Bytes>, at: BootNs) {
+    pub(super) fn set(&mut self, process: usize, anon: Option<Bytes>) {
         if self.members.len() <= process {
             self.members.resize(process + 1, Member::default());
         }
-        let member = &mut self.members[process];
-        match (anon, member.is_present) {
-            (Some(anon), true) => self.change(process, anon.0),
+        let is_present = self.members[process].is_present;
+        match (anon, is_present) {
+            (Some(anon), true) if self.members[process].anon != anon.0 => {
+                self.count(process, -1);
+                self.members[process].anon = anon.0;
+                self.count(process, 1);
+            }
             (Some(anon), false) => {
+                let member = &mut self.members[process];
                 member.anon = anon.0;
                 member.stay.get_or_insert(0);
-                self.enter(process, at);
+                self.enter(process);
             }
-            (None, true) => self.leave(process, at),
-            (None, false) => {}
+            (None, true) => self.leave(process),
+            (Some(_), true) | (None, false) => {}
         }
     }
 
     /// What all hold.
     #[inline]
     pub(super) fn held(&self) -> Held {
-        self.sum
+        Held {
+            at_least: Bytes(self.certain),
+            bytes: Bytes(self.certain),
+            at_most: Bytes(self.most),
+        }
     }
 
     /// What all grew by, by their counters alone.
@@ -200,73 +200,65 @@ impl ForkFamilies {
 
     /// What a process was last said to have, shared pages in it; `None` where it is not there.
     pub(super) fn anon(&self, process: usize) -> Option<Bytes> {
-        let member = self.members.get(process).filter(|member| member.is_present);
-        member.map(|member| Bytes(member.anon))
+        Some(Bytes(self.present(process)?.anon))
     }
 
-    /// What of it is of a process for certain: all of the eldest of a family, and of a fork what it
-    /// grew by since; and what it has beside that, of which it can have made copies.
+    /// What a process has for certain, and what it has beside that, of which it can have made copies.
     pub(super) fn own(&self, process: usize) -> (i64, i64) {
-        let member = self.members.get(process).filter(|member| member.is_present);
-        let Some(member) = member else {
+        let Some(member) = self.present(process) else {
             return (0, 0);
         };
-        let grown = member.grown();
+        let certain = self.certain(process);
+        // Of a copy that exec replaces there is no more.
+        let whole = member.family.map_or(certain, |_| member.anon);
+        (certain, whole - certain)
+    }
+
+    /// Those whose certain part may have moved although they did not, since this was asked last.
+    pub(super) fn take_touched(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.touched)
+    }
+
+    fn present(&self, process: usize) -> Option<&Member> {
+        self.members.get(process).filter(|member| member.is_present)
+    }
+
+    fn certain(&self, process: usize) -> i64 {
+        let member = &self.members[process];
         match member.family.map(|place| &self.families[place as usize]) {
-            Some(family) if family.eldest == Some(process) => (member.anon, 0),
-            Some(_) => (grown, (member.anon - grown).max(0)),
-            // A copy that exec replaces.
-            None => (grown, 0),
+            Some(family) if family.eldest == Some(process) => member.anon,
+            Some(_) => (member.anon - member.shared).max(0),
+            None => member.grown(),
         }
     }
 
-    /// Somebody is going to ask for those who are promoted.
-    pub(super) fn watch(&mut self) {
-        self.is_watched = true;
+    /// Puts a process into the sums, or takes it out.
+    #[inline]
+    fn count(&mut self, process: usize, sign: i64) {
+        let member = &self.members[process];
+        let most = member.family.map_or(member.grown(), |_| member.anon);
+        self.grown = self.grown.saturating_add(sign * member.grown());
+        self.most = self.most.saturating_add(sign * most);
+        self.count_certain(process, sign);
     }
 
-    /// Those whose part moved although they did not, since this was asked last.
-    pub(super) fn take_promoted(&mut self) -> Vec<usize> {
-        std::mem::take(&mut self.promoted)
+    fn count_certain(&mut self, process: usize, sign: i64) {
+        self.certain = self.certain.saturating_add(sign * self.certain(process));
     }
 
-    fn exec(&mut self, process: usize, at: BootNs) {
+    fn exec(&mut self, process: usize) {
         let was_present = self.members[process].is_present;
         if was_present {
-            self.leave(process, at);
+            self.leave(process);
         }
         let member = &mut self.members[process];
         member.stay = Some(member.stay.map_or(1, |stay| stay + 1));
         if was_present {
-            self.enter(process, at);
+            self.enter(process);
         }
     }
 
-    /// A member holds something else.
-    #[inline]
-    fn change(&mut self, process: usize, anon: i64) {
-        let member = &mut self.members[process];
-        if member.anon == anon {
-            return;
-        }
-        let grown_before = member.grown();
-        let more = anon - std::mem::replace(&mut member.anon, anon);
-        let grown = member.grown() - grown_before;
-        self.grown = self.grown.saturating_add(grown);
-        let Some(place) = member.family else {
-            self.sum = self.sum.plus(Held::exact(grown));
-            return;
-        };
-        let family = &mut self.families[place as usize];
-        family.anon += more;
-        family.grown += grown;
-        let is_eldest = family.eldest == Some(process);
-        family.certain += if is_eldest { more } else { grown };
-        self.sum = family.counted(self.sum);
-    }
-
-    /// Puts a member in.
-    fn enter(&mut self, process: usize, at: BootNs) {
+    fn enter(&mut self, process: usize) {
         let member = &mut self.members[process];
         let stay = member
             .stay
@@ -280,96 +272,49 @@ impl ForkFamilies {
             .filter(|stay| !stay.is_replaced)
             .map(|stay| stay.family);
         member.given = member.inherited.filter(|_| !is_founder).unwrap_or(0);
-        let (anon, grown) = (member.anon, member.grown());
-        self.grown = self.grown.saturating_add(grown);
-        let Some(place) = member.family else {
-            self.sum = self.sum.plus(Held::exact(grown));
-            return;
-        };
-        let family = &mut self.families[place as usize];
-        family.members.insert(process);
-        family.anon += anon;
-        family.grown += grown;
-        let promoted = family.begin_round(&self.members, at);
-        self.promoted.extend(promoted.filter(|_| self.is_watched));
-        self.sum = family.counted(self.sum);
+        member.shared = member.given;
+        let family = member.family;
+        self.count(process, 1);
+        if let Some(place) = family {
+            self.families[place as usize].members.insert(process);
+            self.elect(place);
+        }
     }
 
-    /// Takes a member out.
-    fn leave(&mut self, process: usize, at: BootNs) {
-        let member = &mut self.members[process];
-        member.is_present = false;
-        let (anon, grown) = (member.anon, member.grown());
-        self.grown = self.grown.saturating_sub(grown);
-        let Some(place) = member.family else {
-            self.sum = self.sum.minus(Held::exact(grown));
-            return;
-        };
-        let family = &mut self.families[place as usize];
-        family.members.remove(&process);
-        family.anon -= anon;
-        family.grown -= grown;
-        let promoted = family.begin_round(&self.members, at);
-        self.promoted.extend(promoted.filter(|_| self.is_watched));
-        self.sum = family.counted(self.sum);
+    fn leave(&mut self, process: usize) {
+        self.count(process, -1);
+        self.members[process].is_present = false;
+        if let Some(place) = self.members[process].family {
+            let family = &mut self.families[place as usize];
+            family.members.remove(&process);
+            family.eldest = family.eldest.filter(|eldest| *eldest != process);
+            self.elect(place);
+        }
     }
 
-    /// The PSS of a process was read.
+    /// Somebody came or went: another can be the eldest now.
+    fn elect(&mut self, place: u32) {
+        let family = &self.families[place as usize];
+        let (before, after) = (family.eldest, family.members.first().copied());
+        if before == after {
+            return;
+        }
+        let both = || before.into_iter().chain(after);
+        both().for_each(|process| self.count_certain(process, -1));
+        self.families[place as usize].eldest = after;
+        both().for_each(|process| self.count_certain(process, 1));
+        self.touched.extend(both());
+    }
+
+    /// A reading of a process: no more than that is of others, whatever fork gave it.
     fn read(&mut self, reading: Reading) {
-        let member = self.members.get_mut(reading.process);
-        let Some(member) = member.filter(|member| member.is_present) else {
-            return;
-        };
-        let family = member
-            .family
-            .map(|place| &mut self.families[place as usize]);
-        // One that began before found pages shared by others than there are now.
-        let Some(family) = family.filter(|family| reading.from >= family.begun) else {
-            return;
-        };
-        if member.round == family.round {
-            family.shared_away -= member.shared_away;
-        } else {
-            member.round = family.round;
-            family.read_count += 1;
-        }
-        member.shared_away = reading.shared_away;
-        family.shared_away += reading.shared_away;
-        self.sum = family.counted(self.sum);
-    }
-}
-
-impl ForkFamily {
-    /// Somebody came or went. Answers who is the eldest now, if that is another.
-    fn begin_round(&mut self, members: &[Member], at: BootNs) -> Option<usize> {
-        let before = std::mem::replace(&mut self.eldest, self.members.first().copied());
-        let eldest = self.eldest.map(|eldest| &members[eldest]);
-        self.certain = eldest.map_or(0, |eldest| self.grown - eldest.grown() + eldest.anon);
-        // A fork copies no page; who is alone shares none.
-        if self.members.len() < 2 {
-            self.extra = 0;
-        }
-        self.round += 1;
-        (self.begun, self.read_count, self.shared_away) = (at, 0, 0);
-        self.eldest.filter(|eldest| before != Some(*eldest))
-    }
-
-    /// The sum of all, with what this one holds now.
-    fn counted(&mut self, sum: Held) -> Held {
-        let now = self.now();
-        let before = std::mem::replace(&mut self.held, now);
-        sum.minus(before).plus(self.held)
-    }
-
-    fn now(&mut self) -> Held {
-        let most = self.anon.max(self.certain);
-        if self.read_count == self.members.len() {
-            self.extra = (self.anon - self.shared_away - self.certain).max(0);
-        }
-        Held {
-            at_least: Bytes(self.certain),
-            bytes: Bytes((self.certain + self.extra).min(most)),
-            at_most: Bytes(most),
+        let process = reading.process;
+        if self.present(process).is_some() {
+            self.count_certain(process, -1);
+            let member = &mut self.members[process];
+            member.shared = member.shared.min(reading.shared);
+            self.count_certain(process, 1);
+            self.touched.push(process);
         }
     }
 }

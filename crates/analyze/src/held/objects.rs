@@ -231,6 +231,12 @@ impl Objects {
         self.alter(process, |mapper| mapper.shmem = shmem.into());
     }
 
+    /// Shared memory in the RSS of a process.
+    pub(super) fn part(&self, process: usize) -> i64 {
+        let mapper = self.mappers.get(process);
+        mapper.map_or(0, |mapper| i64::try_from(mapper.shmem).unwrap_or(i64::MAX))
+    }
+
     /// The largest part of shared memory in any one process.
     #[inline]
     pub(super) fn largest(&self) -> i64 {

@@ -1,34 +1,39 @@
-//! What each process, and each role, has of what all hold: anonymous memory of its own, its part of
-//! what is shared, and its part of what forks have copied. The kernel's memory is of nobody.
+//! What each process, and each role, has of what all hold: its certain part, its part of what forks
+//! have copied and of what is shared, and what no RSS counts of it. The rest is of nobody.
 
 use super::{HeldKinds, HeldSum};
 use crate::groups::Groups;
+use crate::shares::Share;
 use memtrace_model::{BootNs, Bytes};
 use memtrace_timeline::State;
 
-/// Anonymous memory of its own, what it can have copied of what a fork gave it, and shared memory as it
-/// stands in RSS.
+/// What counters and readings say of a process: anonymous memory that is its own for certain, what it
+/// can have beside that (copies of what a fork gave it), shared memory in its RSS, huge pages, page tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
-    own: i64,
-    inherited: i64,
-    shmem: i64,
+    pub(super) own: i64,
+    pub(super) inherited: i64,
+    pub(super) shmem: i64,
+    pub(super) huge: i64,
+    pub(super) tables: i64,
 }
 
 impl Part {
     pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            own: self.own.saturating_add(other.own),
-            inherited: self.inherited.saturating_add(other.inherited),
-            shmem: self.shmem.saturating_add(other.shmem),
-        }
+        self.with(other, i64::saturating_add)
     }
 
     fn minus(self, other: Self) -> Self {
+        self.with(other, i64::saturating_sub)
+    }
+
+    fn with(self, other: Self, each: fn(i64, i64) -> i64) -> Self {
         Self {
-            own: self.own.saturating_sub(other.own),
-            inherited: self.inherited.saturating_sub(other.inherited),
-            shmem: self.shmem.saturating_sub(other.shmem),
+            own: each(self.own, other.own),
+            inherited: each(self.inherited, other.inherited),
+            shmem: each(self.shmem, other.shmem),
+            huge: each(self.huge, other.huge),
+            tables: each(self.tables, other.tables),
         }
     }
 }
@@ -39,6 +44,8 @@ pub(crate) struct Once {
     own: f64,
     inherited: f64,
     shmem: f64,
+    huge: f64,
+    tables: f64,
 }
 
 impl Default for Once {
@@ -47,11 +54,29 @@ impl Default for Once {
             own: 1.0,
             inherited: 0.0,
             shmem: 1.0,
+            huge: 1.0,
+            tables: 1.0,
         }
     }
 }
 
 impl Once {
+    /// Where all together hold this, and have these parts.
+    pub(crate) fn of_all(held: &HeldKinds, all: Part) -> Self {
+        let part = |held: i64, counted: i64| match counted > held {
+            true => held as f64 / counted as f64,
+            false => 1.0,
+        };
+        let copied = held.anon.bytes.0.saturating_sub(all.own).max(0);
+        Self {
+            own: part(held.anon.bytes.0, all.own),
+            inherited: part(copied, all.inherited),
+            shmem: part(held.shared.bytes.0, all.shmem),
+            huge: part(held.huge.bytes.0, all.huge),
+            tables: part(held.kernel.bytes.0, all.tables),
+        }
+    }
+
     /// Whether another differs by so little that what is held by it is the same to a person.
     pub(crate) fn is_like(self, other: Self) -> bool {
         const PART: f64 = 1.0 / 512.0;
@@ -59,17 +84,25 @@ impl Once {
         is_like(self.own, other.own)
             && is_like(self.inherited, other.inherited)
             && is_like(self.shmem, other.shmem)
+            && is_like(self.huge, other.huge)
+            && is_like(self.tables, other.tables)
     }
 
+    /// What somebody with a part holds.
     pub(crate) fn of(self, part: Part) -> Bytes {
-        let own = part.own as f64 * self.own + part.inherited as f64 * self.inherited;
-        Bytes((own + part.shmem as f64 * self.shmem) as i64)
+        self.share(0, part).bytes()
     }
 
-    fn part(held: i64, counted: i64) -> f64 {
-        match counted > held {
-            true => held as f64 / counted as f64,
-            false => 1.0,
+    /// The same of a process, by kind.
+    pub(crate) fn share(self, process: usize, part: Part) -> Share {
+        let bytes = |amount: f64| Bytes(amount as i64);
+        Share {
+            process,
+            anon_bytes: bytes(part.own as f64 * self.own + part.inherited as f64 * self.inherited),
+            shmem_bytes: bytes(part.shmem as f64 * self.shmem),
+            huge_bytes: bytes(part.huge as f64 * self.huge),
+            page_tables_bytes: bytes(part.tables as f64 * self.tables),
+            pinned_bytes: Bytes(0),
         }
     }
 }
@@ -84,15 +117,28 @@ pub(crate) struct Moved {
     pub(crate) more: Part,
 }
 
+/// The part of a process, and what it was at the last peak, where it changed since.
+#[derive(Clone, Copy, Debug, Default)]
+struct Own {
+    now: Part,
+    then: Part,
+    /// Of which peak `then` is.
+    peak: u32,
+}
+
 /// Follows the parts of all processes.
 #[derive(Debug)]
 pub(crate) struct Parts {
     /// By position in the process table.
-    own: Vec<Part>,
+    own: Vec<Own>,
     group_of: Vec<Option<u32>>,
+    /// By place among the groups of roles.
+    of_groups: Vec<Part>,
     /// Changes of roles that are to come, the latest first: when, who, and the place among the groups.
     role_changes: Vec<(BootNs, usize, u32)>,
     sum: Part,
+    /// How many peaks there were.
+    peak: u32,
     /// Processes that changed at this instant.
     changed: Vec<usize>,
     moved: Vec<Moved>,
@@ -104,8 +150,10 @@ impl Parts {
         Self {
             own: Vec::new(),
             group_of: groups.first.iter().copied().map(Some).collect(),
+            of_groups: vec![Part::default(); groups.list.len()],
             role_changes: groups.role_changes(),
             sum: Part::default(),
+            peak: 0,
             changed: Vec::new(),
             moved: Vec::new(),
             once: Once::default(),
@@ -127,23 +175,23 @@ impl Parts {
     ) {
         self.moved.clear();
         self.follow_roles(at);
-        self.changed.extend(held.families.take_promoted());
+        held.take_touched(&mut self.changed);
         for process in self.changed.drain(..) {
             if process >= self.own.len() {
-                self.own.resize(process + 1, Part::default());
+                self.own.resize(process + 1, Own::default());
             }
             let amounts = state.processes.get(process).and_then(|track| track.held());
             let shmem = amounts.and_then(|amounts| amounts.shmem());
-            let (own, inherited) = held.families.own(process);
-            let now = Part {
-                own,
-                inherited,
-                shmem: shmem.unwrap_or_default().0,
-            };
-            let more = now.minus(std::mem::replace(&mut self.own[process], now));
+            let now = held.part(process, shmem.unwrap_or_default());
+            let own = &mut self.own[process];
+            let more = now.minus(own.now);
             if more == Part::default() {
                 continue;
             }
+            if own.peak != self.peak {
+                (own.then, own.peak) = (own.now, self.peak);
+            }
+            own.now = now;
             self.sum = self.sum.plus(more);
             self.moved.push(Moved {
                 process: Some(process),
@@ -151,12 +199,19 @@ impl Parts {
                 more,
             });
         }
-        let copied = once.anon.bytes.0.saturating_sub(self.sum.own).max(0);
-        self.once = Once {
-            own: Once::part(once.anon.bytes.0, self.sum.own),
-            inherited: Once::part(copied, self.sum.inherited),
-            shmem: Once::part(once.shared.bytes.0, self.sum.shmem),
-        };
+        for moved in &self.moved {
+            let place = moved.group.map(|group| group as usize);
+            if let Some(part) = place.and_then(|place| self.of_groups.get_mut(place)) {
+                *part = part.plus(moved.more);
+            }
+        }
+        self.once = Once::of_all(once, self.sum);
+    }
+
+    /// What the processes of a role have by now, of those whose part moved at this instant.
+    pub(crate) fn roles_moved(&self) -> impl Iterator<Item = (usize, Part)> {
+        let groups = self.moved.iter().filter_map(|moved| moved.group);
+        groups.filter_map(|group| Some((group as usize, *self.of_groups.get(group as usize)?)))
     }
 
     /// What moved at this instant.
@@ -169,9 +224,28 @@ impl Parts {
         self.once
     }
 
+    /// What each has now, by position in the process table.
+    pub(crate) fn now(&self) -> Vec<Part> {
+        self.own.iter().map(|own| own.now).collect()
+    }
+
+    /// This is a peak.
+    pub(crate) fn note_peak(&mut self) {
+        self.peak += 1;
+    }
+
+    /// What each had at the last peak.
+    pub(crate) fn at_peak(&self) -> Vec<Part> {
+        let then = |own: &Own| match own.peak == self.peak {
+            true => own.then,
+            false => own.now,
+        };
+        self.own.iter().map(then).collect()
+    }
+
     fn follow_roles(&mut self, until: BootNs) {
         while let Some((_, process, group)) = self.role_changes.pop_if(|(at, ..)| *at <= until) {
-            let own = self.own.get(process).copied().unwrap_or_default();
+            let own = self.own.get(process).copied().unwrap_or_default().now;
             let Some(group_of) = self.group_of.get_mut(process) else {
                 continue;
             };

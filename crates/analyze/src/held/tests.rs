@@ -6,7 +6,7 @@ mod shared;
 use super::*;
 use crate::Analysis;
 use crate::golden::{Reported, Script, boot, wall};
-use memtrace_model::{DurationNs, Record, Tgid};
+use memtrace_model::{Record, Tgid};
 
 const MIB: i64 = 1 << 20;
 
@@ -24,13 +24,6 @@ fn read(run: &mut Script, tgid: u32, at: f64, amounts: [f64; 2]) {
     run.pss(tgid, at, amounts, false);
     if let Some(Record::Pss(row)) = run.rows.0.last_mut() {
         row.sampled_share = None;
-    }
-}
-
-/// Both were read by 8 s, at the same amounts.
-fn read_both(run: &mut Script, amounts: [f64; 2]) {
-    for (tgid, at) in [(500, 7.0), (501, 8.0)] {
-        read(run, tgid, at, amounts);
     }
 }
 
@@ -74,61 +67,52 @@ fn a_copy_that_never_executes_is_between_its_growth_and_its_rss() {
 }
 
 #[test]
-fn readings_of_all_say_what_is_held_between_what_is_certain_and_what_all_count() {
+fn what_a_reading_finds_to_be_its_own_a_copy_holds_for_certain() {
     let mut run = forked();
-    read_both(&mut run, [300.0, 600.0]);
-    assert_eq!(held_at(&run, "+6s"), [600, 600, 1200]);
+    read(&mut run, 501, 8.0, [300.0, 600.0]);
     assert_eq!(held_at(&run, "+9s"), [600, 600, 1200]);
     // The copy wrote to half of what it inherited.
     read(&mut run, 500, 20.0, [450.0, 600.0]);
     read(&mut run, 501, 21.0, [450.0, 600.0]);
-    assert_eq!(held_at(&run, "+22s"), [600, 900, 1200]);
+    let mut estimated = run.clone();
+    if let Some(Record::Pss(row)) = estimated.rows.0.last_mut() {
+        row.sampled_share = Some(0.5);
+    }
+    assert_eq!(held_at(&estimated, "+22s"), [600, 600, 1200]);
+    assert_eq!(held_at(&run, "+22s"), [900, 900, 1200]);
     run.mem(501, 25.0, [700.0, 0.0, 0.0]);
     assert_eq!(
         held_at(&run, "+30s"),
-        [700, 1000, 1300],
+        [1000, 1000, 1300],
         "growth is its own"
     );
+    run.process(502, Some(500), 31.0, "x");
+    run.inherits(502, 600.0);
+    run.mem(502, 31.1, [600.0, 0.0, 0.0]);
+    let held = held_at(&run, "+32s");
+    assert_eq!(held, [1000, 1000, 1900], "a fork copies nothing");
 }
 
 #[test]
-fn when_one_leaves_the_others_are_taken_to_hold_what_was_read_of_all() {
+fn when_one_leaves_the_others_hold_what_is_their_own_and_the_eldest_all() {
     let mut run = forked();
     run.process(502, Some(500), 5.0, "x");
     run.inherits(502, 600.0);
     run.mem(502, 5.1, [600.0, 0.0, 0.0]);
     for (tgid, at) in [(500, 7.0), (501, 7.5), (502, 8.0)] {
-        read(&mut run, tgid, at, [250.0, 600.0]);
+        read(&mut run, tgid, at, [300.0, 600.0]);
+        if let Some(Record::Pss(row)) = run.rows.0.last_mut() {
+            row.uss_anon_bytes = Some(Bytes(150 * MIB));
+        }
     }
-    assert_eq!(held_at(&run, "+9s"), [600, 750, 1800]);
+    assert_eq!(held_at(&run, "+9s"), [900, 900, 1800]);
     let mut eldest = run.clone();
     run.exit(501, 20.0, 0);
-    assert_eq!(held_at(&run, "+21s"), [600, 750, 1200]);
+    assert_eq!(held_at(&run, "+21s"), [750, 750, 1200]);
     eldest.exit(500, 20.0, 0);
-    assert_eq!(held_at(&eldest, "+21s"), [600, 750, 1200]);
+    assert_eq!(held_at(&eldest, "+21s"), [750, 750, 1200]);
     run.exit(502, 25.0, 0);
     assert_eq!(held_at(&run, "+26s"), [600; 3], "alone");
-}
-
-#[test]
-fn a_reading_that_began_before_a_fork_says_nothing_of_the_time_after_it() {
-    let mut run = forked();
-    read(&mut run, 500, 5.2, [450.0, 600.0]);
-    read(&mut run, 501, 6.0, [450.0, 600.0]);
-    if let Some(Record::Pss(row)) = run.rows.0.iter_mut().rev().nth(1) {
-        row.span_ns = DurationNs(400_000_000);
-    }
-    assert_eq!(held_at(&run, "+7s"), [600, 600, 1200]);
-    read(&mut run, 500, 8.0, [450.0, 600.0]);
-    assert_eq!(held_at(&run, "+9s"), [600, 900, 1200]);
-    run.process(502, Some(500), 10.0, "x");
-    run.inherits(502, 600.0);
-    run.mem(502, 10.1, [600.0, 0.0, 0.0]);
-    assert_eq!(
-        held_at(&run, "+12s"),
-        [600, 900, 1800],
-        "a fork copies nothing"
-    );
 }
 
 #[test]

@@ -85,6 +85,8 @@ impl Observe for Watch {
             self.note(at, state);
         }
         self.draw(from, until, all.bytes);
+        // Nobody asks here who has which part of it.
+        self.held.take_touched(&mut Vec::new());
         is_maximum
     }
 }

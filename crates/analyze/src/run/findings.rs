@@ -66,7 +66,7 @@ where
         )?),
         None => None,
     };
-    let command_begin = command_begin(&facts.table, &swept);
+    let command_begin = command_begin(&facts);
     let roles = of_roles(&facts, &swept, &holdings, command_begin);
     if let Some(save) = &mut save {
         save_memory(&facts, &mut swept, &mut holdings, save);
@@ -174,8 +174,9 @@ where
 }
 
 /// When the command began: until its exec it is held, and everyone else is there because of it.
-fn command_begin(table: &ProcessTable, swept: &Swept) -> Option<BootNs> {
-    swept.execs.get(&table.command?)?.iter().min().copied()
+fn command_begin(facts: &Facts) -> Option<BootNs> {
+    let execs = facts.execs.get(&facts.table.command?)?;
+    execs.iter().min().copied()
 }
 
 fn drawings<S: RowSource>(

@@ -8,7 +8,6 @@ use crate::layout::{self, Layout};
 use crate::mappings::{self, Mappings};
 use crate::memory_tables::RoleOnGpusStep;
 use crate::pass::Snapshot;
-use crate::sharing::Forks;
 use crate::{Gpus, attributor, surroundings};
 use memtrace_model::{BootNs, Bytes, RowSource, RunInfo, Target};
 
@@ -44,12 +43,13 @@ impl Holdings {
         let (states, earlier): (Vec<Snapshot>, Vec<Snapshot>) =
             (seen.asked.drain(..)).partition(|state| facts.instants.contains(&state.boot_ns));
         let all: Vec<&Snapshot> = seen.peak.iter().chain(&states).collect();
-        let uses = surroundings::read(source, &table.processes, &facts.kills, &all)?;
+        let is_everyone_recorded = matches!(info.target, Target::All);
+        let (processes, kills) = (&table.processes, &facts.kills);
+        let uses = surroundings::read(source, processes, kills, &all, is_everyone_recorded)?;
         let known = attributor::Known {
             processes: &table.processes,
-            forks: &Forks::of(&table.processes, &swept.execs),
             at_end: &at_end,
-            is_everyone_recorded: matches!(info.target, Target::All),
+            is_everyone_recorded,
         };
         let mut attributed = attributor::read(source, known, &all, &uses)?.into_iter();
         groups.complete(&table.processes);

@@ -9,10 +9,7 @@ use crate::curves::{Choice, Drawing};
 use crate::held::{HeldSum, Whole};
 use crate::host_clock::HostClock;
 use crate::mappings::Sizes;
-use crate::near::NearReadings;
 use crate::pass::{Asked, Pass, Passed};
-use crate::sharing::Execs;
-use crate::surroundings;
 use memtrace_model::tables::{MemRow, MemSource};
 use memtrace_model::{RowSource, RunInfo};
 use std::collections::HashSet;
@@ -20,8 +17,6 @@ use std::collections::HashSet;
 /// What the pass found.
 pub(super) struct Swept {
     pub(super) seen: Passed,
-    /// When processes executed programs, by their rows of `mem`.
-    pub(super) execs: Execs,
     pub(super) sizes: Sizes,
     /// Its span is the whole recording.
     pub(super) clock: RunClock,
@@ -45,14 +40,11 @@ impl Swept {
         let bins = bins.map(|clock| Bins::new(clock.wall_clock(), facts.groups.list.len()));
         let asked = asked(info, source, facts, (options, has_tables, bins))?;
         let mut sizes = Sizes::default();
-        let mut execs = Execs::new();
         let end = facts.end();
         let mut pass = Pass::new(&mut facts.table, &facts.groups, asked);
         source.scan(&mem_columns(), |row: MemRow| {
-            match row.source {
-                Some(MemSource::SelfReported) => return pass.take_report(&row),
-                Some(MemSource::Exec) => execs.entry(row.upid).or_default().push(row.boot_ns),
-                _ => {}
+            if row.source == Some(MemSource::SelfReported) {
+                return pass.take_report(&row);
             }
             sizes.note(pass.take(&row), row.vm_size_bytes);
         })?;
@@ -61,7 +53,6 @@ impl Swept {
         let clock = RunClock::new(info.clocks.clone(), span, is_closed(info));
         Ok(Self {
             seen,
-            execs,
             sizes,
             clock: clock.in_zone(options.zone.clone()),
             host_clock,
@@ -98,7 +89,6 @@ fn asked<S: RowSource>(
         boundaries: facts.phases.to_note(info.interval_ns),
         held,
         victims,
-        near: NearReadings::new(surroundings::times(source)?),
         has_tables,
         held_at: held_at.collect(),
         bins,

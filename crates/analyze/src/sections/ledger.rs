@@ -3,8 +3,7 @@
 use super::peak::{aged, aside};
 use crate::section::{Section, Tables, View, one_part};
 use crate::{
-    Analysis, AnonLine, Attribution, Basis, CachedFile, Composition, KernelPart, Scope,
-    SharedObject,
+    Analysis, AnonLine, Attribution, CachedFile, Composition, KernelPart, Scope, SharedObject,
 };
 use memtrace_model::{Bytes, Label};
 use memtrace_report::words::{bytes, bytes_or_unknown};
@@ -147,7 +146,7 @@ impl Lines {
         (name, unknown_count): (&str, usize),
         all: &[T],
         amount: impl Fn(&T) -> Bytes,
-        line: impl Fn(&T) -> (String, &'static str),
+        line: impl Fn(&T) -> String,
     ) {
         let sum: Bytes = all.iter().map(&amount).sum();
         let reported = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
@@ -162,8 +161,7 @@ impl Lines {
             .take(self.max)
             .collect();
         for one in &reported {
-            let (what, known) = line(one);
-            self.push("", what, Some(amount(one)), known);
+            self.push("", line(one), Some(amount(one)), "");
         }
         let rest = all.get(reported.len()..).unwrap_or_default();
         if !rest.is_empty() && !reported.is_empty() {
@@ -174,7 +172,7 @@ impl Lines {
     }
 
     fn anon(&mut self, attribution: &Attribution) {
-        let line = |line: &AnonLine| (line.who.in_words(), line.basis.shown());
+        let line = |line: &AnonLine| line.who.in_words();
         let name = ("anonymous", attribution.unknown_process_count);
         self.group(name, &attribution.anon, |line| line.bytes, line);
         let others = attribution.other_processes_bytes;
@@ -215,7 +213,7 @@ impl Lines {
             );
             return;
         }
-        self.group(name, &attribution.objects, amount, |one| (object(one), ""));
+        self.group(name, &attribution.objects, amount, object);
         if unknown_count > 0 {
             let what = format!("{} of unknown amount", words::objects(unknown_count));
             self.push("", what, None, "");
@@ -239,7 +237,7 @@ impl Lines {
             return;
         }
         self.group(name, &attribution.files, amount, |file| {
-            (visible(&file.path).into_owned(), "")
+            visible(&file.path).into_owned()
         });
         let others = attribution.other_files_bytes;
         let title = match others {
@@ -318,41 +316,19 @@ fn huge(attribution: &Attribution) -> Option<String> {
     (!all.is_empty()).then(|| format!("{place}: {largest}."))
 }
 
-/// What is less than exact.
+/// What is not known of it.
 fn doubts(attribution: &Attribution) -> Option<String> {
-    let sum = |wanted: Basis| -> Bytes {
-        let lines = attribution.anon.iter().filter(|line| line.basis == wanted);
-        lines.map(|line| line.bytes).sum()
-    };
-    let mut parts = Vec::new();
-    let (estimated, at_most) = (sum(Basis::Estimated), sum(Basis::UpperBound));
-    if estimated.0 > 0 {
-        parts.push(format!("{} is an estimate", bytes(estimated)));
-    }
-    if at_most.0 > 0 {
-        parts.push(format!(
-            "{} was never measured and can count shared pages twice",
-            bytes(at_most)
-        ));
-    }
-    if let Some(oldest) = attribution.oldest_age_ns {
-        parts.push(format!("the oldest measurement was {}", aside(oldest)));
-    }
-    if attribution.unknown_process_count > 0 {
-        parts.push(format!(
-            "nothing is known about {}",
-            words::processes(attribution.unknown_process_count)
-        ));
-    }
-    (!parts.is_empty()).then(|| format!("Anonymous memory: {}.", parts.join("; ")))
+    let unknown = attribution.unknown_process_count;
+    let who = || words::processes(unknown);
+    (unknown > 0).then(|| format!("Anonymous memory: nothing is known about {}.", who()))
 }
 
 /// What stands beside a residual that is more of time than of memory.
 fn doubt(attribution: &Attribution) -> Option<String> {
     if attribution.is_of_two_instants() {
-        return Some(match attribution.skew_ns.0 {
+        return Some(match attribution.age_ns.0 {
             0 => format!("read over {}", words::duration(attribution.span_ns)),
-            _ => format!("in use was read {}", aside(attribution.skew_ns)),
+            _ => format!("in use was read {}", aside(attribution.age_ns)),
         });
     }
     let is_ending = !attribution.may_be_ending().is_empty();

@@ -1,7 +1,7 @@
 //! What some processes hold of a state: their parts of what is shared, and what no RSS counts.
 
 use crate::shares::Share;
-use crate::{Basis, Composition, HolderGroup};
+use crate::{Composition, HolderGroup};
 use memtrace_model::{Bytes, Kind};
 use memtrace_report::words::bytes;
 use std::collections::HashMap;
@@ -10,8 +10,6 @@ use std::collections::HashMap;
 pub(super) struct HeldBy {
     all: Share,
     rss: Option<Bytes>,
-    /// Whether pages that some of them share count in each.
-    is_upper_bound: bool,
     /// Of how many the kinds are unknown: they are in no sum.
     unknown_count: usize,
 }
@@ -23,13 +21,9 @@ impl HeldBy {
 
     /// Said before it where it can be less.
     pub(super) fn bound(&self) -> &'static str {
-        match (
-            self.unknown_count > 0 && self.rss.is_none(),
-            self.is_upper_bound,
-        ) {
-            (true, false) => "at least ",
-            (false, true) => "at most ",
-            _ => "",
+        match self.unknown_count > 0 && self.rss.is_none() {
+            true => "at least ",
+            false => "",
         }
     }
 
@@ -68,7 +62,6 @@ impl<'a> Parts<'a> {
         let mut held = HeldBy {
             all: Share::default(),
             rss: None,
-            is_upper_bound: false,
             unknown_count: 0,
         };
         for member in &group.who.members {
@@ -81,7 +74,6 @@ impl<'a> Parts<'a> {
             all.shmem_bytes = all.shmem_bytes + share.shmem_bytes;
             all.huge_bytes = all.huge_bytes + share.huge_bytes;
             all.page_tables_bytes = all.page_tables_bytes + share.page_tables_bytes;
-            held.is_upper_bound |= share.anon_bytes.0 > 0 && share.anon_basis == Basis::UpperBound;
         }
         // Where the kinds of none are known there is RSS alone.
         if held.unknown_count == group.who.members.len() {

@@ -2,10 +2,10 @@
 
 use crate::keys::highest;
 use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, Basis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
+use crate::{Analysis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
 use memtrace_model::{Bytes, Kind, MAIN};
 use memtrace_report::words::bytes_or_unknown;
-use memtrace_report::{Cell, Chapter, Table, TableOf, Tone, words};
+use memtrace_report::{Cell, Chapter, Table, TableOf, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -34,7 +34,6 @@ impl Section for Roles {
             let words = format!(", the largest with a peak of {largest}.");
             section.rest(roles.len(), view.top, words::more_roles, &words);
         }
-        section.tell(Tone::Quiet, doubts(analysis));
         section.explain(how_to_read(has_gpu(roles)));
         vec![section]
     }
@@ -55,12 +54,16 @@ fn table(roles: &[RoleFinding], top: usize) -> Table {
             shares(role).map(|shares| shares.shmem_bytes)
         })
         .held(("rss_bytes", "RSS SUM"), 0, |role| held(role, Kind::Rss))
-        .figures("own_peak_bytes", 0, |role| highest(peak(role)))
+        .figures(("own_peak_bytes", "RSS PEAK"), 0, |role| {
+            highest(peak(role))
+        })
         .figures(("own_peak_at_s", "AT"), 4, |role| {
             let peak = peak(role).filter(|(bytes, _)| bytes.0 > 0);
             Cell::reached(peak.map(|(_, at)| at))
         })
-        .figures("mean_bytes", 5, |role| role.kind(Kind::Rss).mean_bytes)
+        .figures(("mean_bytes", "RSS MEAN"), 5, |role| {
+            role.kind(Kind::Rss).mean_bytes
+        })
         .held("gpu_bytes", 2, |role| match role.gpu {
             Some(gpu) => gpu.at_peak_bytes,
             None => Some(Bytes(0)),
@@ -124,15 +127,7 @@ fn how_to_read(has_gpu: bool) -> String {
     };
     format!(
         "Roles: HELD, where it is known, counts every page once: what processes share is divided \
-         among them. COUNT to RSS SUM are at the peak of all processes; OWN PEAK and MEAN are \
+         among them. COUNT to RSS SUM are at the peak of all processes; RSS PEAK and RSS MEAN are \
          sums of RSS too.{gpu}"
     )
-}
-
-/// What is not known of the parts that roles have.
-fn doubts(analysis: &Analysis) -> Option<String> {
-    let shares = analysis.peak.iter().flat_map(|peak| &peak.shares);
-    let unsure = shares.filter(|share| share.anon_basis == Basis::UpperBound);
-    let unsure: Bytes = unsure.map(|share| share.anon_bytes).sum();
-    (unsure.0 != 0).then(|| format!("{} of ANON was never measured.", words::bytes(unsure)))
 }

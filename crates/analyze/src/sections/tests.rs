@@ -744,10 +744,10 @@ fn who_held_most_is_named_with_a_part_of_what_all_held() {
         held.next().expect("the peak").text.clone()
     };
     for is_anyone_read in [true, false] {
-        // What they share is divided among all five.
+        // What they share counts for the one that forked them.
         let shared = shown(400.0, is_anyone_read);
         assert!(shared.starts_with("848 MiB (at most 2.4 GiB)"), "{shared}");
-        assert!(shared.contains("4 processes, 177 MiB each"), "{shared}");
+        assert!(shared.contains("the most in 1 a: 400 MiB"), "{shared}");
         let own = shown(0.0, is_anyone_read);
         assert!(own.contains("4 processes, 512 MiB each"), "{own}");
     }

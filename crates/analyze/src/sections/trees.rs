@@ -30,7 +30,7 @@ impl Section for Trees {
                 words::share(tree.root_at_peak_bytes, whole),
                 words::share(tree.descendants_at_peak_bytes, whole),
             ),
-            _ => "The trees, main process against descendants".to_owned(),
+            _ => "The trees by RSS, main process against descendants".to_owned(),
         });
         section.table(table(analysis, view.top));
         section.rest(analysis.trees.len(), view.top, words::count, " more trees.");

@@ -1,73 +1,39 @@
 //! Reads what stood around the tree at chosen instants.
 
 use super::{CgroupUse, NodeUse, RecorderUse, Uses, ancestry, is_within};
-use crate::near::Sums;
 use crate::oom;
 use crate::pass::Snapshot;
 use crate::process::Process;
-use memtrace_model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
-use memtrace_model::{BootNs, Order, RowSource};
+use memtrace_model::tables::{CgroupMemRow, HeldBasis, NodeMemRow, OomRow, SelfCostRow};
+use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
 use std::collections::BTreeMap;
 
-/// What processes held counts as the same up to one part in so many of it.
-const MOVED_PART: i64 = 100;
-/// What they held is asked of readings no further away: what is not of processes moves too.
-const SAME_NS: i64 = 1_000_000_000;
-
-/// An instant, and what processes held around it.
-#[derive(Debug)]
-struct Instant {
-    at: BootNs,
-    sums: Option<Sums>,
-    /// What counts as no difference.
-    step: i64,
-}
-
-impl Instant {
-    fn of(state: &Snapshot) -> Self {
-        let held = state.held.iter().map(|(_, amounts)| amounts.rss_or_zero());
-        Self {
-            at: state.boot_ns,
-            sums: state.sums(),
-            step: (held.sum::<i64>() / MOVED_PART).max(1),
-        }
-    }
-
-    /// How far a reading is from it: first by what processes held, where that is known and the
-    /// reading near, and then by time.
-    fn distance(&self, boot_ns: BootNs) -> (i64, i64) {
-        let away = (boot_ns - self.at).0.saturating_abs();
-        let sums = self.sums.as_ref().filter(|_| away <= SAME_NS);
-        let moved = sums.and_then(|sums| sums.moved(self.at, boot_ns));
-        (moved.map_or(i64::MAX, |moved| moved / self.step), away)
-    }
-}
-
 /// Whether a kill lies between, the distance, and when it was read: the least goes first.
-type Rank = (bool, (i64, i64), BootNs);
+type Rank = (bool, i64, BootNs);
 
 /// Follows a table and keeps the row nearest to one instant, of those on the same side of every
 /// kill where there are any, for a kill frees memory at once.
 #[derive(Clone, Debug)]
-struct Nearest<'a, R> {
-    to: &'a Instant,
+struct Nearest<R> {
+    to: BootNs,
     kept: Option<(Rank, R)>,
 }
 
-impl<'a, R> Nearest<'a, R> {
-    fn new(to: &'a Instant) -> Self {
+impl<R> Nearest<R> {
+    fn new(to: BootNs) -> Self {
         Self { to, kept: None }
     }
 
-    fn all(instants: &'a [Instant]) -> Vec<Self> {
-        instants.iter().map(Self::new).collect()
+    fn all(instants: &[BootNs]) -> Vec<Self> {
+        instants.iter().copied().map(Self::new).collect()
     }
 
     fn take(&mut self, boot_ns: BootNs, kills: &[Freed], row: impl FnOnce() -> R) {
         let is_across = kills
             .iter()
-            .any(|kill| (kill.killed < boot_ns) != (kill.freed <= self.to.at));
-        let distance = (is_across, self.to.distance(boot_ns), boot_ns);
+            .any(|kill| (kill.killed < boot_ns) != (kill.freed <= self.to));
+        let away = (boot_ns - self.to).0.saturating_abs();
+        let distance = (is_across, away, boot_ns);
         if self.kept.as_ref().is_none_or(|(kept, _)| distance < *kept) {
             self.kept = Some((distance, row()));
         }
@@ -141,14 +107,14 @@ pub(crate) fn at_kill(kill: &OomRow, before: &CgroupMemRow) -> Option<CgroupMemR
 }
 
 /// A group while it is read.
-struct GroupTrack<'a> {
+struct GroupTrack {
     kills: Vec<Freed>,
-    nearest: Vec<Nearest<'a, CgroupMemRow>>,
+    nearest: Vec<Nearest<CgroupMemRow>>,
     /// By kill: the last reading before it, where it was at the limit of this very group.
     before: Vec<Option<CgroupMemRow>>,
 }
 
-impl GroupTrack<'_> {
+impl GroupTrack {
     fn take(&mut self, kills: &[OomRow], row: &CgroupMemRow) {
         for nearest in &mut self.nearest {
             nearest.take(row.boot_ns, &self.kills, || row.clone());
@@ -183,24 +149,17 @@ const DYING_NS: i64 = 10_000_000_000;
 /// So many kills are distinguished; a crash loop can have thousands.
 const MAX_KILLS: usize = 64;
 
-/// When cgroups and the node were read.
-pub(crate) fn times<S: RowSource>(source: &S) -> Result<Vec<BootNs>, S::Error> {
-    let mut times = Vec::new();
-    source.scan(&["boot_ns"], |row: CgroupMemRow| times.push(row.boot_ns))?;
-    source.scan(&["boot_ns"], |row: NodeMemRow| times.push(row.boot_ns))?;
-    Ok(times)
-}
-
 /// Reads of `cgroup_mem`, `node_mem` and `self_cost` what stood at each of some instants.
 pub(crate) fn read<S: RowSource>(
     source: &S,
     processes: &[Process],
     kills: &[OomRow],
     states: &[&Snapshot],
+    is_everyone: bool,
 ) -> Result<Vec<Uses>, S::Error> {
     let kills = kills.get(..MAX_KILLS).unwrap_or(kills);
-    let instants: Vec<Instant> = states.iter().map(|state| Instant::of(state)).collect();
-    let mut groups: BTreeMap<String, GroupTrack<'_>> = BTreeMap::new();
+    let instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
+    let mut groups: BTreeMap<String, GroupTrack> = BTreeMap::new();
     source.scan(&[], |row: CgroupMemRow| {
         if !groups.contains_key(&row.cgroup) {
             let track = GroupTrack {
@@ -234,22 +193,52 @@ pub(crate) fn read<S: RowSource>(
         }
     })?;
     let all = states.iter().zip(nodes).zip(recorders).enumerate();
-    let uses = all.map(|(place, ((state, node), recorder))| Uses {
-        cgroups: cgroups_of(state, processes, &groups, place),
-        node: node.kept.map(|((.., boot_ns), row)| NodeUse {
-            age_ns: state.boot_ns - boot_ns,
-            row,
-        }),
-        recorder: recorder.kept.and_then(|(_, recorder)| recorder),
+    let uses = all.map(|(place, ((state, node), recorder))| {
+        let mut uses = Uses {
+            cgroups: cgroups_of(state, processes, &groups, place),
+            node: node.kept.map(|((.., boot_ns), row)| NodeUse {
+                age_ns: state.boot_ns - boot_ns,
+                row,
+            }),
+            recorder: recorder.kept.and_then(|(_, recorder)| recorder),
+        };
+        // Of everybody the machine's own sums are what is held.
+        if !is_everyone {
+            bring_to(state, &mut uses);
+        }
+        uses
     });
     Ok(uses.collect())
+}
+
+/// Where one group has it all, what the processes gained or gave back between its reading and the
+/// instant is known: what is in use then is of the same instant as what is held.
+fn bring_to(state: &Snapshot, uses: &mut Uses) {
+    let ([group], HeldBasis::Cgroup) = (uses.cgroups.as_mut_slice(), state.once.basis) else {
+        return;
+    };
+    let row = &mut group.row;
+    let recorder = uses.recorder.as_ref();
+    let own = recorder.and_then(|recorder| recorder.anon_in(&row.cgroup));
+    let (Some(anon), Some(shared)) = (row.anon_bytes, row.shmem_bytes) else {
+        return;
+    };
+    let held = &state.once;
+    let anon_moved = held.anon.bytes + own.unwrap_or_default() - anon;
+    let shared_moved = held.shared.bytes - shared;
+    let add = |to: &mut Option<Bytes>, moved| *to = to.map(|bytes| bytes + moved);
+    add(&mut row.anon_bytes, anon_moved);
+    add(&mut row.shmem_bytes, shared_moved);
+    add(&mut row.file_bytes, shared_moved);
+    add(&mut row.current_bytes, anon_moved + shared_moved);
+    group.age_ns = DurationNs(0);
 }
 
 /// The recorded groups in which the holders live, the one that holds most of their memory first.
 fn cgroups_of(
     state: &Snapshot,
     processes: &[Process],
-    groups: &BTreeMap<String, GroupTrack<'_>>,
+    groups: &BTreeMap<String, GroupTrack>,
     place: usize,
 ) -> Vec<CgroupUse> {
     let at = |path: &str| groups.get(path)?.nearest.get(place)?.kept();
@@ -284,19 +273,10 @@ fn cgroups_of(
 mod tests {
     use super::*;
 
-    fn instant(at: i64, sums: Option<Sums>) -> Instant {
-        Instant {
-            at: BootNs(at),
-            sums,
-            step: 6,
-        }
-    }
-
     #[test]
     fn the_row_kept_is_the_nearest_and_the_earlier_of_two_as_near() {
         let kept = |times: &[i64]| {
-            let to = instant(100, None);
-            let mut nearest = Nearest::new(&to);
+            let mut nearest = Nearest::new(BootNs(100));
             for &time in times {
                 nearest.take(BootNs(time), &[], || time);
             }
@@ -310,32 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_at_which_as_much_was_held_goes_before_a_nearer_one() {
-        // 600 bytes are held at 100; 400 until 90, and none from 180 on.
-        let sums = Sums::new(BootNs(0)..=BootNs(300), vec![(90, 200), (180, -400)]);
-        let to = instant(100, Some(sums));
-        let kept = |times: &[i64]| {
-            let mut nearest = Nearest::new(&to);
-            for &time in times {
-                nearest.take(BootNs(time), &[], || time);
-            }
-            nearest.kept.map(|(_, row)| row)
-        };
-        assert_eq!(kept(&[80, 170, 190]), Some(170));
-        assert_eq!(kept(&[95, 170]), Some(95));
-        assert_eq!(kept(&[10, 185]), Some(10), "nearer by what was held");
-        assert_eq!(kept(&[-50, 185]), Some(185), "what was held is not known");
-    }
-
-    #[test]
     fn a_reading_after_a_kill_tells_nothing_of_what_was_before() {
         let kill = Freed {
             killed: BootNs(104),
             freed: BootNs(106),
         };
         let kept = |at: i64, times: &[i64]| {
-            let to = instant(at, None);
-            let mut nearest = Nearest::new(&to);
+            let mut nearest = Nearest::new(BootNs(at));
             for &time in times {
                 nearest.take(BootNs(time), &[kill], || time);
             }

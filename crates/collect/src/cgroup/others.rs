@@ -73,8 +73,10 @@ pub(super) fn look(
         }
         let field = |name: &[u8]| pairs(text).find(|(key, _)| *key == name);
         let parent = field(b"PPid").and_then(|(_, value)| number(value));
-        // A child that the recording has yet to learn of, and whose memory is its parent's.
-        let is_new_child = parent.is_some_and(|parent| recorded.contains(&Tgid(parent)));
+        // A child that the recording has yet to learn of, and whose memory is its parent's. What
+        // memtrace itself started is no part of the tree.
+        let is_new_child = parent
+            .is_some_and(|parent| parent != std::process::id() && recorded.contains(&Tgid(parent)));
         // A kernel thread, or one that has ended: it holds nothing.
         let Some((_, anon)) = field(b"RssAnon").filter(|_| !is_new_child) else {
             continue;
@@ -138,17 +140,20 @@ mod tests {
         status(proc.path(), 3, 1, Some(70_000));
         status(proc.path(), 4, 9, Some(20));
         status(proc.path(), 5, 2, None);
-        let recorded = HashSet::from([Tgid(1)]);
+        let own = std::process::id();
+        fs::write(group.path().join("below/cgroup.procs"), "4\n7\n").unwrap();
+        status(proc.path(), 7, own, Some(3));
+        let recorded = HashSet::from([Tgid(1), Tgid(own)]);
         let look = || {
             let mut buffer = TextBuffer::default();
             super::look(group.path(), proc.path(), &recorded, &mut buffer)
         };
-        // 1 is recorded, 3 its new child, 5 a kernel thread, and 6 has ended.
+        // 1 is recorded, 3 its new child, 5 a kernel thread, 6 has ended, and 7 is of the recorder.
         assert_eq!(
             look(),
             Some(Others {
-                count: 2,
-                anon: Some(Bytes(120 << 10)),
+                count: 3,
+                anon: Some(Bytes(123 << 10)),
                 largest: Bytes(100 << 10),
                 are_few: true,
             })
@@ -156,7 +161,7 @@ mod tests {
         fs::create_dir_all(proc.path().join("6")).unwrap();
         assert_eq!(
             look().map(|others| (others.count, others.anon)),
-            Some((3, None))
+            Some((4, None))
         );
     }
 

@@ -53,11 +53,6 @@ impl Images {
         }
     }
 
-    /// How many living processes are known of the image.
-    pub(super) fn count(&self, image: Image) -> usize {
-        self.member_counts.get(&image.id).copied().unwrap_or(0)
-    }
-
     /// Whether the image is known to be of one living process only.
     pub(super) fn has_only_one(&self, image: Image) -> bool {
         image.is_whole && self.member_counts.get(&image.id) == Some(&1)

@@ -223,7 +223,6 @@ impl SmapsCollector {
             tgid: process.row().tgid,
             image: process.image(),
             is_unshared: self.is_unshared(table, process),
-            image_count: table.image_count(process),
         }
     }
 

@@ -388,7 +388,6 @@ mod tests {
                 tgid: Tgid(id),
                 image: 1,
                 is_unshared: false,
-                image_count: 1,
             };
             self.living.insert(subject.upid);
             let stop = Stop::default();

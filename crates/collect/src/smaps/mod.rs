@@ -21,7 +21,6 @@ mod families;
 mod files;
 mod key;
 mod layout;
-mod leaving;
 mod mappings;
 mod objects;
 mod open_files;

@@ -9,8 +9,6 @@ const WORTH: i64 = 1 << 20;
 const STALE_NS: i64 = 60_000_000_000;
 /// The same where forks share it: a copy of a page changes the parts of all, and no counter.
 const SHARED_STALE_NS: i64 = 20_000_000_000;
-/// What stands for "nobody else" among counts of sharers.
-pub(super) const UNSHARED: usize = 0;
 /// What a coarse look can be off by, as a part of the whole.
 const COARSE_PART: i64 = 20;
 
@@ -29,9 +27,6 @@ pub(super) struct Held {
 pub(super) struct Last {
     pub(super) held: Held,
     pub(super) at: BootNs,
-    /// How many recorded processes could share its anonymous pages then, itself among them;
-    /// [`UNSHARED`] where it is known that nobody could.
-    pub(super) sharers: usize,
     /// Whether only a few of its pages were looked at, to have something of everyone soon.
     pub(super) was_coarse: bool,
 }
@@ -39,34 +34,35 @@ pub(super) struct Last {
 /// Whether a coarse look will do for now: of a process that was never read, and of one that has
 /// moved by half of what it holds since it was, for it may go on so. Not where others can share its
 /// anonymous pages, of which its parts are known by a close look alone.
-pub(super) fn begins_coarsely(now: Held, sharers: usize, last: Option<&Last>) -> bool {
+pub(super) fn begins_coarsely(now: Held, is_unshared: bool, last: Option<&Last>) -> bool {
     let moved = |now: Bytes, then: Bytes| (now - then).0.saturating_abs();
     last.is_none_or(|last| {
         let moved = moved(now.anon, last.held.anon) + moved(now.shared, last.held.shared);
-        sharers == UNSHARED && moved.saturating_mul(2) >= (now.anon + now.shared).0
+        is_unshared && moved.saturating_mul(2) >= (now.anon + now.shared).0
     })
 }
 
 /// How much is wrong with what is known of a process, in bytes; `None` when it is good
 /// enough.
-pub(super) fn urgency(now: Held, sharers: usize, last: Option<&Last>, at: BootNs) -> Option<i64> {
+pub(super) fn urgency(
+    now: Held,
+    is_unshared: bool,
+    last: Option<&Last>,
+    at: BootNs,
+) -> Option<i64> {
     let Some(last) = last else {
         return Some((now.anon + now.shared).0.max(1));
     };
-    // With each that comes or goes the parts of all others change.
-    if last.sharers != sharers {
-        return Some(now.anon.0.max(1));
-    }
     let moved = |now: Bytes, then: Bytes| (now - then).0.saturating_abs();
     let mut wrong = moved(now.shared, last.held.shared);
     let mut whole = now.shared.0;
-    if sharers != UNSHARED {
+    if !is_unshared {
         wrong = wrong.saturating_add(moved(now.anon, last.held.anon));
         whole = whole.saturating_add(now.anon.0);
     }
-    let stale = match sharers {
-        UNSHARED => STALE_NS,
-        _ => SHARED_STALE_NS,
+    let stale = match is_unshared {
+        true => STALE_NS,
+        false => SHARED_STALE_NS,
     };
     wrong = wrong.saturating_add(moved(now.unseen, last.held.unseen));
     if (at - last.at).0 >= stale {
@@ -93,11 +89,10 @@ mod tests {
         }
     }
 
-    fn last(anon: i64, shared: i64, sharers: usize) -> Last {
+    fn last(anon: i64, shared: i64) -> Last {
         Last {
             held: held(anon, shared),
             at: BootNs(0),
-            sharers,
             was_coarse: false,
         }
     }
@@ -106,74 +101,59 @@ mod tests {
     fn a_coarse_look_is_followed_by_a_closer_one_when_all_others_were_looked_at() {
         let coarse = Last {
             was_coarse: true,
-            ..last(100, 10, 2)
+            ..last(100, 10)
         };
-        let again = urgency(held(100, 10), 2, Some(&coarse), BootNs(1));
-        let never = urgency(held(10, 0), 2, None, BootNs(1));
+        let again = urgency(held(100, 10), false, Some(&coarse), BootNs(1));
+        let never = urgency(held(10, 0), false, None, BootNs(1));
         assert!(again.is_some() && again < never, "{again:?} {never:?}");
     }
 
     #[test]
     fn a_process_of_its_own_that_has_doubled_since_it_was_read_is_looked_at_coarsely_again() {
-        assert!(begins_coarsely(held(1, 1), 2, None));
-        let small = last(10, 10, UNSHARED);
-        let of = |anon, shared| begins_coarsely(held(anon, shared), UNSHARED, Some(&small));
+        assert!(begins_coarsely(held(1, 1), false, None));
+        let small = last(10, 10);
+        let of = |anon, shared| begins_coarsely(held(anon, shared), true, Some(&small));
         assert!(!of(15, 15));
         assert!(of(20, 20));
         assert!(of(20, 0), "it is other memory");
         assert!(of(5, 5), "half of it has left");
-        assert!(!begins_coarsely(held(20, 20), 2, Some(&small)), "a fork");
+        assert!(
+            !begins_coarsely(held(20, 20), false, Some(&small)),
+            "a fork"
+        );
     }
 
     #[test]
     fn a_process_that_was_never_read_is_as_urgent_as_it_is_large() {
-        assert_eq!(
-            urgency(held(3, 4), UNSHARED, None, BootNs(0)),
-            Some(7 * MIB)
-        );
-        assert_eq!(urgency(held(0, 0), UNSHARED, None, BootNs(0)), Some(1));
+        assert_eq!(urgency(held(3, 4), true, None, BootNs(0)), Some(7 * MIB));
+        assert_eq!(urgency(held(0, 0), true, None, BootNs(0)), Some(1));
     }
 
     #[test]
     fn huge_pages_and_page_tables_that_came_make_it_urgent() {
-        let last = last(100, 10, UNSHARED);
+        let last = last(100, 10);
         let now = Held {
             unseen: Bytes(64 * MIB),
             ..held(100, 10)
         };
-        let urgency = urgency(now, UNSHARED, Some(&last), BootNs(1));
+        let urgency = urgency(now, true, Some(&last), BootNs(1));
         assert_eq!(urgency, Some(64 * MIB));
     }
 
     #[test]
     fn growth_that_nobody_can_share_needs_no_reading() {
-        let last = last(100, 10, UNSHARED);
-        assert_eq!(
-            urgency(held(9000, 10), UNSHARED, Some(&last), BootNs(1)),
-            None
-        );
-        let grown = urgency(held(9000, 30), UNSHARED, Some(&last), BootNs(1));
+        let last = last(100, 10);
+        assert_eq!(urgency(held(9000, 10), true, Some(&last), BootNs(1)), None);
+        let grown = urgency(held(9000, 30), true, Some(&last), BootNs(1));
         assert_eq!(grown, Some(20 * MIB));
-    }
-
-    #[test]
-    fn a_fork_makes_it_urgent_and_so_does_its_end() {
-        let alone = last(100, 10, UNSHARED);
-        let forked = urgency(held(100, 10), 2, Some(&alone), BootNs(1));
-        assert_eq!(forked, Some(100 * MIB));
-        let together = last(100, 10, 2);
-        let left = urgency(held(100, 10), UNSHARED, Some(&together), BootNs(1));
-        assert_eq!(left, Some(100 * MIB));
-        let third = urgency(held(100, 10), 3, Some(&together), BootNs(1));
-        assert_eq!(third, Some(100 * MIB), "each has another part of it");
     }
 
     #[test]
     fn the_same_is_not_read_twice_until_it_is_stale() {
         let at = |seconds: i64| BootNs(seconds * 1_000_000_000);
-        for (sharers, stale) in [(UNSHARED, 60), (2, 20)] {
-            let last = last(100, 1000, sharers);
-            let urgency = |held, at| urgency(held, sharers, Some(&last), at);
+        for (is_unshared, stale) in [(true, 60), (false, 20)] {
+            let last = last(100, 1000);
+            let urgency = |held, at| urgency(held, is_unshared, Some(&last), at);
             assert_eq!(urgency(held(100, 1002), at(stale - 1)), None);
             assert!(urgency(held(100, 1000), at(stale + 1)).is_some());
         }

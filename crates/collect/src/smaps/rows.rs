@@ -87,6 +87,7 @@ impl Reading {
             pss.is_anon_unshared = true;
             pss.rss_anon_bytes = Some(anon);
             pss.pss_anon_bytes = Some(anon);
+            pss.uss_anon_bytes = Some(anon);
             pss.pss_bytes = sum_of(&pss);
             pss.uss_bytes = own.map(|own| own.max(Bytes(0)));
         }
@@ -114,6 +115,7 @@ fn pss_row(moment: Stamp, how: &How, totals: &MappingTotals, status: &Status) ->
         pss_file_bytes: file.map(bytes),
         pss_shmem_bytes: shmem.map(bytes),
         uss_bytes: Some(bytes(total.private)),
+        uss_anon_bytes: Some(bytes(totals.private_anon())),
         rss_anon_bytes: rss_anon,
         rss_file_bytes: rss_file,
         rss_shmem_bytes: rss_shmem,

@@ -108,7 +108,6 @@ pub(super) fn subject(tgid: u32) -> Subject {
         tgid: Tgid(tgid),
         image: 1,
         is_unshared: false,
-        image_count: 1,
     }
 }
 

@@ -162,6 +162,13 @@ impl MappingTotals {
         total
     }
 
+    /// Pages of anonymous mappings that no other process maps.
+    pub(super) fn private_anon(&self) -> f64 {
+        let objects = self.objects.iter();
+        let anonymous = objects.filter(|(key, _)| class(key.kind) == Class::Anon);
+        anonymous.map(|(_, object)| object.amounts.private).sum()
+    }
+
     /// The resident pages that the reading saw: anonymous ones, of files, of shared memory.
     pub(super) fn rss_by_class(&self) -> [f64; 3] {
         let [mut anon, mut file, mut shmem] = [0.0; 3];

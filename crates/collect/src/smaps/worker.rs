@@ -5,7 +5,6 @@ use super::budget::{Meter, Stop, Stopped};
 use super::facts::{Status, statm};
 use super::files::Files;
 use super::layout::{self, LayoutReading};
-use super::leaving::Leaving;
 use super::objects::Objects;
 use super::other_mappers::OtherMappers;
 use super::pagemap::{self, Counters, Look, PageFiles};
@@ -19,9 +18,7 @@ use crate::kept::TextBuffer;
 use crate::stop::lock;
 use crate::{Ceiling, Part, Share};
 use memtrace_host::clock;
-use memtrace_model::{
-    BootNs, Bytes, ClockOffset, DurationNs, Order, PssSource, Record, Tgid, Upid,
-};
+use memtrace_model::{BootNs, Bytes, ClockOffset, DurationNs, Order, PssSource, Record, Upid};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -132,7 +129,6 @@ impl WorkerOrders {
 #[derive(Debug, Default)]
 struct Known {
     last: Option<Last>,
-    tgid: Tgid,
     image: u64,
     held: Held,
     refused_at: Option<BootNs>,
@@ -178,7 +174,6 @@ pub(super) struct Worker {
     page_size: u64,
     /// Boxed: a map has room for up to twice as many as it holds.
     known: HashMap<Upid, Box<Known>>,
-    leaving: Leaving,
     backings: Backings,
     page_counts: Option<File>,
     objects: Arc<Mutex<Objects>>,
@@ -207,7 +202,6 @@ impl Worker {
             root,
             page_size,
             known: HashMap::new(),
-            leaving: Leaving::default(),
             page_counts,
             walk_ns_per_mib: WALK_NS_PER_MIB,
             buffer: TextBuffer::default(),
@@ -345,34 +339,19 @@ impl Worker {
                 ..held
             };
             known.is_there = true;
-            known.tgid = subject.tgid;
+
             if known.image != subject.image {
                 known.image = subject.image;
                 known.last = None;
             }
         }
-        let leaving = &mut self.leaving;
-        self.known.retain(|_, known| {
-            if !known.is_there {
-                leaving.note(known.image, known.tgid);
-            }
-            known.is_there
-        });
-        self.leaving.forget_gone(&self.root, &mut self.buffer);
+        self.known.retain(|_, known| known.is_there);
         *lock(&self.orders.large) = Arc::new(large);
     }
 
     fn was_read(&self, subject: &Subject) -> bool {
         let known = self.known.get(&subject.upid);
         known.is_some_and(|known| known.last.is_some())
-    }
-
-    /// How many hold its anonymous pages, or can: those that are about to give them back, too.
-    fn sharers(&self, subject: &Subject) -> usize {
-        match subject.sharers() {
-            queue::UNSHARED => queue::UNSHARED,
-            recorded => recorded + self.leaving.count(subject.image),
-        }
     }
 
     /// `moved` is what an object takes that it maps elsewhere by now, or no more.
@@ -383,8 +362,8 @@ impl Worker {
         if is_left_alone || has_nothing {
             return None;
         }
-        let sharers = self.sharers(subject);
-        let urgency = queue::urgency(known.held, sharers, known.last.as_ref(), now);
+        let is_unshared = subject.is_unshared;
+        let urgency = queue::urgency(known.held, is_unshared, known.last.as_ref(), now);
         urgency.max(moved.map(|bytes| bytes.0.max(1)))
     }
 
@@ -404,7 +383,7 @@ impl Worker {
             unseen: status.unseen(),
         };
         let last = known.and_then(|known| known.last.as_ref());
-        let (ceiling, look) = match queue::begins_coarsely(now, self.sharers(subject), last) {
+        let (ceiling, look) = match queue::begins_coarsely(now, subject.is_unshared, last) {
             true => (FIRST_NS, Look::Coarse),
             false => {
                 let is_anon_unshared = subject.is_unshared;
@@ -441,14 +420,12 @@ impl Worker {
             moved: amount(before.distance(&counters)),
         };
         let reading = Reading::new(moment, *subject, &how, &totals, &status);
-        let sharers = self.sharers(subject);
         if let Some(known) = self.known.get_mut(&subject.upid) {
             known.held.unseen = now.unseen;
             known.last = Some(Last {
                 // What came while it was read can lie where it had been.
                 held: now,
                 at: reading.at(),
-                sharers,
                 was_coarse: source == PssSource::Pagemap && look == Look::Coarse,
             });
         }

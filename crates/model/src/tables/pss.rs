@@ -24,6 +24,8 @@ table! {
         pss_shmem_bytes: Option<Bytes>,
         /// Unique set size: pages that no other process maps; they would come free if this one ended.
         uss_bytes: Option<Bytes>,
+        /// Anonymous part of it: private pages of heap, stacks and anonymous mappings, but not those of files that were written to privately. Null in recordings of older versions.
+        uss_anon_bytes: Option<Bytes>,
         /// Resident anonymous pages as the reading itself met them, every sharer counting whole: what the PSS is a part of.
         rss_anon_bytes: Option<Bytes>,
         /// Resident pages of mapped files as the reading met them.

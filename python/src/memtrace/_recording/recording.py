@@ -35,6 +35,7 @@ _ROLE = (
     ("framework", "string"),
     ("role", "string"),
     ("process_count", "int64"),
+    ("held_bytes", "int64"),
     *((name, "int64") for name in _AMOUNTS),
     ("gpu_bytes", "int64"),
 )

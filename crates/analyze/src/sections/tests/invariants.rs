@@ -19,6 +19,11 @@ pub(super) const INVARIANTS: &[(&str, Holds)] = &[
         "what is held is the sum of its kinds",
         held_is_the_sum_of_its_kinds,
     ),
+    ("nothing held is more than the peak", peak_is_the_most),
+    (
+        "parts are no more than what is held",
+        parts_are_no_more_than_all,
+    ),
     ("bounds are in order", bounds_are_in_order),
     ("references resolve", references_resolve),
     ("counts are lengths", counts_are_lengths),
@@ -149,6 +154,39 @@ fn held_is_the_sum_of_its_kinds(one: &Value, _: &Whole<'_>) -> bool {
     let kinds = ["anon", "shared", "huge", "kernel", "unnamed"];
     let parts = kinds.map(|kind| int(&one[format!("held_{kind}_bytes")]));
     one["held_bytes"].is_null() || one["held_bytes"] == parts.iter().sum::<i64>()
+}
+
+/// Whoever says how much was held at some time says no more than the peak, which is what the curve
+/// shows.
+fn peak_is_the_most(one: &Value, whole: &Whole<'_>) -> bool {
+    let report = whole.report;
+    let Some(most) = report["held_peak"]["bytes"].as_i64() else {
+        return true;
+    };
+    let curve = list(&report["curve"]).iter();
+    let highest = curve.map(|point| int(&point["max_bytes"])).max();
+    let at_peak = &report["peak"]["held_bytes"];
+    let is_peak = *at_peak == most && highest == Some(most);
+    (one != report || is_peak)
+        && int(&one["held_bytes"]) <= most
+        && int(&one["held"]["peak_bytes"]) <= most
+}
+
+/// Shares of processes and of roles, and the anonymous memory of a ledger, are parts of what all held.
+fn parts_are_no_more_than_all(one: &Value, whole: &Whole<'_>) -> bool {
+    let ledgers = list(&one["ledgers"]).iter();
+    let anon = ledgers.map(|ledger| int(&ledger["anonymous_bytes"])).max();
+    let is_within = one["held_bytes"].is_null() || anon <= one["held_anon_bytes"].as_i64();
+    let peak = &whole.report["peak"];
+    let roles = |key: &str| sum(&one["roles"], |role| int(&role["at_peak"][key]));
+    let add_up = [
+        ("host_bytes", "held_bytes"),
+        ("own_anon_bytes", "held_anon_bytes"),
+        ("own_shmem_bytes", "held_shared_bytes"),
+    ];
+    let is_part = |(part, all): (&str, &str)| roles(part) <= int(&peak[all]);
+    is_within
+        && (one != whole.report || peak["held_bytes"].is_null() || add_up.into_iter().all(is_part))
 }
 
 fn bounds_are_in_order(one: &Value, _: &Whole<'_>) -> bool {

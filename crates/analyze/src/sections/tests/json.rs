@@ -67,6 +67,26 @@ fn a_wrong_figure_breaks_the_invariant_that_is_about_it() {
             "shared",
             "/at/held_shared_bytes",
         ),
+        (
+            "nothing held is more than the peak",
+            "shared",
+            "/held_peak/bytes",
+        ),
+        (
+            "nothing held is more than the peak",
+            "phases_on_gpus",
+            "/phases/lines/0/held/peak_bytes",
+        ),
+        (
+            "parts are no more than what is held",
+            "shared",
+            "/peak/ledgers/0/anonymous_bytes",
+        ),
+        (
+            "parts are no more than what is held",
+            "oom_kill",
+            "/roles/0/at_peak/own_anon_bytes",
+        ),
         ("bounds are in order", "shared", "/curve/0/mean_bytes"),
         ("references resolve", "oom_kill", "/roles/0/upids/0"),
         ("references resolve", "gpus", "/gpu/processes/0/pid"),

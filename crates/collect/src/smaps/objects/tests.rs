@@ -121,7 +121,6 @@ impl Holder {
             tgid: Tgid(7),
             image: 1,
             is_unshared: false,
-            image_count: 1,
         };
         let mut totals = MappingTotals::default();
         if let Some(line) = line {
