@@ -15,22 +15,22 @@ use super::phases::{PhaseLine, Repeated, Slope};
 use super::process::Process;
 use super::roles::{KindFigures, RoleFinding};
 use super::sections::Report;
-use memtrace_model::keys;
+use crate::comparison::{
+    Change, Changes, DiffReport, Difference, Excess, MIN_RISE_BYTES, MIN_SHARE, paired,
+};
 use memtrace_model::{Bytes, DurationNs, Kind, Order, PerKind};
+use memtrace_report::{Chapter, Style, Table};
+use report::ComparedRecording;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::io;
+use std::iter::once;
 use std::sync::Arc;
 
-pub(super) use chapters::{change_share, growth, has_changed, in_words, unchanged, verdict};
 pub use layouts::LayoutChange;
 pub(super) use report::Object;
-
-/// A role that never holds this part of the whole in either recording fails no comparison:
-/// small ones come and go.
-pub(super) const MIN_SHARE: i64 = 20;
-/// A rise by less than this over all steps is no leak worth telling.
-pub(super) const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 
 /// What two recordings have in common, and what not.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -100,10 +100,9 @@ impl StageChange {
 
     fn change(&self) -> Change {
         let bytes = |slope: &Slope| Bytes(slope.bytes_per_step.round() as i64);
-        Change {
-            before: self.before.as_ref().map(bytes),
-            after: self.after.as_ref().map(bytes),
-        }
+        Change::of([&self.before, &self.after], |slope| {
+            slope.as_ref().map(bytes)
+        })
     }
 }
 
@@ -141,74 +140,6 @@ pub struct KindChange {
     pub slope: Change,
 }
 
-/// A figure before and after.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
-    /// In the first recording.
-    pub before: Option<Bytes>,
-    /// In the second.
-    pub after: Option<Bytes>,
-}
-
-/// A figure that rose by more than was allowed.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Excess {
-    /// The role, or `all`; of `per_step` the numbered phase.
-    pub name: Arc<str>,
-    /// `held_peak` of all; `peak` or `mean` of RSS, `gpu_peak`, or `per_step`.
-    pub figure: &'static str,
-    /// Before and after.
-    #[serde(flatten)]
-    pub change: Change,
-}
-
-impl Change {
-    /// By how much it rose; below zero where it fell.
-    pub fn difference(&self) -> Option<Bytes> {
-        Some(self.after? - self.before?)
-    }
-
-    /// The rise as a part of what was before; `None` where that was nothing.
-    pub fn ratio(&self) -> Option<f64> {
-        let before = self.before.filter(|before| before.0 > 0)?;
-        Some(self.difference()?.0 as f64 / before.0 as f64)
-    }
-
-    pub(super) fn highest(&self) -> i64 {
-        let highest = self.before.max(self.after);
-        highest.map_or(0, |bytes| bytes.0)
-    }
-
-    /// Whether it rose by more than a part of what it was, however far both are off.
-    pub(super) fn exceeds(
-        &self,
-        allowed: f64,
-        (before_error, after_error): (Bytes, Bytes),
-    ) -> bool {
-        let (Some(before), Some(after)) = (self.before, self.after) else {
-            return false;
-        };
-        let (least, most) = (after - after_error, before + before_error);
-        least.0 as f64 > most.0 as f64 * (1.0 + allowed)
-    }
-}
-
-keys! {
-    as
-    /// A figure before and after.
-    ChangeKeys of change: Change {
-        /// In the first recording.
-        before_bytes: Option<Bytes> = change.before,
-        /// In the second.
-        after_bytes: Option<Bytes> = change.after,
-        /// What it rose by.
-        change_bytes: Option<Bytes> = change.difference(),
-        /// The same as a part of what was; null where that was nothing, or unknown. Digits beyond
-        /// four differ between machines and say nothing.
-        change_ratio: Option<f64> = change.ratio().map(|ratio| (ratio * 1e4).round() / 1e4),
-    }
-}
-
 impl Comparison {
     /// The change of a kind.
     pub fn kind(&self, kind: Kind) -> &KindChange {
@@ -219,30 +150,15 @@ impl Comparison {
 impl Diff {
     /// Compares two recordings, role by role.
     pub fn of(before: &Analysis, after: &Analysis) -> Self {
-        let mut names: BTreeMap<&str, (Option<&RoleFinding>, Option<&RoleFinding>)> =
-            BTreeMap::new();
-        for role in &before.roles {
-            names.entry(&role.name).or_default().0 = Some(role);
-        }
-        for role in &after.roles {
-            names.entry(&role.name).or_default().1 = Some(role);
-        }
-        let mut roles: Vec<Comparison> = names
-            .into_iter()
-            .map(|(name, roles)| compared(name, roles, (before, after)))
-            .collect();
-        let moved = |role: &Comparison| {
-            let difference = role.kind(Kind::Rss).peak.difference();
-            difference.map_or(0, |bytes| bytes.0.saturating_abs())
-        };
-        roles.order_by_key(|role| std::cmp::Reverse(moved(role)));
+        let names = paired([&before.roles, &after.roles], |role| &role.name);
+        let roles = names.into_iter();
+        let roles = roles.map(|(name, roles)| compared(name, roles, [before, after]));
+        let mut roles: Vec<Comparison> = roles.collect();
+        roles.order_by_key(|role| Reverse(role.kind(Kind::Rss).peak.moved()));
         Self {
             is_newly_failed: !before.has_failed() && after.has_failed(),
             has_other_basis: basis(before) != basis(after),
-            held_peak: Change {
-                before: most_held(before).map(|held| held.bytes),
-                after: most_held(after).map(|held| held.bytes),
-            },
+            held_peak: Change::of([before, after], |one| Some(most_held(one)?.bytes)),
             held_error: (held_error(before), held_error(after)),
             is_held_alike: held_basis(before) == held_basis(after),
             whole: whole(before, after),
@@ -251,51 +167,83 @@ impl Diff {
             layouts: layouts::changes(before, after),
         }
     }
+}
+
+impl Difference for Diff {
+    const FORMAT: &'static str = "memtrace-diff";
+    const VERSION: u32 = 1;
+    const HEAD: fn(&DiffReport<Self>) -> Chapter = chapters::head;
+    const TABLE: fn(&DiffReport<Self>, usize) -> Table = chapters::figures;
+    const CHANGES: &'static [Changes<Self>] = chapters::CHANGES;
+    type Of = Report;
+    type Side<'a> = ComparedRecording<'a>;
+
+    fn between(before: &Report, after: &Report) -> Self {
+        Self::of(before, after)
+    }
 
     /// What rose by more than `allowed`, a part of what it was, and by more than it can be off:
     /// the most that was held, the peaks and means of RSS and the peaks on GPUs, of all processes
     /// together and of every role that holds a twentieth of the whole; and memory from step to step.
     /// Where the recordings have no common basis, only what is on GPUs, which no backend observes.
-    pub fn excesses(&self, allowed: f64) -> Vec<Excess> {
+    fn excesses(&self, allowed: f64) -> Vec<Excess> {
         let figures = |role: &Comparison| {
             let rss = role.kind(Kind::Rss);
             let none = (Bytes(0), Bytes(0));
             // Of two ways to know what is held, one can count what the other does not.
             let peak = match std::ptr::eq(role, &raw const self.whole) && self.is_held_alike {
-                true => (self.held_peak, "held_peak", self.held_peak, self.held_error),
-                false => (rss.peak, "peak", rss.peak, role.error),
+                true => ("held_peak", "most held", self.held_peak, self.held_error),
+                false => ("peak", "peak of RSS", rss.peak, role.error),
             };
             [
-                peak,
-                (rss.peak, "mean", rss.mean, role.error),
-                (role.gpu_peak, "gpu_peak", role.gpu_peak, none),
+                (peak.2, peak),
+                (rss.peak, ("mean", "mean of RSS", rss.mean, role.error)),
+                (
+                    role.gpu_peak,
+                    ("gpu_peak", "peak on GPUs", role.gpu_peak, none),
+                ),
             ]
         };
-        let least = figures(&self.whole).map(|(size, ..)| size.highest() / MIN_SHARE);
-        let of_roles = std::iter::once(&self.whole)
-            .chain(&self.roles)
-            .flat_map(|role| {
-                let reported = figures(role).into_iter().zip(least);
-                let reported = reported.filter(|((size, ..), least)| size.highest() >= *least);
-                let risen =
-                    reported.filter(|((_, _, change, error), _)| change.exceeds(allowed, *error));
-                risen.map(|((_, figure, change, _), _)| Excess {
-                    name: Arc::clone(&role.name),
-                    figure,
-                    change,
-                })
-            });
-        let risen = self
-            .stages
-            .iter()
-            .filter(|stage| stage.has_risen_by(allowed));
-        let of_stages = risen.map(|stage| Excess {
-            name: Arc::clone(&stage.name),
-            figure: "per_step",
-            change: stage.change(),
+        let least = figures(&self.whole).map(|(size, _)| size.highest() / MIN_SHARE);
+        let roles = once(&self.whole).chain(&self.roles);
+        let of_roles = roles.flat_map(|role| {
+            let reported = figures(role).into_iter().zip(least);
+            let reported = reported.filter(|((size, _), least)| size.highest() >= *least);
+            let risen =
+                reported.filter(|((_, (.., change, error)), _)| change.exceeds(allowed, *error));
+            risen.map(|((_, (figure, shown, change, _)), _)| {
+                Excess::of(&role.name, figure, shown, change)
+            })
+        });
+        let stages = self.stages.iter();
+        let risen = stages.filter(|stage| stage.has_risen_by(allowed));
+        let of_stages = risen.map(|stage| {
+            let shown = "memory of the tree per step";
+            Excess::of(&stage.name, "per_step", shown, stage.change())
         });
         let is_comparable = |excess: &Excess| !self.has_other_basis || excess.figure == "gpu_peak";
         of_roles.chain(of_stages).filter(is_comparable).collect()
+    }
+
+    fn is_newly_failed(&self) -> bool {
+        self.is_newly_failed
+    }
+
+    fn cut(&mut self, top: usize) {
+        self.roles.truncate(top);
+    }
+
+    fn side(of: &Report) -> ComparedRecording<'_> {
+        ComparedRecording::of(of)
+    }
+
+    fn write_page(
+        report: &mut DiffReport<Self>,
+        style: &Style,
+        reported: &[Chapter],
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        report::write_page(report, style, reported, out)
     }
 }
 
@@ -371,56 +319,42 @@ fn stages(before: &Analysis, after: &Analysis) -> Vec<StageChange> {
 
 fn compared(
     name: &str,
-    (before, after): (Option<&RoleFinding>, Option<&RoleFinding>),
-    recordings: (&Analysis, &Analysis),
+    roles: [Option<&RoleFinding>; 2],
+    recordings: [&Analysis; 2],
 ) -> Comparison {
+    let [before, after] = roles;
+    let both = [(before, recordings[0]), (after, recordings[1])];
     // A role that was on no GPU held nothing there, where that was recorded.
-    let on_gpus = |role: Option<&RoleFinding>, recording: &Analysis| {
+    let on_gpus = |(role, recording): (Option<&RoleFinding>, &Analysis)| {
         recording.gpus.as_ref()?;
         match role.and_then(|role| role.gpu) {
             Some(gpu) => gpu.highest.certain_bytes(),
             None => Some(Bytes(0)),
         }
     };
-    let count = |role: &RoleFinding| role.process_count;
-    let error_of = |role: Option<&RoleFinding>, recording: &Analysis| {
-        role.map_or(Bytes(0), |role| error_of(role, recording))
-    };
-    let change = |kind: Kind| {
-        let figures = |role: Option<&RoleFinding>| role.map(|role| *role.kind(kind));
-        kind_change(figures(before), figures(after))
-    };
+    let [error_before, error_after] =
+        both.map(|(role, recording)| role.map_or(Bytes(0), |role| error_of(role, recording)));
     Comparison {
         name: Arc::from(name),
-        process_count_before: before.map(count),
-        process_count_after: after.map(count),
-        kinds: PerKind::of(change),
-        gpu_peak: Change {
-            before: on_gpus(before, recordings.0),
-            after: on_gpus(after, recordings.1),
-        },
-        error: (
-            error_of(before, recordings.0),
-            error_of(after, recordings.1),
-        ),
+        process_count_before: before.map(|role| role.process_count),
+        process_count_after: after.map(|role| role.process_count),
+        kinds: PerKind::of(|kind| kind_change(roles.map(|role| role.map(|role| *role.kind(kind))))),
+        gpu_peak: Change::of(both, on_gpus),
+        error: (error_before, error_after),
     }
 }
 
-fn kind_change(before: Option<KindFigures>, after: Option<KindFigures>) -> KindChange {
-    let both = |figure: fn(&KindFigures) -> Option<Bytes>| {
-        let of = |role: Option<KindFigures>| match role {
+fn kind_change(both: [Option<KindFigures>; 2]) -> KindChange {
+    let change = |figure: fn(&KindFigures) -> Option<Bytes>| {
+        Change::of(both, |role| match role {
             Some(figures) => figure(&figures),
             None => Some(Bytes(0)),
-        };
-        Change {
-            before: of(before),
-            after: of(after),
-        }
+        })
     };
     KindChange {
-        peak: both(|figures| figures.peak.map(|(bytes, _)| bytes)),
-        mean: both(|figures| figures.mean_bytes),
-        slope: both(slope),
+        peak: change(|figures| figures.peak.map(|(bytes, _)| bytes)),
+        mean: change(|figures| figures.mean_bytes),
+        slope: change(slope),
     }
 }
 
@@ -478,35 +412,9 @@ fn whole(before: &Analysis, after: &Analysis) -> Comparison {
         process_count_before: count(before),
         process_count_after: count(after),
         kinds: PerKind::of(|kind| {
-            kind_change(Some(figures(before, kind)), Some(figures(after, kind)))
+            kind_change([before, after].map(|analysis| Some(figures(analysis, kind))))
         }),
-        gpu_peak: Change {
-            before: on_gpus(before),
-            after: on_gpus(after),
-        },
+        gpu_peak: Change::of([before, after], on_gpus),
         error: (error_of(before), error_of(after)),
-    }
-}
-
-/// What there is to tell of two recordings.
-#[derive(Debug)]
-pub struct DiffReport {
-    /// The report of the first recording.
-    pub before: Report,
-    /// The report of the second recording.
-    pub after: Report,
-    /// What changed from one to the other.
-    pub diff: Diff,
-    /// By which part of itself a figure may rise, and those that rose by more; `None` where
-    /// that was not asked.
-    pub limit: Option<(f64, Vec<Excess>)>,
-}
-
-impl DiffReport {
-    /// Whether either of them has GPUs.
-    pub fn has_gpu(&self) -> bool {
-        [&self.before, &self.after]
-            .iter()
-            .any(|report| report.analysis.gpus.is_some())
     }
 }

@@ -23,16 +23,13 @@ mod sum;
 #[cfg(test)]
 mod tests;
 
+pub use chapters::RUN_SECTIONS;
 pub use curves::RunCurves;
 pub(super) use diff::Object as RunDiffObject;
-pub use diff::{
-    Bounded, ComparedRun, HostChange, JobRoleChange, RankStageChange, RunDiff, RunDiffReport,
-    RunExcess, RunFigure,
-};
+pub use diff::{Bounded, ComparedRun, HostChange, JobRoleChange, RankStageChange, RunDiff};
 pub use line::Line;
 pub use merge::{Unread, merge, merge_with_curves};
 pub use part::{HostPart, PartError, Place};
 pub use reduce::reduce;
 pub(super) use report::Object as RunObject;
-pub use report::{RUN_SECTIONS, RunSection};
 pub use run::RunReport;

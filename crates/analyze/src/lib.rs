@@ -7,10 +7,12 @@
 
 mod allocations;
 mod analysis;
+mod answer;
 mod attribution;
 mod attributor;
 mod bins;
 mod clock;
+mod comparison;
 mod composition;
 mod conditions;
 mod cost;
@@ -56,7 +58,6 @@ mod rlimits;
 mod roles;
 mod run;
 mod samples;
-mod section;
 mod sections;
 mod sender;
 mod shares;
@@ -75,6 +76,7 @@ pub use attribution::{
     SharedObject,
 };
 pub use clock::RunClock;
+pub use comparison::{Change, Changes, DiffReport, Difference, Excess};
 pub use composition::{Composition, Holder, HolderGroup, together};
 pub use conditions::{
     Axis, Condition, Conditions, FailedRequest, Increment, RequestFigures, RoleGrowth, Seconds,
@@ -84,9 +86,7 @@ pub use cost::RecorderCost;
 pub use curves::{
     Band, CurveLimit, CurveSeries, CurveStack, Curves, Drawings, Gaps, GpuCurves, Levels,
 };
-pub use diff::{
-    Change, Comparison, Diff, DiffReport, Excess, KindChange, LayoutChange, StageChange,
-};
+pub use diff::{Comparison, Diff, KindChange, LayoutChange, StageChange};
 pub use endings::Ending;
 pub use gpu::{
     Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPart, GpuPeak, GpuProcess,
@@ -96,8 +96,8 @@ pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldBasis, HeldKinds, UNNAMED};
 pub use hosts::{
     Bounded, ComparedRun, HostChange, HostPart, JobRoleChange, Line, PartError, Place,
-    RUN_SECTIONS, RankStageChange, RunCurves, RunDiff, RunDiffReport, RunExcess, RunFigure,
-    RunReport, RunSection, Unread, merge, merge_with_curves, reduce,
+    RUN_SECTIONS, RankStageChange, RunCurves, RunDiff, RunReport, Unread, merge, merge_with_curves,
+    reduce,
 };
 pub use json_schema::json_schema;
 pub use keys::PeakAt;
@@ -134,7 +134,7 @@ pub use samples::{
     sample_gpus,
 };
 pub use sections::phases::{checkpoints, startup_log};
-pub use sections::{Report, SECTIONS, SectionInfo};
+pub use sections::{Report, SECTIONS};
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
 pub use who::{Bundle, Who};

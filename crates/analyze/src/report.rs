@@ -1,60 +1,46 @@
 //! The report as it is written, and the object of its JSON. A key is never renamed and never
 //! changes its meaning within a version; new ones may come. docs/report-json.md describes each.
 
+use super::answer::AnswerLine;
 use super::page::{self, Document};
-use super::section::{Parts, View};
-use super::sections::answer::{self, AnswerLine};
-use super::sections::{Report, SECTIONS, SectionInfo};
+use super::sections::answer;
+use super::sections::{MAIN_TABLE, Report, SECTIONS};
 use super::{Analysis, Loss, Process};
 use memtrace_model::tables::Severity;
 use memtrace_model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
-use memtrace_report::{Chapter, Style, Written, explained, write_object};
+use memtrace_report::{Chapter, Mode, Reported, Section, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 use std::io;
 
 const FORMAT: &str = "memtrace-report";
 const VERSION: u32 = 2;
 /// The keys that tell what object it is.
-const HEAD: [&str; 3] = ["format", "version", "memtrace_version"];
+const HEAD: &[&str] = &["format", "version", "memtrace_version"];
 
-impl Written for Report {
-    fn chapters(&self, style: &Style) -> Vec<Chapter> {
-        let view = View::of(&self.analysis, style);
-        if let Some(section) = style.section.and_then(SectionInfo::named) {
-            let reported = (section.tell)(self, &view);
-            let nothing = || vec![Chapter::new(format!("{}: nothing to report", section.name))];
-            let reported = Some(reported).filter(|reported| !reported.is_empty());
-            return explained(reported.unwrap_or_else(nothing), style);
-        }
-        let sections = SECTIONS.iter();
-        let sections = sections.filter(|section| section.modes.contains(&view.mode));
-        let is_reported =
-            |section: &&SectionInfo| style.is_full || (section.is_worth_telling)(self);
-        let reported = sections.filter(is_reported);
-        let reported = reported
-            .flat_map(|section| (section.tell)(self, &view))
-            .collect();
-        explained(reported, style)
+impl Reported for Report {
+    const HEAD: &'static [&'static str] = HEAD;
+    const MAIN_TABLE: &'static str = MAIN_TABLE;
+
+    fn sections() -> &'static [Section<Self>] {
+        SECTIONS
     }
 
-    fn tables<'a>(&'a self, style: &Style) -> Parts<'a> {
-        let section =
-            SectionInfo::named(style.section.unwrap_or(SectionInfo::MAIN_TABLE)).into_iter();
-        let top = style.top.unwrap_or(usize::MAX);
-        Box::new(section.flat_map(move |section| (section.tables)(self, top)))
-    }
-
-    fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
-        let object = Object::of(cut(self, style.top));
-        match style.section.and_then(SectionInfo::named) {
-            Some(section) => write_object(&section.only(&object)?, out),
-            None => write_object(&object, out),
+    fn mode(&self, style: &Style) -> Mode {
+        match (self.process, &self.phase, &self.at) {
+            (Some(_), ..) => Mode::Process,
+            (_, Some(_), _) => Mode::Phase,
+            _ if style.is_startup_log => Mode::Startup,
+            (.., Some(_)) => Mode::At,
+            _ => Mode::Whole,
         }
     }
 
-    fn page(
+    fn object(&mut self, top: Option<usize>) -> impl Serialize {
+        Object::of(cut(self, top))
+    }
+
+    fn write_page(
         &mut self,
         style: &Style,
         reported: &[Chapter],
@@ -88,17 +74,6 @@ pub(super) fn cut(report: &mut Report, top: Option<usize>) -> Cut<'_> {
         answer,
         role_count,
         most,
-    }
-}
-
-impl SectionInfo {
-    /// Of the whole object what this section tells of.
-    fn only(&self, object: &Object<'_>) -> serde_json::Result<Value> {
-        let mut value = serde_json::to_value(object)?;
-        if let Some(keys) = value.as_object_mut() {
-            keys.retain(|key, _| HEAD.contains(&&**key) || self.keys.contains(&&**key));
-        }
-        Ok(value)
     }
 }
 

@@ -29,108 +29,80 @@ mod tree;
 mod trees;
 
 use super::Analysis;
-use super::section::{Mode, Parts, Section, View};
+use abnormal_endings::AbnormalEndings;
+use endings::Endings;
 use memtrace_model::RowSource;
-use memtrace_report::Chapter;
+use memtrace_report::Section;
+use process::OneProcess;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::ops::Deref;
 
-/// A section, as the command line and the formats know it.
-#[derive(Debug)]
-pub struct SectionInfo {
-    /// Its name on the command line.
-    pub name: &'static str,
-    /// What it shows, in one line.
-    pub doc: &'static str,
-    /// The keys of the JSON object that it tells of.
-    pub keys: &'static [&'static str],
-    /// Whether it has a table for programs.
-    pub has_table: bool,
-    pub(super) modes: &'static [Mode],
-    pub(super) tables: fn(&Report, usize) -> Parts<'_>,
-    pub(super) tell: fn(&Report, &View<'_>) -> Vec<Chapter>,
-    pub(super) is_worth_telling: fn(&Report) -> bool,
+/// What there is to tell of a recording.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// What the sections look at.
+    #[serde(flatten)]
+    pub analysis: Analysis,
+    #[serde(flatten)]
+    life: OneProcess,
+    #[serde(flatten)]
+    abnormal_endings: AbnormalEndings,
+    #[serde(flatten)]
+    endings: Endings,
 }
 
-macro_rules! sections {
-    ($($field:ident: $section:ty,)+) => {
-        /// What there is to tell of a recording.
-        #[derive(Clone, Debug, Serialize, JsonSchema)]
-        pub struct Report {
-            /// What the sections look at.
-            #[serde(flatten)]
-            pub analysis: Analysis,
-            $(#[serde(flatten)]
-            $field: $section,)+
-        }
-
-        impl Report {
-            /// Lets each section look for what it alone tells.
-            pub(super) fn find<S: RowSource>(
-                source: &S,
-                analysis: Analysis,
-            ) -> Result<Self, S::Error> {
-                Ok(Self {
-                    $($field: <$section>::find(source, &analysis)?,)+
-                    analysis,
-                })
-            }
-        }
-
-        /// Every section, in the order in which a person reads them.
-        pub static SECTIONS: &[SectionInfo] = &[$(SectionInfo {
-            name: <$section>::NAME,
-            doc: <$section>::DOC,
-            keys: <$section>::KEYS,
-            modes: <$section>::MODES,
-            has_table: <$section>::TABLES.is_some(),
-            tables: |report, top| match <$section>::TABLES {
-                Some(tables) => tables(&report.$field, &report.analysis, top),
-                None => Box::new(std::iter::empty()),
-            },
-            tell: |report, view| report.$field.tell(&report.analysis, view),
-            is_worth_telling: |report| report.$field.is_worth_telling(&report.analysis),
-        },)+];
-    };
-}
-
-sections! {
-    about: about::About,
-    missing: missing::Missing,
-    phase: phases::one::NamedPhase,
-    process: process::OneProcess,
-    at: at::At,
-    oom_kills: oom_kills::OomKills,
-    abnormal_endings: abnormal_endings::AbnormalEndings,
-    steps: steps::Steps,
-    survivors: survivors::Survivors,
-    orphaned_shm: orphaned_shm::OrphanedShm,
-    peak: peak::Peak,
-    ledger: ledger::Ledger,
-    roles: roles::Roles,
-    gpus: gpus::GpuMemory,
-    trees: trees::Trees,
-    conditions: conditions::LoadConditions,
-    phases: phases::Phases,
-    processes: processes::Processes,
-    tree: tree::Tree,
-    growth: growth::Growths,
-    layouts: layout::Layouts,
-    allocations: allocations::Allocations,
-    address_space: address_space::AddressSpace,
-    endings: endings::Endings,
-    recorder: recorder::Recorder,
-}
-
-impl SectionInfo {
-    /// The section whose table a report is for programs that read tables.
-    pub(super) const MAIN_TABLE: &'static str = processes::Processes::NAME;
-
-    /// The section of that name.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        SECTIONS.iter().find(|section| section.name == name)
+impl Report {
+    /// Looks for what one section alone tells.
+    pub(super) fn find<S: RowSource>(source: &S, analysis: Analysis) -> Result<Self, S::Error> {
+        Ok(Self {
+            life: OneProcess::find(source, &analysis)?,
+            abnormal_endings: AbnormalEndings::of(&analysis),
+            endings: Endings::of(&analysis),
+            analysis,
+        })
     }
 }
+
+impl Deref for Report {
+    type Target = Analysis;
+
+    fn deref(&self) -> &Analysis {
+        &self.analysis
+    }
+}
+
+/// Every section of the report of a recording, in the order in which a person reads them.
+pub static SECTIONS: &[Section<Report>] = &[
+    about::SECTION,
+    missing::SECTION,
+    phases::one::SECTION,
+    process::SECTION,
+    at::SECTION,
+    oom_kills::SECTION,
+    abnormal_endings::SECTION,
+    steps::SECTION,
+    survivors::SECTION,
+    orphaned_shm::SECTION,
+    peak::SECTION,
+    ledger::SECTION,
+    roles::SECTION,
+    gpus::SECTION,
+    trees::SECTION,
+    conditions::SECTION,
+    phases::SECTION,
+    processes::SECTION,
+    tree::SECTION,
+    growth::SECTION,
+    layout::SECTION,
+    allocations::SECTION,
+    address_space::SECTION,
+    endings::SECTION,
+    recorder::SECTION,
+];
+
+/// The section whose table a report is for programs that read tables.
+pub(super) const MAIN_TABLE: &str = processes::SECTION.name;
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ mod csv;
 mod html;
 mod json;
 mod markdown;
+mod section;
 mod table;
 mod text;
 mod visible;
@@ -18,6 +19,9 @@ pub mod words;
 pub use chapter::{Block, Chapter, Tone, explained};
 pub use csv::quote;
 pub use json::{write_line, write_object};
+pub use section::{
+    DEFAULT_TOP, MORE_IN_JSON, Mode, Parts, Reported, Section, Tables, View, one_part,
+};
 use std::io;
 pub use table::{Cell, Column, Heading, Layout, Table, TableOf};
 pub use text::{Line, lines};
@@ -91,12 +95,12 @@ pub trait Format: Sync {
     ) -> io::Result<()>;
 }
 
-/// What can be written: the report of a recording, or a comparison of two.
+/// What can be written: what is [`Reported`], or a comparison of two.
 pub trait Written {
     /// What it tells people.
     fn chapters(&self, style: &Style) -> Vec<Chapter>;
     /// Its figures as one table for programs, in parts that have the same columns: one at least.
-    fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a>;
+    fn tables<'a>(&'a self, style: &Style) -> Parts<'a>;
     /// Writes all of it as one object. Lists that `style` cuts may be cut in place.
     ///
     /// # Errors
@@ -106,13 +110,15 @@ pub trait Written {
     /// it tells people. Long lists are cut in place.
     ///
     /// # Errors
-    /// When `out` can't be written to.
+    /// When `out` can't be written to, and where there is no such page.
     fn page(
         &mut self,
-        style: &Style,
-        reported: &[Chapter],
-        out: &mut dyn io::Write,
-    ) -> io::Result<()>;
+        _style: &Style,
+        _reported: &[Chapter],
+        _out: &mut dyn io::Write,
+    ) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// Every format; the first is the default.

@@ -7,7 +7,7 @@ use super::skew::{RankInWindow, Window};
 use super::summary::{TraceGpu, TraceSummary};
 use memtrace_model::{Bytes, DurationNs};
 use memtrace_report::words::{self, counted};
-use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Written, write_object};
+use memtrace_report::{Cell, Chapter, Parts, Style, TableOf, Written, one_part, write_object};
 use std::io;
 
 impl Written for Overview {
@@ -31,7 +31,7 @@ impl Written for Overview {
         chapters
     }
 
-    fn tables<'a>(&'a self, _style: &Style) -> Box<dyn Iterator<Item = Table> + 'a> {
+    fn tables<'a>(&'a self, _style: &Style) -> Parts<'a> {
         let all = self.traces.iter().flat_map(|trace| {
             let names = |what: &'static str, totals: &'a NameTotals| {
                 totals.list.iter().map(move |one| (trace, what, one))
@@ -46,15 +46,11 @@ impl Written for Overview {
             .figures("count", 0, |(.., one)| Cell::known(Some(one.count)))
             .figures("total_s", 0, |(.., one)| Cell::Took(Some(one.total_ns)))
             .figures("self_s", 0, |(.., one)| Cell::Took(one.self_ns));
-        Box::new(std::iter::once(table.done()))
+        one_part(table.done())
     }
 
     fn json(&mut self, _style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
         write_object(self, out)
-    }
-
-    fn page(&mut self, _: &Style, _: &[Chapter], _: &mut dyn io::Write) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

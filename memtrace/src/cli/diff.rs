@@ -9,7 +9,7 @@ use super::reduced::{Chosen, reduced, root_at};
 use super::writing::Writing;
 use anyhow::{Context, anyhow, bail};
 use clap::error::ErrorKind;
-use memtrace_analyze::{ComparedRun, Diff, DiffReport, RunDiff, RunDiffReport};
+use memtrace_analyze::{ComparedRun, Diff, DiffReport, Difference, RunDiff};
 use memtrace_report::{Format, visible, words};
 use memtrace_store::{Recordings, Root};
 use std::path::{Path, PathBuf};
@@ -92,30 +92,29 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         ]
     });
     drop(progress);
-    let (before, after) = (before?, after?);
-    let diff = Diff::of(&before.analysis, &after.analysis);
-    let limit = args
-        .fail_above
-        .map(|allowed| (allowed, diff.excesses(allowed)));
-    let mut reported = DiffReport {
-        before,
-        after,
-        diff,
-        limit,
-    };
-    let style = args.writing.style();
-    args.writing
-        .write(|out| format.write(&mut reported, &style, out))?;
-    let has_failed = reported.diff.is_newly_failed;
-    Ok(status(reported.limit.as_ref(), has_failed))
+    let report: DiffReport<Diff> = DiffReport::of(before?, after?, args.fail_above);
+    write(&args, format, report, false)
 }
 
-/// What `--fail-above` makes of what rose by more, where it was given.
-fn status<E>(limit: Option<&(f64, Vec<E>)>, has_failed: bool) -> ExitCode {
-    match limit.is_some_and(|(_, excesses)| has_failed || !excesses.is_empty()) {
-        true => ExitCode::from(EXIT_ABOVE),
-        false => ExitCode::SUCCESS,
-    }
+/// Writes a comparison. The status is what `--fail-above` makes of it, where it was given; `has_failed`
+/// says that the second has failed, whatever it holds.
+fn write<D: Difference>(
+    args: &Args,
+    format: &dyn Format,
+    mut report: DiffReport<D>,
+    has_failed: bool,
+) -> anyhow::Result<ExitCode> {
+    let style = args.writing.style();
+    args.writing
+        .write(|out| format.write(&mut report, &style, out))?;
+    let has_failed = has_failed || report.diff.is_newly_failed();
+    let limit = report.limit.as_ref();
+    Ok(
+        match limit.is_some_and(|(_, excesses)| has_failed || !excesses.is_empty()) {
+            true => ExitCode::from(EXIT_ABOVE),
+            false => ExitCode::SUCCESS,
+        },
+    )
 }
 
 /// A folder of runs, or one of them, and which run is meant.
@@ -233,21 +232,8 @@ fn of_runs(
             "{recordings} of B can't be read, while all of A can: B counts as failed"
         ));
     }
-    let diff = RunDiff::of(&before.report, &after.report);
-    let limit = args
-        .fail_above
-        .map(|allowed| (allowed, diff.excesses(allowed)));
-    let mut reported = RunDiffReport {
-        before,
-        after,
-        diff,
-        limit,
-    };
-    let style = args.writing.style();
-    args.writing
-        .write(|out| format.write(&mut reported, &style, out))?;
-    let has_failed = reported.diff.is_newly_failed || is_less_read;
-    Ok(status(reported.limit.as_ref(), has_failed))
+    let report: DiffReport<RunDiff> = DiffReport::of(before, after, args.fail_above);
+    write(args, format, report, is_less_read)
 }
 
 /// A part in percent, with or without its sign.

@@ -11,8 +11,8 @@ use super::writing::Writing;
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
-use memtrace_analyze::{Moment, ParseMomentError, RUN_SECTIONS, RunSection, SECTIONS, SectionInfo};
-use memtrace_report::{Format, Style, visible};
+use memtrace_analyze::{Moment, ParseMomentError, RUN_SECTIONS, Report, RunReport, SECTIONS};
+use memtrace_report::{Reported, Section, Style, visible};
 use memtrace_store::Recordings;
 use std::ffi::OsStr;
 use std::io;
@@ -154,7 +154,7 @@ impl TypedValueParser for SectionName {
         let of_runs = RUN_SECTIONS
             .iter()
             .map(|section| (section.name, section.doc));
-        let of_runs = of_runs.filter(|(name, _)| SectionInfo::named(name).is_none());
+        let of_runs = of_runs.filter(|(name, _)| Section::<Report>::named(name).is_none());
         let values = of_one.chain(of_runs);
         Some(Box::new(
             values.map(|(name, doc)| PossibleValue::new(name).help(doc)),
@@ -162,50 +162,36 @@ impl TypedValueParser for SectionName {
     }
 }
 
-/// That there is no such section, and which there are.
-fn no_section<'a>(of: &str, name: &str, names: impl Iterator<Item = &'a str>) -> anyhow::Error {
-    let names: Vec<&str> = names.collect();
-    let has = format!(
-        "{of} has no section {}; it has {}\n",
-        visible(name),
-        names.join(", ")
-    );
-    clap::Error::raw(ErrorKind::InvalidValue, has).into()
-}
-
 /// A line for each section; those with a table are marked.
-fn list_sections(sections: impl Iterator<Item = (&'static str, &'static str, bool)>) -> String {
-    let lines = sections.map(|(name, doc, has_table)| {
-        let mark = if has_table { " [csv]" } else { "" };
-        format!("{name:<15}{doc}{mark}\n")
+fn list_sections<R: Reported>() -> String {
+    let lines = R::sections().iter().map(|section| {
+        let mark = section.tables.map_or("", |_| " [csv]");
+        format!("{:<15}{}{mark}\n", section.name, section.doc)
     });
     lines.collect()
 }
 
-fn sections_of_a_recording() -> String {
-    list_sections(SECTIONS.iter().map(|of| (of.name, of.doc, of.has_table)))
-}
-
-fn sections_of_a_run() -> String {
-    list_sections(
-        RUN_SECTIONS
-            .iter()
-            .map(|of| (of.name, of.doc, of.has_table())),
-    )
-}
-
-/// That a section has a table, where one is asked for.
-fn check_table(section: &SectionInfo) -> anyhow::Result<()> {
-    if section.has_table {
-        return Ok(());
+/// The section of that name, of which a table is there if `has_table` asks for one.
+fn section_of<R: Reported>(
+    of: &str,
+    name: &str,
+    has_table: bool,
+) -> anyhow::Result<&'static Section<R>> {
+    let names = |sections: &mut dyn Iterator<Item = &Section<R>>| {
+        let names: Vec<&str> = sections.map(|section| section.name).collect();
+        names.join(", ")
+    };
+    let mut sections = R::sections().iter();
+    let Some(section) = Section::named(name) else {
+        let (name, names) = (visible(name), names(&mut sections));
+        let has = format!("{of} has no section {name}; it has {names}\n");
+        return Err(clap::Error::raw(ErrorKind::InvalidValue, has).into());
+    };
+    if has_table && section.tables.is_none() {
+        let others = names(&mut sections.filter(|section| section.tables.is_some()));
+        bail!("the section {name} has no table for csv; these have one: {others}");
     }
-    let others = SECTIONS.iter().filter(|section| section.has_table);
-    let others: Vec<&str> = others.map(|section| section.name).collect();
-    bail!(
-        "the section {} has no table for csv; these have one: {}",
-        section.name,
-        others.join(", ")
-    );
+    Ok(section)
 }
 
 /// Writes the report.
@@ -215,8 +201,8 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         let root = |path| root_at(path, run);
         let is_root = args.recording.as_deref().map(root).transpose()?;
         let sections = match is_root.flatten() {
-            Some(_) => sections_of_a_run(),
-            None => sections_of_a_recording(),
+            Some(_) => list_sections::<RunReport>(),
+            None => list_sections::<Report>(),
         };
         return print(&sections).context("failed to list the sections");
     }
@@ -224,8 +210,67 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         return Ok(done);
     }
     let format = args.writing.format()?;
-    let section = args.section_in(format)?;
-    args.check(format)?;
+    let has_window = args.from.is_some() || args.to.is_some();
+    let only_table = args.steps || has_window && format.name() == "csv";
+    let only_table = only_table.then_some("phase");
+    let section = args.section.as_deref().or(only_table);
+    let is_of_runs = |name: &&str| {
+        Section::<Report>::named(name).is_none() && Section::<RunReport>::named(name).is_some()
+    };
+    if let Some(name) = section.filter(is_of_runs) {
+        bail!(
+            "the section {name} belongs to a run of many hosts: name a root, or leave the \
+             option out"
+        );
+    }
+    let is_csv = format.name() == "csv";
+    let section = section.map(|name| section_of("the report of a recording", name, is_csv));
+    let section: Option<&Section<Report>> = section.transpose()?;
+    if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
+        bail!(
+            "the section {} does not show a window: leave out --from and --to, or --section",
+            section.name
+        );
+    }
+    if let Some(section) = section.filter(|_| format.is_page()) {
+        let option = match args.steps {
+            true => "--steps".to_owned(),
+            false => format!("--section {}", section.name),
+        };
+        bail!(
+            "{} shows the whole recording: leave out {option}",
+            format.name()
+        );
+    }
+    let has_stretch = args.phase.is_some() || has_window;
+    for (section, options, example, is_given) in [
+        ("at", "--at gives", "--at TIME", args.at.is_some()),
+        (
+            "phase",
+            "--phase, or --from and --to, give",
+            "--phase NAME or --from TIME --to TIME",
+            has_stretch,
+        ),
+        (
+            "process",
+            "--process gives",
+            "--process PID",
+            args.process.is_some(),
+        ),
+    ] {
+        if args.section.as_deref() == Some(section) && !is_given {
+            bail!("--section {section} shows what {options}: add {example}");
+        }
+    }
+    if args.style.is_some() && !matches!(format.name(), "text" | "md") {
+        bail!(
+            "--style is for text and md; {} has the phases anyway",
+            format.name()
+        );
+    }
+    if args.follow && format.name() != "text" {
+        bail!("--follow writes text; leave out --format {}", format.name());
+    }
     let moment = args.at.or(args.from).or(args.to);
     let given = args.recording.as_deref();
     let dir = recording_dir_at(given, moment, args.local_time)?;
@@ -261,87 +306,6 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-impl Args {
-    fn has_window(&self) -> bool {
-        self.from.is_some() || self.to.is_some()
-    }
-
-    /// The only section to write, if one was asked for.
-    ///
-    /// # Errors
-    /// When there is none of that name, or when it does not show what else was asked for.
-    fn section_in(&self, format: &dyn Format) -> anyhow::Result<Option<&'static SectionInfo>> {
-        let only_table = self.steps || self.has_window() && format.name() == "csv";
-        let only_table = only_table.then_some("phase");
-        let Some(name) = self.section.as_deref().or(only_table) else {
-            return Ok(None);
-        };
-        let Some(section) = SectionInfo::named(name) else {
-            if RunSection::named(name).is_some() {
-                bail!(
-                    "the section {name} belongs to a run of many hosts: name a root, or leave the \
-                     option out"
-                );
-            }
-            let names = SECTIONS.iter().map(|section| section.name);
-            return Err(no_section("the report of a recording", name, names));
-        };
-        if self.has_window() && name != "phase" {
-            bail!(
-                "the section {name} does not show a window: leave out --from and --to, or --section"
-            );
-        }
-        if format.name() == "csv" {
-            check_table(section)?;
-        }
-        if format.is_page() {
-            let option = match self.steps {
-                true => "--steps".to_owned(),
-                false => format!("--section {name}"),
-            };
-            bail!(
-                "{} shows the whole recording: leave out {option}",
-                format.name()
-            );
-        }
-        Ok(Some(section))
-    }
-
-    /// Refuses options that do not go together.
-    fn check(&self, format: &dyn Format) -> anyhow::Result<()> {
-        let has_stretch = self.phase.is_some() || self.has_window();
-        for (section, options, example, is_given) in [
-            ("at", "--at gives", "--at TIME", self.at.is_some()),
-            (
-                "phase",
-                "--phase, or --from and --to, give",
-                "--phase NAME or --from TIME --to TIME",
-                has_stretch,
-            ),
-            (
-                "process",
-                "--process gives",
-                "--process PID",
-                self.process.is_some(),
-            ),
-        ] {
-            if self.section.as_deref() == Some(section) && !is_given {
-                bail!("--section {section} shows what {options}: add {example}");
-            }
-        }
-        if self.style.is_some() && !matches!(format.name(), "text" | "md") {
-            bail!(
-                "--style is for text and md; {} has the phases anyway",
-                format.name()
-            );
-        }
-        if self.follow && format.name() != "text" {
-            bail!("--follow writes text; leave out --format {}", format.name());
-        }
-        Ok(())
-    }
-}
-
 fn follow(recordings: &Recordings, dir: &Path) -> anyhow::Result<ExitCode> {
     let read = || {
         analyzed(
@@ -372,13 +336,13 @@ mod tests {
 
     #[test]
     fn a_section_without_a_table_names_those_that_have_one() {
-        let named = |name| SectionInfo::named(name).expect("a section");
-        let error = check_table(named("oom-kills")).expect_err("no table");
+        let section = |name| section_of::<Report>("the report of a recording", name, true);
+        let error = section("oom-kills").expect_err("no table");
         let message = error.to_string();
         let begin = "the section oom-kills has no table for csv; these have one: phase, process";
         assert!(message.starts_with(begin), "{message}");
-        check_table(named("survivors")).expect("a table");
-        assert_eq!(sections_of_a_recording().lines().count(), SECTIONS.len());
+        section("survivors").expect("a table");
+        assert_eq!(list_sections::<Report>().lines().count(), SECTIONS.len());
     }
 
     #[derive(clap::Parser)]

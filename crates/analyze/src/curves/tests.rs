@@ -301,14 +301,8 @@ fn each_step_is_a_band_with_its_line_and_its_number() {
 fn a_page_of_two_recordings_begins_with_what_changed() {
     let [mut before, mut after] = [ray_with_vllm(), ray_with_vllm_later()].map(Script::drawn);
     let own = document(&mut after);
-    let diff = Diff::of(&before.analysis, &after.analysis);
     before.analysis.path = Some("before".to_owned());
-    let mut text = DiffReport {
-        before,
-        after,
-        diff,
-        limit: None,
-    };
+    let mut text: DiffReport<Diff> = DiffReport::of(before, after, None);
     let compared = document(&mut text);
     assert_eq!(compared["title"], "memtrace diff");
     let lines = list(&compared["answer"]).iter();

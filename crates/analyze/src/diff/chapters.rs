@@ -1,47 +1,35 @@
 //! Two recordings against each other.
 
-use super::DiffReport;
-use crate::section::DEFAULT_TOP;
+use super::Diff;
+use crate::comparison::{
+    Change, Changes, DiffReport, MIN_CHANGE, change_share, counts, growth, in_words, unchanged,
+};
 use crate::sections::answer::what_happened;
 use crate::sections::phases::per_step;
-use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Tone, visible, words};
-
-use crate::{Analysis, Change, Comparison, Excess, KindChange, Loss, StageChange, Who};
+use crate::{Analysis, Comparison, KindChange, Loss, StageChange, Who};
 use memtrace_model::tables::Severity;
 use memtrace_model::{Bytes, Kind, Label, Order};
-use memtrace_report::words::{bytes, bytes_or_unknown, change, percent};
+use memtrace_report::words::{self, bytes};
+use memtrace_report::{Chapter, Table, TableOf, Tone, visible};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::iter::once;
 
-/// A change of less is not worth a line of its own.
-const MIN_CHANGE: i64 = 1 << 20;
-/// Nor is one by less than this part of what was: two runs of the same differ by as much.
-const MIN_CHANGE_SHARE: f64 = 0.02;
+/// The whole, the roles, then kinds within roles.
+pub(super) const CHANGES: &[Changes<Diff>] = &[
+    |report, _| leaks(report),
+    |report, _| Some(whole(report)),
+    |report, top| Some(roles(report, top)),
+    stages,
+    inside,
+    on_gpus,
+    kinds,
+];
 
-/// Writes a comparison down: the whole, the roles, then kinds within roles.
-pub(super) fn build(chapter: &DiffReport, style: &Style) -> Vec<Chapter> {
-    let top = style.top.unwrap_or(DEFAULT_TOP);
-    let mut sections = vec![head(chapter)];
-    sections.extend(
-        chapter
-            .limit
-            .as_ref()
-            .map(|(allowed, excesses)| verdict(*allowed, excesses.iter().map(excess_line))),
-    );
-    sections.extend(leaks(chapter));
-    sections.push(whole(chapter));
-    sections.push(roles(chapter, top));
-    sections.extend(stages(chapter, top));
-    sections.extend(inside(chapter, top));
-    sections.extend(on_gpus(chapter, top));
-    sections.extend(kinds(chapter, top));
-    sections
-}
-
-fn head(chapter: &DiffReport) -> Chapter {
+pub(super) fn head(report: &DiffReport<Diff>) -> Chapter {
     let mut section = Chapter::new("memtrace diff");
-    if chapter.diff.is_newly_failed {
-        let how = chapter.after.analysis.failed_root().map(|root| {
+    if report.diff.is_newly_failed {
+        let how = report.after.analysis.failed_root().map(|root| {
             let who = Who::from(root).in_words();
             format!(" ({who}: {})", root.ended_in_words())
         });
@@ -51,32 +39,32 @@ fn head(chapter: &DiffReport) -> Chapter {
         ));
     }
     let both = [
-        ("A", &chapter.before.analysis),
-        ("B", &chapter.after.analysis),
+        ("A", &report.before.analysis),
+        ("B", &report.after.analysis),
     ];
     section.tell(
         Tone::Alert,
         both.iter().filter_map(|(name, analysis)| {
             let ended = what_happened(analysis);
-            let chapter = format!("What happened in {name}: {}", ended.text);
-            ended.is_alarming.then_some(chapter)
+            let line = format!("What happened in {name}: {}", ended.text);
+            ended.is_alarming.then_some(line)
         }),
     );
-    section.say(recording("A", &chapter.before.analysis));
-    section.say(recording("B", &chapter.after.analysis));
-    if chapter.before.analysis.info.is_polled() || chapter.after.analysis.info.is_polled() {
+    section.say(recording("A", &report.before.analysis));
+    section.say(recording("B", &report.after.analysis));
+    if report.before.analysis.info.is_polled() || report.after.analysis.info.is_polled() {
         section.quiet(
             "Peaks of a recording made by polling are lower bounds: what lies between two polls \
              is not in them.",
         );
     }
-    if chapter.diff.has_other_basis {
+    if report.diff.has_other_basis {
         section.alert(
             "A and B were observed in different ways: a rise of RSS may only be a better view of \
              it, so --fail-above does not judge RSS.",
         );
     }
-    section.tell(Tone::Alert, other_gpus(chapter));
+    section.tell(Tone::Alert, other_gpus(report));
     for (name, analysis) in both {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;
         if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
@@ -88,9 +76,9 @@ fn head(chapter: &DiffReport) -> Chapter {
 }
 
 /// Devices that are not the same: what is held on them does not compare.
-fn other_gpus(chapter: &DiffReport) -> Option<String> {
+fn other_gpus(report: &DiffReport<Diff>) -> Option<String> {
     let [before, after] =
-        [&chapter.before.analysis, &chapter.after.analysis].map(Analysis::gpu_models);
+        [&report.before.analysis, &report.after.analysis].map(Analysis::gpu_models);
     let named = |models: &[(&str, usize)]| {
         let models = models.iter();
         let models = models.map(|(name, count)| format!("{count} × {}", visible(name)));
@@ -121,63 +109,17 @@ fn recording(name: &str, analysis: &Analysis) -> String {
     )
 }
 
-/// What rose by more than was allowed, a line each.
-pub(crate) fn verdict(allowed: f64, excesses: impl ExactSizeIterator<Item = String>) -> Chapter {
-    let allowed = percent(Some(allowed));
-    let allowed = allowed.trim_start_matches('+');
-    if excesses.len() == 0 {
-        return Chapter::new(format!("Nothing rose by more than {allowed}"));
-    }
-    let mut section = Chapter::alarming(format!("Rose by more than {allowed}"));
-    for excess in excesses {
-        section.say(excess);
-    }
-    section
-}
-
-/// That nothing of a list changed.
-pub(crate) fn unchanged(what: &str) -> String {
-    let share = MIN_CHANGE_SHARE * 100.0;
-    format!("{what}: nothing changed by {share:.0}% or more")
-}
-
-fn excess_line(excess: &Excess) -> String {
-    let figure = match excess.figure {
-        "gpu_peak" => "peak on GPUs".to_owned(),
-        "per_step" => "memory of the tree per step".to_owned(),
-        "held_peak" => "most held".to_owned(),
-        figure => format!("{figure} of RSS"),
-    };
-    format!("{}: {figure} {}", excess.name, in_words(&excess.change))
-}
-
-/// `7.0 GiB → 8.2 GiB (+1.2 GiB, +17%)`.
-pub(crate) fn in_words(figure: &Change) -> String {
-    let (before, after) = (
-        bytes_or_unknown(figure.before),
-        bytes_or_unknown(figure.after),
-    );
-    let difference = change(figure.difference());
-    match figure.ratio() {
-        Some(ratio) => format!(
-            "{before} → {after} ({difference}, {})",
-            percent(Some(ratio))
-        ),
-        None => format!("{before} → {after} ({difference})"),
-    }
-}
-
-fn whole(chapter: &DiffReport) -> Chapter {
-    let rss = chapter.diff.whole.kind(Kind::Rss);
-    let held = &chapter.diff.held_peak;
+fn whole(report: &DiffReport<Diff>) -> Chapter {
+    let rss = report.diff.whole.kind(Kind::Rss);
+    let held = &report.diff.held_peak;
     let mut section = Chapter::new(format!("Most held: {}", in_words(held)));
     section.say(format!(
         "Sum of RSS: peak {}; mean {}.",
         in_words(&rss.peak),
         in_words(&rss.mean)
     ));
-    if chapter.has_gpu() {
-        let line = format!("Peak on GPUs: {}.", in_words(&chapter.diff.whole.gpu_peak));
+    if has_gpu(report) {
+        let line = format!("Peak on GPUs: {}.", in_words(&report.diff.whole.gpu_peak));
         section.say(line);
     }
     if let (Some(before), Some(after)) = (rss.slope.before, rss.slope.after) {
@@ -192,8 +134,8 @@ fn whole(chapter: &DiffReport) -> Chapter {
 }
 
 /// What grows from step to step in B, and did not in A; `None` where nothing does.
-fn leaks(chapter: &DiffReport) -> Option<Chapter> {
-    let stages = chapter.diff.stages.iter();
+fn leaks(report: &DiffReport<Diff>) -> Option<Chapter> {
+    let stages = report.diff.stages.iter();
     let risen: Vec<&StageChange> = stages.filter(|stage| stage.has_risen).collect();
     // Stages of one loop rise together.
     let most = risen.first()?;
@@ -218,8 +160,8 @@ fn leaks(chapter: &DiffReport) -> Option<Chapter> {
 }
 
 /// The slopes of numbered phases that both have; `None` where neither has enough steps.
-fn stages(chapter: &DiffReport, top: usize) -> Option<Chapter> {
-    let stages = chapter.diff.stages.iter();
+fn stages(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> {
+    let stages = report.diff.stages.iter();
     let known = stages.filter(|stage| stage.before.is_some() || stage.after.is_some());
     let shown: Vec<&StageChange> = known.take(top).collect();
     if shown.is_empty() {
@@ -238,20 +180,11 @@ fn stages(chapter: &DiffReport, top: usize) -> Option<Chapter> {
     Some(section)
 }
 
-/// Whether a figure moved by more than two runs of the same do.
-pub(crate) fn has_changed(figure: &Change) -> bool {
-    let difference = figure.difference().map_or(0, |bytes| bytes.0.abs());
-    let is_share = figure
-        .ratio()
-        .is_none_or(|ratio| ratio.abs() >= MIN_CHANGE_SHARE);
-    difference >= MIN_CHANGE && is_share
-}
-
-fn roles(chapter: &DiffReport, top: usize) -> Chapter {
-    let roles = chapter.diff.roles.iter();
+fn roles(report: &DiffReport<Diff>, top: usize) -> Chapter {
+    let roles = report.diff.roles.iter();
     let moved = |role: &&Comparison| {
         let rss = role.kind(Kind::Rss);
-        has_changed(&rss.peak) || has_changed(&rss.mean) || rss.slope.before != rss.slope.after
+        rss.peak.is_notable() || rss.mean.is_notable() || rss.slope.before != rss.slope.after
     };
     let moved: Vec<&Comparison> = roles.filter(moved).collect();
     if moved.is_empty() {
@@ -261,7 +194,9 @@ fn roles(chapter: &DiffReport, top: usize) -> Chapter {
     let rss = |role: &Comparison| *role.kind(Kind::Rss);
     TableOf::of(moved.iter().take(top))
         .flexible("role", |role| role.name.to_string())
-        .words("count", 3, |role| counts(role))
+        .words("count", 3, |role| {
+            counts(role.process_count_before, role.process_count_after)
+        })
         .held("peak_a_bytes", 1, |role| rss(role).peak.before)
         .held("peak_b_bytes", 0, |role| rss(role).peak.after)
         .change("change_bytes", 0, |role| rss(role).peak.difference())
@@ -274,7 +209,7 @@ fn roles(chapter: &DiffReport, top: usize) -> Chapter {
             growth(rss(role).slope.after)
         })
         .add_to(&mut section);
-    let (all, shown) = (chapter.diff.roles.len(), moved.len().min(top));
+    let (all, shown) = (report.diff.roles.len(), moved.len().min(top));
     section.rest(all, shown, words::more_roles, " changed less.");
     section.quiet(
         "MEAN is the change of the mean over the whole recording, or of a command from its exec \
@@ -284,8 +219,8 @@ fn roles(chapter: &DiffReport, top: usize) -> Chapter {
 }
 
 /// What changed inside of processes; `None` where nothing did.
-fn inside(chapter: &DiffReport, top: usize) -> Option<Chapter> {
-    let changes = &chapter.diff.layouts;
+fn inside(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> {
+    let changes = &report.diff.layouts;
     if changes.is_empty() {
         return None;
     }
@@ -294,7 +229,7 @@ fn inside(chapter: &DiffReport, top: usize) -> Option<Chapter> {
     let turned = changes
         .iter()
         .filter(|change| seen.insert(&change.role) && change.cause_before != change.cause_after);
-    let chapter: Vec<String> = turned
+    let lines: Vec<String> = turned
         .map(|change| {
             let (before, after) = (change.cause_before.shown(), change.cause_after.shown());
             format!(
@@ -303,7 +238,7 @@ fn inside(chapter: &DiffReport, top: usize) -> Option<Chapter> {
             )
         })
         .collect();
-    section.tell(Tone::Strong, chapter);
+    section.tell(Tone::Strong, lines);
     TableOf::of(changes.iter().take(top))
         .flexible("role", |change| change.role.to_string())
         .words("what", 0, |change| change.part.shown().to_owned())
@@ -318,19 +253,19 @@ fn inside(chapter: &DiffReport, top: usize) -> Option<Chapter> {
 }
 
 /// The roles that were on GPUs.
-fn on_gpus(chapter: &DiffReport, top: usize) -> Option<Chapter> {
+fn on_gpus(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> {
     let is_there = |figure: &Change| {
         let amounts = [figure.before, figure.after];
         amounts.into_iter().flatten().any(|bytes| bytes.0 > 0)
     };
-    let roles = chapter.diff.roles.iter();
+    let roles = report.diff.roles.iter();
     let mut roles: Vec<&Comparison> = roles.filter(|role| is_there(&role.gpu_peak)).collect();
     if roles.is_empty() {
         return None;
     }
     roles.order_by_key(|role| {
         let moved = role.gpu_peak.difference();
-        std::cmp::Reverse(moved.map(|bytes| bytes.0.abs()))
+        Reverse(moved.map(|bytes| bytes.0.abs()))
     });
     let mut section = Chapter::new("By role, the highest on all GPUs together");
     TableOf::of(roles.iter().take(top))
@@ -344,60 +279,41 @@ fn on_gpus(chapter: &DiffReport, top: usize) -> Option<Chapter> {
     Some(section)
 }
 
-fn counts(role: &Comparison) -> String {
-    let count = |count: Option<usize>| count.map_or_else(|| "-".to_owned(), words::count);
-    match (role.process_count_before, role.process_count_after) {
-        (before, after) if before == after => count(before),
-        (before, after) => format!("{} → {}", count(before), count(after)),
-    }
-}
-
-pub(crate) fn change_share(figure: &Change) -> String {
-    match figure.difference() {
-        Some(Bytes(0)) => String::new(),
-        _ if figure.before == Some(Bytes(0)) => "new".to_owned(),
-        _ => percent(figure.ratio()),
-    }
-}
-
-pub(crate) fn growth(bytes_per_hour: Option<Bytes>) -> Cell {
-    let rate = Cell::Rate(bytes_per_hour.map(|slope| slope.0 as f64));
-    match bytes_per_hour {
-        Some(Bytes(0)) => rate.shown_as("-".to_owned()),
-        _ => rate,
-    }
-}
-
 /// The kinds within roles whose peak changed most.
-fn kinds(chapter: &DiffReport, top: usize) -> Option<Chapter> {
-    let moved = |figure: &Change| figure.difference().map_or(0, |bytes| bytes.0.abs());
-    let mut lines: Vec<(&Comparison, Kind)> = chapter
+fn kinds(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> {
+    let mut lines: Vec<(&Comparison, Kind)> = report
         .diff
         .roles
         .iter()
         .flat_map(|role| Kind::ALL.iter().map(move |kind| (role, *kind)))
         .filter(|(role, kind)| {
             let figures = role.kind(*kind);
-            *kind != Kind::Rss && (has_changed(&figures.peak) || has_changed(&figures.mean))
+            *kind != Kind::Rss && (figures.peak.is_notable() || figures.mean.is_notable())
         })
         .collect();
     if lines.is_empty() {
         return None;
     }
-    lines.order_by_key(|(role, kind)| std::cmp::Reverse(moved(&role.kind(*kind).peak)));
+    lines.order_by_key(|(role, kind)| Reverse(role.kind(*kind).peak.moved()));
     let mut section = Chapter::new("By role and kind");
     let shown = lines.iter().take(top);
     section.table(table(shown.map(|(role, kind)| (*role, Some(*kind)))));
-    let chapter = format!(" more changed by at least {}.", bytes(Bytes(MIN_CHANGE)));
-    section.rest(lines.len(), top, words::count, &chapter);
+    let more = format!(" more changed by at least {}.", bytes(Bytes(MIN_CHANGE)));
+    section.rest(lines.len(), top, words::count, &more);
     Some(section)
 }
 
+/// Whether either recording has GPUs.
+fn has_gpu(report: &DiffReport<Diff>) -> bool {
+    let both = [&report.before, &report.after];
+    both.iter().any(|one| one.gpus.is_some())
+}
+
 /// Every figure of all processes and of each role, for programs.
-pub(super) fn figures(chapter: &DiffReport, top: usize) -> Table {
-    let gpu = chapter.has_gpu().then_some(None);
+pub(super) fn figures(report: &DiffReport<Diff>, top: usize) -> Table {
+    let gpu = has_gpu(report).then_some(None);
     let kinds = || Kind::ALL.iter().copied().map(Some).chain(gpu);
-    let roles = once(&chapter.diff.whole).chain(chapter.diff.roles.iter().take(top));
+    let roles = once(&report.diff.whole).chain(report.diff.roles.iter().take(top));
     table(roles.flat_map(|role| kinds().map(move |kind| (role, kind))))
 }
 

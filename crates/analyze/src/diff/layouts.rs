@@ -1,6 +1,6 @@
 //! Memory inside of the largest process of each role, by who laid it out, before and after.
 
-use super::Change;
+use crate::comparison::Change;
 use crate::{Analysis, Cause, Layout};
 use memtrace_model::tables::LayoutPart;
 use memtrace_model::{Bytes, Label, Order};
@@ -50,9 +50,7 @@ pub(super) fn changes(before: &Analysis, after: &Analysis) -> Vec<LayoutChange> 
         parts.filter_map(|part| change(role, part, old, new))
     });
     let mut changes: Vec<LayoutChange> = changes.collect();
-    changes.order_by_key(|change| {
-        std::cmp::Reverse(change.rss.difference().map(|bytes| bytes.0.abs()))
-    });
+    changes.order_by_key(|change| std::cmp::Reverse(change.rss.moved()));
     changes
 }
 

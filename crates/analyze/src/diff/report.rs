@@ -1,89 +1,53 @@
-//! A comparison as it is written: what is reported of both recordings, and the object of its JSON.
+//! What stands of two recordings in the JSON of their comparison, and its page.
 
-use super::{Diff, DiffReport, Excess, chapters};
+use super::Diff;
+use crate::comparison::{self, DiffReport, Difference};
 use crate::page::{self, Document};
 use crate::sections::answer::what_happened;
 use crate::{Analysis, Ending, report};
 use memtrace_model::DurationNs;
-use memtrace_report::{Block, Chapter, Style, Table, Written, write_object};
+use memtrace_report::{Block, Chapter, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::io;
-use std::iter::once;
 
-const FORMAT: &str = "memtrace-diff";
-const VERSION: u32 = 1;
+/// What `memtrace diff` writes of two recordings.
+pub(crate) type Object<'a> = comparison::Object<'a, ComparedRecording<'a>, Diff>;
 
-impl Written for DiffReport {
-    fn chapters(&self, style: &Style) -> Vec<Chapter> {
-        chapters::build(self, style)
-    }
-
-    fn tables<'a>(&'a self, style: &Style) -> Box<dyn Iterator<Item = Table> + 'a> {
-        let top = style.top.unwrap_or(usize::MAX);
-        Box::new(once(chapters::figures(self, top)))
-    }
-
-    fn json(&mut self, style: &Style, out: &mut dyn io::Write) -> io::Result<()> {
-        self.diff.roles.truncate(style.top.unwrap_or(usize::MAX));
-        let analyses = [&self.before.analysis, &self.after.analysis];
-        let object = Object::of(analyses, &self.diff, self.limit.as_ref());
-        write_object(&object, out)
-    }
-
-    fn page(
-        &mut self,
-        style: &Style,
-        reported: &[Chapter],
-        out: &mut dyn io::Write,
-    ) -> io::Result<()> {
-        let top = style.top.unwrap_or(page::TOP);
-        self.diff.roles.truncate(top);
-        let before = report::cut(&mut self.before, Some(top));
-        let after = report::cut(&mut self.after, Some(top));
-        let analyses = [&before.report.analysis, &after.report.analysis];
-        let object = Object::of(analyses, &self.diff, self.limit.as_ref());
-        // What changed is reported above the first table.
-        let is_table = |block: &Block| matches!(block, Block::Table(_));
-        let mut chapters = reported.iter();
-        let first_table = chapters.position(|chapter| chapter.blocks.iter().any(is_table));
-        let head = &reported[..first_table.unwrap_or(reported.len())];
-        let [before, after] = [(before, &[][..]), (after, head)].map(|(report, head)| {
-            let analysis = &report.report.analysis;
-            Document::of(report::Object::of(report), analysis, head)
-        });
-        after.compared(object, before).write(out)
-    }
-}
-
-/// What `memtrace diff` writes.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Diff")]
-pub(crate) struct Object<'a> {
-    /// What object this is.
-    #[schemars(extend("const" = FORMAT))]
-    format: &'static str,
-    /// Within a version no key is renamed, removed or given another meaning.
-    #[schemars(extend("const" = VERSION))]
-    version: u32,
-    /// The memtrace that compared.
-    memtrace_version: &'static str,
-    /// The first recording.
-    before: Recording<'a>,
-    /// The second recording.
-    after: Recording<'a>,
-    /// What `--fail-above` gave, as a part of one; else `None`.
-    allowed_ratio: Option<f64>,
-    /// The figures that rose by more; `None` without `--fail-above`.
-    excesses: Option<&'a [Excess]>,
-    #[serde(flatten)]
-    diff: &'a Diff,
+/// Writes the page of both.
+pub(super) fn write_page(
+    report: &mut DiffReport<Diff>,
+    style: &Style,
+    reported: &[Chapter],
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let top = style.top.unwrap_or(page::TOP);
+    let DiffReport {
+        before,
+        after,
+        diff,
+        limit,
+    } = report;
+    diff.cut(top);
+    let both = [before, after].map(|one| report::cut(one, Some(top)));
+    let sides = both.each_ref().map(|one| ComparedRecording::of(one.report));
+    let object = Object::of(sides, diff, limit.as_ref());
+    // What changed is reported above the first table.
+    let is_table = |block: &Block| matches!(block, Block::Table(_));
+    let mut chapters = reported.iter();
+    let first_table = chapters.position(|chapter| chapter.blocks.iter().any(is_table));
+    let head = &reported[..first_table.unwrap_or(reported.len())];
+    let [before, after] = both;
+    let [before, after] = [(before, &[][..]), (after, head)].map(|(one, head)| {
+        let analysis = &one.report.analysis;
+        Document::of(report::Object::of(one), analysis, head)
+    });
+    after.compared(object, before).write(out)
 }
 
 /// One of two recordings that are compared.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "ComparedRecording")]
-struct Recording<'a> {
+pub struct ComparedRecording<'a> {
     /// Where it is.
     path: Option<&'a str>,
     /// The host that was recorded.
@@ -121,27 +85,8 @@ struct Model<'a> {
     count: usize,
 }
 
-impl<'a> Object<'a> {
-    fn of(
-        [before, after]: [&'a Analysis; 2],
-        diff: &'a Diff,
-        limit: Option<&'a (f64, Vec<Excess>)>,
-    ) -> Self {
-        Self {
-            format: FORMAT,
-            version: VERSION,
-            memtrace_version: env!("CARGO_PKG_VERSION"),
-            before: Recording::of(before),
-            after: Recording::of(after),
-            allowed_ratio: limit.map(|(allowed, _)| *allowed),
-            excesses: limit.map(|(_, excesses)| excesses.as_slice()),
-            diff,
-        }
-    }
-}
-
-impl<'a> Recording<'a> {
-    fn of(analysis: &'a Analysis) -> Self {
+impl<'a> ComparedRecording<'a> {
+    pub(super) fn of(analysis: &'a Analysis) -> Self {
         let ending = analysis.command_ending();
         let models = analysis.gpu_models().into_iter();
         Self {

@@ -232,14 +232,8 @@ fn served(end: impl FnOnce(&mut Script)) -> Report {
 }
 
 fn first_lines(before: Report, after: Report) -> (bool, String) {
-    let diff = Diff::of(&before.analysis, &after.analysis);
-    let is_newly_failed = diff.is_newly_failed;
-    let mut shown = DiffReport {
-        before,
-        after,
-        diff,
-        limit: None,
-    };
+    let mut shown: DiffReport<Diff> = DiffReport::of(before, after, None);
+    let is_newly_failed = shown.diff.is_newly_failed;
     let mut text = Vec::new();
     let written = FORMATS[0].write(&mut shown, &Style::default(), &mut text);
     written.unwrap();

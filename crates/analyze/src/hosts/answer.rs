@@ -3,12 +3,10 @@
 
 use super::part::Place;
 use super::run::{ChainLink, HostLine, HostStatus, Measure, Outlier, RunReport, WallTime};
-use memtrace_model::labels;
-use memtrace_model::{Bytes, DurationNs, Label, quoted};
+use crate::answer::{AnswerLine, Topic};
+use memtrace_model::{Bytes, DurationNs, quoted};
 use memtrace_report::shorten;
 use memtrace_report::words::{self, bytes, count, counted, duration};
-use schemars::JsonSchema;
-use serde::Serialize;
 
 /// So many names stand in a sentence.
 const NAMES_MAX: usize = 4;
@@ -17,61 +15,18 @@ const NAME_COLUMNS: usize = 40;
 /// So many who stand out are reported in the first lines.
 const OUTLIERS_MAX: usize = 2;
 
-labels! {
-    /// What a sentence of the answer for a run is about.
-    pub enum RunTopic {
-        /// Who ended first, and who followed.
-        WhatHappened = "what_happened" | "What happened",
-        /// Hosts that are missing, or were not heard from any more.
-        Hosts = "hosts" | "Hosts",
-        /// How much all hosts held at most, and where most of it was.
-        MostHeld = "most_held" | "Most held",
-        /// Who stands out from others that do the same.
-        StandsOut = "stands_out" | "Stands out",
-        /// Which host is nearest to its limit.
-        Limit = "limit" | "Limit",
-        /// Clocks that nobody synchronized.
-        Clocks = "clocks" | "Clocks",
-        /// What could not be used.
-        Missing = "missing" | "Not known",
-        /// The command that shows more.
-        LookNext = "look_next" | "Look next",
-    }
-}
-
-/// A sentence of the answer for a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct RunAnswer {
-    /// What it is about.
-    pub about: RunTopic,
-    /// The sentence, in words of the text report.
-    pub text: String,
-    /// The command that it is about, where ROOT stands for the folder of the runs; `None` for all
-    /// but `look_next`.
-    pub command: Option<String>,
-    /// Whether something is wrong.
-    pub is_alarming: bool,
-}
-
 /// The answer, a sentence for each thing that there is to say.
-pub(super) fn lines(report: &RunReport) -> Vec<RunAnswer> {
-    let line = |about, is_alarming: bool| {
-        move |text: String| RunAnswer {
-            about,
-            text,
-            command: None,
-            is_alarming,
-        }
-    };
+pub(super) fn lines(report: &RunReport) -> Vec<AnswerLine> {
+    let line = |about, is_alarming| move |text: String| AnswerLine::of(about, text, is_alarming);
     let lines = [
-        happened(report).map(line(RunTopic::WhatHappened, true)),
-        hosts(report).map(line(RunTopic::Hosts, true)),
-        all_well(report).map(line(RunTopic::WhatHappened, false)),
-        most_held(report).map(line(RunTopic::MostHeld, false)),
-        stands_out(report).map(line(RunTopic::StandsOut, true)),
-        limit(report).map(line(RunTopic::Limit, false)),
-        clocks(report).map(line(RunTopic::Clocks, true)),
-        not_known(report).map(line(RunTopic::Missing, true)),
+        happened(report).map(line(Topic::WhatHappened, true)),
+        hosts(report).map(line(Topic::Hosts, true)),
+        all_well(report).map(line(Topic::WhatHappened, false)),
+        most_held(report).map(line(Topic::MostHeld, false)),
+        stands_out(report).map(line(Topic::StandsOut, true)),
+        limit(report).map(line(Topic::Limit, false)),
+        clocks(report).map(line(Topic::Clocks, true)),
+        not_known(report).map(line(Topic::Missing, true)),
         look_next(report),
     ];
     lines.into_iter().flatten().collect()
@@ -79,9 +34,8 @@ pub(super) fn lines(report: &RunReport) -> Vec<RunAnswer> {
 
 /// A time of day; with the date in a run that is longer than a day.
 pub(super) fn at(report: &RunReport, at: WallTime) -> String {
-    let length = report.start.zip(report.end);
-    let length = length.map_or(0, |(start, end)| end.0.0.saturating_sub(start.0.0));
-    words::wall(at.0, DurationNs(length)).unwrap_or_else(|| words::UNKNOWN.to_owned())
+    let length = report.duration().unwrap_or_default();
+    words::wall(at.0, length).unwrap_or_else(|| words::UNKNOWN.to_owned())
 }
 
 /// `node1, node2, node3, node4 and 3 more`.
@@ -384,17 +338,13 @@ fn clocks(report: &RunReport) -> Option<String> {
 
 fn not_known(report: &RunReport) -> Option<String> {
     let first = report.problems.first()?;
-    let rec = first
-        .rec
-        .as_ref()
-        .map_or_else(String::new, |rec| format!(" {rec}"));
     let more = match report.problems.len() - 1 {
         0 => String::new(),
         more => format!(" ({} more)", count(more)),
     };
     Some(format!(
-        "{}{rec}: {}{more}.",
-        first.host,
+        "{}: {}{more}.",
+        first.place(),
         first.text.trim_end_matches('.')
     ))
 }
@@ -422,18 +372,10 @@ pub(super) fn command(path: &str) -> String {
     format!("memtrace report {}", quoted(path))
 }
 
-fn look_next(report: &RunReport) -> Option<RunAnswer> {
+fn look_next(report: &RunReport) -> Option<AnswerLine> {
     let Place { run, host, rec } = report.next()?;
-    Some(RunAnswer {
-        about: RunTopic::LookNext,
-        text: format!("what {host} held:"),
+    Some(AnswerLine {
         command: Some(command(&format!("ROOT/run={run}/host={host}/rec={rec}"))),
-        is_alarming: false,
+        ..AnswerLine::of(Topic::LookNext, format!("what {host} held:"), false)
     })
-}
-
-impl RunTopic {
-    pub(super) fn heading(self) -> &'static str {
-        self.shown()
-    }
 }

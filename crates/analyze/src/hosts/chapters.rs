@@ -1,85 +1,227 @@
-//! The report of a run in chapters, for people.
+//! The sections of the report of a run.
 
-use super::answer::{self, RunTopic};
-use super::run::{
-    ChainLink, HostLine, HostStatus, JobPhase, JobRole, Outlier, RankLine, RunReport, WallTime,
-};
+use super::answer;
+use super::run::{ChainLink, HostLine, HostStatus, JobPeak, RunReport, WallTime};
+use crate::answer::tell;
 use memtrace_model::{Bytes, DurationNs, Label, Order};
 use memtrace_report::words::{self, bytes, count, counted, duration};
-use memtrace_report::{Block, Cell, Chapter, Table, TableOf, Tone};
+use memtrace_report::{Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, Tone, View, one_part};
 
 /// Sentences of a list that are reported unless all are asked for.
 const FEW: usize = 5;
 
-/// The head: which run it is, and the answer.
-pub(super) fn about(report: &RunReport, _top: usize) -> Option<Chapter> {
-    let mut chapter = Chapter::new(format!("memtrace: run {}", report.run));
-    let mut parts = Vec::new();
-    parts.extend(
-        report
-            .start
-            .and_then(|start| words::date_and_time(start.0, None)),
-    );
-    if let Some((start, end)) = report.start.zip(report.end) {
-        parts.push(duration(DurationNs(end.0.0.saturating_sub(start.0.0))));
+/// Every section of the report of a run, in the order in which a person reads them.
+pub static RUN_SECTIONS: &[Section<RunReport>] = &[
+    Section {
+        name: "about",
+        doc: "which run it is, and the answer in short",
+        keys: &[
+            "host_count",
+            "recording_count",
+            "start",
+            "end",
+            "expected_host_count",
+        ],
+        tell: |run, _| vec![about(run)],
+        ..Section::EMPTY
+    },
+    Section {
+        name: "missing",
+        doc: "what could not be used, or only in part",
+        keys: &["problems"],
+        tell: problems,
+        ..Section::EMPTY
+    },
+    Section {
+        name: "ends",
+        doc: "OOM kills and other unexpected ends, over all hosts in the order of time",
+        keys: &["ends", "end_count"],
+        tables: Some(|run, top| one_part(ends(run, top))),
+        tell: |run, view| {
+            let title = format!("Unexpected ends: {}", count(run.end_count));
+            let mut chapter = Chapter::alarming(title);
+            chapter.explain(
+                "An end counts as later than the first one only if the difference is more than \
+                 both clocks can be off; otherwise both were at the same time, within that.",
+            );
+            let more = |ends| count(ends) + MORE_IN_JSON;
+            listed(
+                chapter,
+                ends(run, view.top),
+                (run.end_count, view.top),
+                more,
+            )
+        },
+        ..Section::EMPTY
+    },
+    Section {
+        name: "outliers",
+        doc: "who stands out from others that do the same",
+        keys: &["outliers"],
+        tables: Some(|run, top| one_part(outliers_table(run, top))),
+        tell: outliers,
+        ..Section::EMPTY
+    },
+    Section {
+        name: "hosts",
+        doc: "each host: its status, its peak, its limit and what was left of it",
+        keys: &["hosts"],
+        tables: Some(|run, top| one_part(hosts_table(run, top))),
+        tell: |run, view| vec![hosts(run, view.top)],
+        ..Section::EMPTY
+    },
+    Section {
+        name: "peak",
+        doc: "the most that all hosts held at one time",
+        keys: &["peak"],
+        tell: |run, view| {
+            let peak = run.peak.iter();
+            peak.map(|peak| self::peak(run, peak, view.top)).collect()
+        },
+        ..Section::EMPTY
+    },
+    Section {
+        name: "roles",
+        doc: "roles over all hosts",
+        keys: &["roles"],
+        tables: Some(|run, top| one_part(roles(run, top))),
+        tell: |run, view| {
+            let mut chapter = Chapter::new(format!("Roles: {}", count(run.roles.len())));
+            chapter.explain(
+                "HIGHEST, MEDIAN and LOWEST are the highest sums of a role's anonymous memory on \
+                 a host.",
+            );
+            let more = |roles| words::more_roles(roles) + ".";
+            listed(
+                chapter,
+                roles(run, view.top),
+                (run.roles.len(), view.top),
+                more,
+            )
+        },
+        ..Section::EMPTY
+    },
+    Section {
+        name: "ranks",
+        doc: "ranks, over all hosts",
+        keys: &["ranks", "rank_count"],
+        tables: Some(|run, top| one_part(ranks(run, top))),
+        tell: |run, view| {
+            let chapter = Chapter::new(format!("Ranks: {}", count(run.rank_count)));
+            listed(
+                chapter,
+                ranks(run, view.top),
+                (run.rank_count, view.top),
+                more_in_csv,
+            )
+        },
+        ..Section::EMPTY
+    },
+    Section {
+        name: "phases",
+        doc: "phases over all hosts, and where they took longest",
+        keys: &["phases"],
+        tables: Some(|run, top| one_part(phases(run, top))),
+        tell: |run, view| {
+            let mut chapter = Chapter::new(format!("Phases: {}", count(run.phases.len())));
+            chapter.explain(
+                "MEAN is that of the median process, SLOWEST the mean of the slowest one.",
+            );
+            listed(
+                chapter,
+                phases(run, view.top),
+                (run.phases.len(), view.top),
+                more_in_csv,
+            )
+        },
+        ..Section::EMPTY
+    },
+    Section {
+        name: "clocks",
+        doc: "how far apart the clocks of hosts are",
+        keys: &["clocks"],
+        tables: Some(|run, top| one_part(clocks(run, top))),
+        tell: |run, view| {
+            if run.clocks.len() < 2 {
+                return Vec::new();
+            }
+            let mut chapter = Chapter::new("Clocks of the hosts");
+            chapter.tone = Tone::Plain;
+            chapter.explain(
+                "OFF BY is the error bound that a host's kernel assumes for its clock. AHEAD is \
+                 how much later its steps start, by its own clock, than those of the reference: \
+                 the skew of the clock, if all hosts wait for each other. It is used where it is \
+                 known better.",
+            );
+            listed(
+                chapter,
+                clocks(run, view.top),
+                (run.clocks.len(), view.top),
+                more_in_csv,
+            )
+        },
+        ..Section::EMPTY
+    },
+];
+
+/// A chapter with its table, and of so many lines those that are left out; nothing without a line.
+fn listed(
+    mut chapter: Chapter,
+    table: Table,
+    (all, top): (usize, usize),
+    more: impl Fn(usize) -> String,
+) -> Vec<Chapter> {
+    if table.row_count() == 0 {
+        return Vec::new();
     }
+    chapter.table(table);
+    chapter.rest(all, top, more, "");
+    vec![chapter]
+}
+
+fn more_in_csv(lines: usize) -> String {
+    format!("{} more: see `--top` or `--format csv`.", count(lines))
+}
+
+/// The head: which run it is, and the answer.
+fn about(report: &RunReport) -> Chapter {
+    let mut chapter = Chapter::new(format!("memtrace: run {}", report.run));
+    let start = report.start;
+    let mut parts: Vec<String> = start
+        .and_then(|start| words::date_and_time(start.0, None))
+        .into_iter()
+        .collect();
+    parts.extend(report.duration().map(duration));
     parts.push(counted(report.host_count, "host", "hosts"));
     parts.push(counted(report.recording_count, "recording", "recordings"));
     chapter.say(parts.join(" · "));
-    for line in answer::lines(report) {
-        let tone = match (line.about, line.is_alarming) {
-            (_, true) => Tone::Alert,
-            (RunTopic::WhatHappened | RunTopic::MostHeld, _) => Tone::Strong,
-            _ => Tone::Plain,
-        };
-        chapter.tell(tone, [format!("{}: {}", line.about.heading(), line.text)]);
-        let known = report.next_path.as_deref().map(answer::command);
-        let command = line.command.map(|command| known.unwrap_or(command));
-        chapter.blocks.extend(command.map(Block::Command));
+    let mut lines = answer::lines(report);
+    if let (Some(last), Some(path)) = (lines.last_mut(), &report.next_path) {
+        last.command = last.command.as_ref().map(|_| answer::command(path));
     }
-    Some(chapter)
+    tell(&mut chapter, lines);
+    chapter
 }
 
 /// What could not be used.
-pub(super) fn problems(report: &RunReport, top: usize) -> Option<Chapter> {
+fn problems(report: &RunReport, view: &View<'_>) -> Vec<Chapter> {
     if report.problems.len() < 2 {
-        return None;
+        return Vec::new();
     }
     let what = counted(report.problems.len(), "thing", "things");
     let mut chapter = Chapter::alarming(format!("Not used, or only in part: {what}"));
+    let most = view.top.max(FEW);
     let reported = report.problems.iter().map(|problem| {
-        let rec = problem
-            .rec
-            .as_ref()
-            .map_or_else(String::new, |rec| format!(" {rec}"));
-        format!("{}{rec}: {}", problem.host, problem.text)
+        let (place, text) = (problem.place(), &problem.text);
+        format!("{place}: {text}")
     });
-    chapter.tell(Tone::Plain, reported.take(top.max(FEW)));
-    chapter.rest(
-        report.problems.len(),
-        top.max(FEW),
-        count,
-        " more: see `--format json`.",
-    );
-    Some(chapter)
+    chapter.tell(Tone::Plain, reported.take(most));
+    chapter.rest(report.problems.len(), most, count, MORE_IN_JSON);
+    vec![chapter]
 }
 
 /// The chain of ends.
-pub(super) fn ends(report: &RunReport, top: usize) -> Option<Chapter> {
-    if report.ends.is_empty() {
-        return None;
-    }
-    let mut chapter = Chapter::alarming(format!("Unexpected ends: {}", count(report.end_count)));
-    chapter.table(ends_table(report, top));
-    chapter.rest(report.end_count, top, count, " more: see `--format json`.");
-    chapter.explain(
-        "An end counts as later than the first one only if the difference is more than both \
-         clocks can be off; otherwise both were at the same time, within that.",
-    );
-    Some(chapter)
-}
-
-pub(super) fn ends_table(report: &RunReport, top: usize) -> Table {
+fn ends(report: &RunReport, top: usize) -> Table {
     let is_first = |link: &ChainLink| report.ends.first() == Some(link);
     TableOf::of(report.ends.iter().take(top))
         .figures(("time", "AT"), 0, |link| time(report, link.at))
@@ -95,82 +237,63 @@ pub(super) fn ends_table(report: &RunReport, top: usize) -> Table {
             }
         })
         .words("host", 0, |link| link.host.clone())
-        .words("rank", 2, |link| match &link.rank {
-            None => Cell::Absent,
-            Some(rank) => rank.clone().into(),
-        })
-        .figures("pid", 1, |link| match link.pid {
-            None => Cell::Absent,
-            pid => Cell::known(pid),
-        })
+        .words("rank", 2, |link| link.rank.clone().map(Cell::from))
+        .figures("pid", 1, |link| link.pid.map(|pid| Cell::known(Some(pid))))
         .words("how", 0, |link| link.how.clone())
         .flexible("process", |link| link.name.clone().unwrap_or_default())
-        .words(("cgroup", "LIMIT OF"), 3, |link| match &link.cgroup {
-            None => Cell::Absent,
-            Some(path) => path.clone().into(),
+        .words(("cgroup", "LIMIT OF"), 3, |link| {
+            link.cgroup.clone().map(Cell::from)
         })
         .data("pod", |link| link.pod.clone().unwrap_or_default())
-        .data("error_s", |link| Cell::Took(link.error_ns))
+        .data("error_s", |link| link.error_ns)
         .data("is_after_first", |link| link.is_after_first.to_string())
         .done()
 }
 
 /// Who stands out.
-pub(super) fn outliers(report: &RunReport, top: usize) -> Option<Chapter> {
+fn outliers(report: &RunReport, view: &View<'_>) -> Vec<Chapter> {
     if report.outliers.is_empty() {
-        return None;
+        return Vec::new();
     }
     let mut chapter = Chapter::new("Stands out from others that do the same");
-    let reported = report
-        .outliers
-        .iter()
-        .map(|one| answer::difference(one) + ".");
-    chapter.tell(Tone::Plain, reported.take(top));
-    chapter.rest(
-        report.outliers.len(),
-        top,
-        count,
-        " more: see `--format json`.",
-    );
+    let reported = report.outliers.iter();
+    let reported = reported.map(|one| answer::difference(one) + ".");
+    chapter.tell(Tone::Plain, reported.take(view.top));
+    chapter.rest(report.outliers.len(), view.top, count, MORE_IN_JSON);
     chapter.explain(
         "An outlier is further from the median than four times the median absolute deviation (as \
          a standard deviation), a twentieth of the median, and 64 MiB (1 MiB a step, 64 MiB an \
          hour). None is reported among fewer than four, or if more than one and more than a \
          quarter of them would qualify: then they are of two kinds.",
     );
-    Some(chapter)
+    vec![chapter]
 }
 
-pub(super) fn outliers_table(report: &RunReport, top: usize) -> Table {
-    let figure = |bytes: i64| Bytes(bytes);
+fn outliers_table(report: &RunReport, top: usize) -> Table {
     TableOf::of(report.outliers.iter().take(top))
-        .words("role", 0, |one: &&Outlier| one.role.clone())
+        .words("role", 0, |one| one.role.clone())
         .words("rank", 0, |one| one.rank.clone().unwrap_or_default())
         .words("host", 0, |one| one.host.clone())
         .words("measure", 0, |one| one.measure.as_str())
-        .figures("value_bytes", 0, |one| figure(one.bytes))
-        .figures("median_bytes", 0, |one| figure(one.median_bytes))
-        .figures("threshold_bytes", 0, |one| figure(one.threshold_bytes))
-        .figures("others", 0, |one| Cell::known(Some(one.other_count)))
+        .figures("value_bytes", 0, |one| Bytes(one.bytes))
+        .figures("median_bytes", 0, |one| Bytes(one.median_bytes))
+        .figures("threshold_bytes", 0, |one| Bytes(one.threshold_bytes))
+        .figures("others", 0, |one| one.other_count)
         .done()
 }
 
-pub(super) fn hosts(report: &RunReport, top: usize) -> Option<Chapter> {
-    let mut chapter = Chapter::new(format!(
-        "Hosts: {}",
-        counted(report.hosts.len(), "host", "hosts")
-    ));
+fn hosts(report: &RunReport, top: usize) -> Chapter {
+    let hosts = counted(report.hosts.len(), "host", "hosts");
+    let mut chapter = Chapter::new(format!("Hosts: {hosts}"));
     chapter.table(hosts_table(report, top));
     let rest = report.hosts.get(top..).unwrap_or_default();
-    if let Some(words) = folded(rest) {
-        chapter.quiet(words);
-    }
+    chapter.tell(Tone::Quiet, folded(rest));
     chapter.explain(
         "LEFT is what was left of LIMIT, a cgroup's or the machine's, at the host's own peak; \
          FULL IN is the time until that is used up, from the end of the trend, if growth is \
          statistically certain.",
     );
-    Some(chapter)
+    chapter
 }
 
 /// `… and 61 hosts like these, with peaks between 1.0 GiB and 2.0 GiB`.
@@ -197,18 +320,17 @@ fn folded(rest: &[HostLine]) -> Option<String> {
     ))
 }
 
-pub(super) fn hosts_table(report: &RunReport, top: usize) -> Table {
+fn hosts_table(report: &RunReport, top: usize) -> Table {
     let has_ends = report.hosts.iter().any(|line| line.end_count > 0);
     TableOf::of(report.hosts.iter().take(top))
-        .words("host", 0, |line: &&HostLine| line.host.clone())
+        .words("host", 0, |line| line.host.clone())
         .words("status", 0, |line| {
             let status = Cell::from(line.status.as_str());
             status.shown_as(line.status.shown().to_owned())
         })
         .figures("peak_bytes", 0, |line| known(line, line.peak_bytes))
-        .figures(("peak_time", "AT"), 2, |line| match line.peak_at {
-            None => Cell::Absent,
-            at => time(report, at),
+        .figures(("peak_time", "AT"), 2, |line| {
+            line.peak_at.map(|at| time(report, Some(at)))
         })
         .figures(("at_job_peak_bytes", "AT JOB'S PEAK"), 1, |line| {
             known(line, line.at_job_peak_bytes)
@@ -217,13 +339,10 @@ pub(super) fn hosts_table(report: &RunReport, top: usize) -> Table {
         .figures(("headroom_bytes", "LEFT"), 0, |line| {
             known(line, line.headroom_bytes)
         })
-        .figures(("left_s", "FULL IN"), 0, |line| match line.left_ns {
-            None => Cell::Absent,
-            left => Cell::Took(left),
+        .figures(("left_s", "FULL IN"), 0, |line| {
+            line.left_ns.map(Cell::from)
         })
-        .figures(("end_count", "ENDS"), 3, |line| {
-            Cell::known(Some(line.end_count))
-        })
+        .figures(("end_count", "ENDS"), 3, |line| line.end_count)
         .only_if(has_ends)
         .flexible("largest", |line| line.largest.clone().unwrap_or_default())
         .data("limit_cgroup", |line| {
@@ -267,8 +386,7 @@ fn time(report: &RunReport, when: Option<WallTime>) -> Cell {
 }
 
 /// The peak of the job.
-pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
-    let peak = report.peak.as_ref()?;
+fn peak(report: &RunReport, peak: &JobPeak, top: usize) -> Chapter {
     let mut chapter = Chapter::new(format!(
         "Peak of all hosts: {} at {}",
         bytes(peak.bytes),
@@ -307,13 +425,11 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
         .map(|role| (Some(&role.name), role.host_count, Some(role.bytes)));
     let parts: Vec<_> = roles.take(top).chain(shared).collect();
     TableOf::of(parts)
-        .flexible(("role", "ROLE"), |(name, ..)| match name {
-            Some(name) => Cell::from((*name).clone()),
-            None => Cell::from("shared, once a host"),
+        .flexible("role", |(name, ..)| match name {
+            Some(name) => (*name).clone(),
+            None => "shared, once a host".to_owned(),
         })
-        .figures(("hosts", "HOSTS"), 1, |(_, hosts, _)| {
-            Cell::known(Some(*hosts))
-        })
+        .figures("hosts", 1, |(_, hosts, _)| *hosts)
         .figures(("held_bytes", "ABOUT"), 0, |(.., bytes)| *bytes)
         .add_to(&mut chapter);
     chapter.explain(format!(
@@ -323,169 +439,76 @@ pub(super) fn peak(report: &RunReport, top: usize) -> Option<Chapter> {
          the one that moves most was at its highest.",
         duration(DurationNs(peak.bin_s.saturating_mul(1_000_000_000)))
     ));
-    Some(chapter)
+    chapter
 }
 
-pub(super) fn roles(report: &RunReport, top: usize) -> Option<Chapter> {
-    if report.roles.is_empty() {
-        return None;
-    }
-    let mut chapter = Chapter::new(format!("Roles: {}", count(report.roles.len())));
-    chapter.table(roles_table(report, top));
-    chapter.rest(report.roles.len(), top, words::more_roles, ".");
-    chapter.explain(
-        "HIGHEST, MEDIAN and LOWEST are the highest sums of a role's anonymous memory on a host.",
-    );
-    Some(chapter)
-}
-
-pub(super) fn roles_table(report: &RunReport, top: usize) -> Table {
-    let number = |number: usize| Cell::known(Some(number));
+fn roles(report: &RunReport, top: usize) -> Table {
     TableOf::of(report.roles.iter().take(top))
-        .flexible("role", |role: &&JobRole| role.name.clone())
-        .figures("hosts", 2, |role| number(role.host_count))
-        .figures("processes", 2, |role| number(role.process_count))
-        .figures(
-            ("at_job_peak_bytes", "AT JOB'S PEAK"),
-            1,
-            |role| match role.at_job_peak_bytes {
-                None => Cell::Absent,
-                held => Cell::Bytes(held),
-            },
-        )
+        .flexible("role", |role| role.name.clone())
+        .figures("hosts", 2, |role| role.host_count)
+        .figures("processes", 2, |role| role.process_count)
+        .figures(("at_job_peak_bytes", "AT JOB'S PEAK"), 1, |role| {
+            role.at_job_peak_bytes.map(Cell::from)
+        })
         .figures("highest_bytes", 0, |role| role.highest_bytes)
         .words(("highest_host", "ON"), 0, |role| role.highest_host.clone())
         .figures("median_bytes", 0, |role| role.median_bytes)
         .figures("lowest_bytes", 1, |role| role.lowest_bytes)
         .words(("lowest_host", "ON"), 1, |role| role.lowest_host.clone())
         .figures(("growing_hosts", "GROWS ON"), 1, |role| {
-            match role.growing_count {
-                0 => Cell::Absent,
-                count => number(count),
-            }
+            (role.growing_count > 0).then(|| Cell::from(role.growing_count))
         })
         .figures(("growth_bytes_per_hour", "BY"), 1, |role| {
-            match role.bytes_per_hour {
-                None => Cell::Absent,
-                slope => Cell::Rate(slope.map(|slope| slope as f64)),
-            }
+            let slope = role.bytes_per_hour;
+            slope.map(|slope| Cell::Rate(Some(slope as f64)))
         })
         .done()
 }
 
-pub(super) fn ranks(report: &RunReport, top: usize) -> Option<Chapter> {
-    if report.ranks.is_empty() {
-        return None;
-    }
-    let mut chapter = Chapter::new(format!("Ranks: {}", count(report.rank_count)));
-    chapter.table(ranks_table(report, top));
-    chapter.rest(
-        report.rank_count,
-        top,
-        count,
-        " more: see `--top` or `--format csv`.",
-    );
-    Some(chapter)
-}
-
-pub(super) fn ranks_table(report: &RunReport, top: usize) -> Table {
+fn ranks(report: &RunReport, top: usize) -> Table {
+    let change = |slope: Option<i64>| slope.map(|slope| Cell::Change(Some(Bytes(slope))));
     TableOf::of(report.ranks.iter().take(top))
-        .words("role", 2, |line: &&RankLine| line.role.clone())
+        .words("role", 2, |line| line.role.clone())
         .words("rank", 0, |line| line.rank.clone())
         .words("host", 0, |line| line.host.clone())
         .figures("pid", 1, |line| Cell::known(line.pid))
         .figures("peak_bytes", 0, |line| line.peak_bytes)
         .figures(("growth_bytes_per_step", "A STEP"), 0, |line| {
-            match line.bytes_per_step {
-                None => Cell::Absent,
-                slope => Cell::Change(slope.map(Bytes)),
-            }
+            change(line.bytes_per_step)
         })
         .figures(("growth_bytes_per_hour", "AN HOUR"), 0, |line| {
-            match line.bytes_per_hour {
-                None => Cell::Absent,
-                slope => Cell::Change(slope.map(Bytes)),
-            }
+            change(line.bytes_per_hour)
         })
-        .flexible(("stage", "STEPS"), |line| match &line.stage {
-            None => Cell::Absent,
-            Some(stage) => stage.clone().into(),
+        .flexible(("stage", "STEPS"), |line| {
+            line.stage.clone().map(Cell::from)
         })
         .done()
 }
 
-pub(super) fn phases(report: &RunReport, top: usize) -> Option<Chapter> {
-    if report.phases.is_empty() {
-        return None;
-    }
-    let mut chapter = Chapter::new(format!("Phases: {}", count(report.phases.len())));
-    chapter.table(phases_table(report, top));
-    chapter.rest(
-        report.phases.len(),
-        top,
-        count,
-        " more: see `--top` or `--format csv`.",
-    );
-    chapter.explain("MEAN is that of the median process, SLOWEST the mean of the slowest one.");
-    Some(chapter)
-}
-
-pub(super) fn phases_table(report: &RunReport, top: usize) -> Table {
-    let number = |number: usize| Cell::known(Some(number));
+fn phases(report: &RunReport, top: usize) -> Table {
     TableOf::of(report.phases.iter().take(top))
-        .flexible("phase", |phase: &&JobPhase| phase.name.clone())
-        .figures("count", 1, |phase| number(phase.count))
-        .figures("processes", 2, |phase| number(phase.process_count))
-        .figures("hosts", 2, |phase| number(phase.host_count))
-        .figures(("median_mean_s", "MEAN"), 0, |phase| {
-            Cell::Took(Some(phase.median_mean_ns))
-        })
+        .flexible("phase", |phase| phase.name.clone())
+        .figures("count", 1, |phase| phase.count)
+        .figures("processes", 2, |phase| phase.process_count)
+        .figures("hosts", 2, |phase| phase.host_count)
+        .figures(("median_mean_s", "MEAN"), 0, |phase| phase.median_mean_ns)
         .figures(("slowest_mean_s", "SLOWEST"), 0, |phase| {
-            Cell::Took(Some(phase.slowest_mean_ns))
+            phase.slowest_mean_ns
         })
         .words(("slowest_host", "ON"), 0, |phase| {
             phase.slowest_host.clone()
         })
         .words(("slowest_rank", "RANK"), 0, |phase| {
-            match &phase.slowest_rank {
-                None => Cell::Absent,
-                Some(rank) => rank.clone().into(),
-            }
+            phase.slowest_rank.clone().map(Cell::from)
         })
-        .figures("longest_s", 1, |phase| Cell::Took(Some(phase.longest_ns)))
-        .figures(("open_count", "OPEN"), 1, |phase| match phase.open_count {
-            0 => Cell::Absent,
-            open => number(open),
+        .figures("longest_s", 1, |phase| phase.longest_ns)
+        .figures(("open_count", "OPEN"), 1, |phase| {
+            (phase.open_count > 0).then(|| Cell::from(phase.open_count))
         })
         .done()
 }
 
-pub(super) fn clocks(report: &RunReport, top: usize) -> Option<Chapter> {
-    if report.clocks.len() < 2 {
-        return None;
-    }
-    let mut chapter = Chapter::new("Clocks of the hosts");
-    chapter.tone = Tone::Plain;
-    chapter.table(clocks_table(report, top));
-    chapter.rest(
-        report.clocks.len(),
-        top,
-        count,
-        " more: see `--top` or `--format csv`.",
-    );
-    chapter.explain(
-        "OFF BY is the error bound that a host's kernel assumes for its clock. AHEAD is how much \
-         later its steps start, by its own clock, than those of the reference: the skew of the \
-         clock, if all hosts wait for each other. It is used where it is known better.",
-    );
-    Some(chapter)
-}
-
-pub(super) fn clocks_table(report: &RunReport, top: usize) -> Table {
-    let optional = |length: Option<DurationNs>| match length {
-        None => Cell::Absent,
-        length => Cell::Took(length),
-    };
+fn clocks(report: &RunReport, top: usize) -> Table {
     let mut lines: Vec<_> = report.clocks.iter().collect();
     lines.order_by_key(|line| (line.error_ns.is_some(), std::cmp::Reverse(line.error_ns)));
     lines.truncate(top);
@@ -500,23 +523,22 @@ pub(super) fn clocks_table(report: &RunReport, top: usize) -> Table {
             };
             Cell::known(line.is_synchronized).shown_as(shown.to_owned())
         })
-        .figures(("error_s", "OFF BY"), 0, |line| Cell::Took(line.error_ns))
-        .figures(("skew_s", "AHEAD"), 0, |line| optional(line.skew_ns))
+        .figures(("error_s", "OFF BY"), 0, |line| line.error_ns)
+        .figures(("skew_s", "AHEAD"), 0, |line| line.skew_ns.map(Cell::from))
         .figures(("skew_error_s", "±"), 0, |line| {
-            optional(line.skew_error_ns)
+            line.skew_error_ns.map(Cell::from)
         })
-        .words(("reference", "OF"), 0, |line| match &line.reference {
-            None => Cell::Absent,
-            Some(host) => host.clone().into(),
+        .words(("reference", "OF"), 0, |line| {
+            line.reference.clone().map(Cell::from)
         })
         .words(("is_corrected", "USED"), 0, |line| {
             Cell::from(line.is_corrected.to_string())
                 .shown_as(if line.is_corrected { "yes" } else { "" }.to_owned())
         })
         .only_if(has_corrected)
-        .flexible(("stage", "STEPS"), |line| match &line.stage {
-            None => Cell::Absent,
-            Some(stage) => format!("{} × {stage}", line.step_count).into(),
+        .flexible(("stage", "STEPS"), |line| {
+            let stage = line.stage.as_ref();
+            stage.map(|stage| Cell::from(format!("{} × {stage}", line.step_count)))
         })
         .done()
 }

@@ -6,11 +6,15 @@ mod compared;
 mod report;
 
 use super::run::{HostStatus, RunReport};
-use crate::diff::{Change, MIN_RISE_BYTES, MIN_SHARE};
+use crate::comparison::{
+    Change, Changes, DiffReport, Difference, Excess, MIN_RISE_BYTES, MIN_SHARE,
+};
 use memtrace_model::Bytes;
-use memtrace_model::labels;
+use memtrace_report::{Chapter, Table};
+use report::ComparedSide;
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::sync::Arc;
 
 pub(crate) use report::Object;
 
@@ -149,50 +153,6 @@ pub struct HostChange {
     pub has_other_basis: bool,
 }
 
-labels! {
-    /// What of a run rose by more than was allowed.
-    pub enum RunFigure {
-        /// The most that all hosts held at one time.
-        Peak = "peak" | "peak of all hosts",
-        /// The most that was held on any one host.
-        HostPeak = "host_peak" | "most on one host",
-        /// The highest sum of a role's anonymous memory on one host.
-        RolePeak = "role_peak" | "most on one host",
-        /// The median of these over its hosts.
-        RoleMedian = "role_median" | "median over its hosts",
-        /// What the fastest rank grows by in a step.
-        PerStep = "per_step" | "growth of the fastest rank per step",
-        /// The most that was in use on the GPUs of any one host.
-        GpuPeak = "gpu_peak" | "most on the GPUs of one host",
-    }
-}
-
-/// A figure of a run that rose by more than was allowed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct RunExcess {
-    /// The role, or `all`; of `per_step` the role and the step.
-    pub name: String,
-    /// Which figure rose.
-    pub figure: RunFigure,
-    /// Before and after.
-    #[serde(flatten)]
-    pub change: Change,
-}
-
-/// What there is to tell of two runs.
-#[derive(Debug)]
-pub struct RunDiffReport {
-    /// The first run.
-    pub before: ComparedRun,
-    /// The second run.
-    pub after: ComparedRun,
-    /// What changed from one to the other.
-    pub diff: RunDiff,
-    /// By which part of itself a figure may rise, and those that rose by more; `None` where that was
-    /// not asked.
-    pub limit: Option<(f64, Vec<RunExcess>)>,
-}
-
 /// One of two runs that are compared.
 #[derive(Debug)]
 pub struct ComparedRun {
@@ -204,15 +164,11 @@ pub struct ComparedRun {
 
 impl Bounded {
     fn of(before: Option<(Bytes, Span)>, after: Option<(Bytes, Span)>) -> Self {
-        let amount = |figure: Option<(Bytes, Span)>| figure.map(|(bytes, _)| bytes);
         let span = |figure: Option<(Bytes, Span)>| figure.map_or_else(Span::default, |of| of.1);
         let (one, other) = (span(before), span(after));
         let are_known = before.is_some() && after.is_some();
         Self {
-            change: Change {
-                before: amount(before),
-                after: amount(after),
-            },
+            change: Change::of([before, after], |figure| Some(figure?.0)),
             is_sure: are_known && (other.least > one.most || other.most < one.least),
             before: one,
             after: other,
@@ -257,51 +213,71 @@ impl HostChange {
     }
 }
 
-impl RunDiff {
-    /// What rose by more than `allowed`, a part of what it was, and by more than it can be off: the
-    /// peak of all hosts where both runs have as many, the most on one host, of every role that
+impl Difference for RunDiff {
+    const FORMAT: &'static str = "memtrace-run-diff";
+    const VERSION: u32 = 1;
+    const HEAD: fn(&DiffReport<Self>) -> Chapter = chapters::head;
+    const TABLE: fn(&DiffReport<Self>, usize) -> Table = chapters::figures;
+    const CHANGES: &'static [Changes<Self>] = chapters::CHANGES;
+    type Of = ComparedRun;
+    type Side<'a> = ComparedSide<'a>;
+
+    fn between(before: &ComparedRun, after: &ComparedRun) -> Self {
+        Self::of(&before.report, &after.report)
+    }
+
+    /// The peak of all hosts where both runs have as many, the most on one host, of every role that
     /// holds a twentieth of that the most on one host and the median over its hosts, what the
     /// fastest rank grows by in a step, and the most on GPUs. Where hosts were not observed in the
     /// same way, only what is on GPUs. The peaks of hosts by their names are not in it: which ranks
     /// a host has is up to whoever places them.
-    pub fn excesses(&self, allowed: f64) -> Vec<RunExcess> {
-        let excess = |name: &str, figure, change| RunExcess {
-            name: name.to_owned(),
-            figure,
-            change,
-        };
+    fn excesses(&self, allowed: f64) -> Vec<Excess> {
+        let all = Arc::from("all");
         let mut found = Vec::new();
+        let mut judge = |name: &Arc<str>, figure, shown, of: &Bounded| {
+            if of.exceeds(allowed) {
+                found.push(Excess::of(name, figure, shown, of.change));
+            }
+        };
         if !self.has_other_basis {
-            if !self.has_other_hosts && self.peak.exceeds(allowed) {
-                found.push(excess("all", RunFigure::Peak, self.peak.change));
+            if !self.has_other_hosts {
+                judge(&all, "peak", "peak of all hosts", &self.peak);
             }
-            if self.host_peak.exceeds(allowed) {
-                found.push(excess("all", RunFigure::HostPeak, self.host_peak.change));
-            }
+            judge(&all, "host_peak", "most on one host", &self.host_peak);
             let least = self.host_peak.change.highest() / MIN_SHARE;
-            for role in &self.roles {
-                if role.highest.change.highest() < least {
-                    continue;
-                }
-                for (figure, of) in [
-                    (RunFigure::RolePeak, &role.highest),
-                    (RunFigure::RoleMedian, &role.median),
-                ] {
-                    if of.exceeds(allowed) {
-                        found.push(excess(&role.name, figure, of.change));
-                    }
-                }
+            let roles = self.roles.iter();
+            for role in roles.filter(|role| role.highest.change.highest() >= least) {
+                let name = Arc::from(&*role.name);
+                judge(&name, "role_peak", "most on one host", &role.highest);
+                judge(&name, "role_median", "median over its hosts", &role.median);
             }
             let risen = self.stages.iter().filter(|one| one.has_risen_by(allowed));
-            found.extend(risen.map(|stage| {
-                let name = format!("{}, {}", stage.role, stage.stage);
-                excess(&name, RunFigure::PerStep, stage.fastest)
+            found.extend(risen.map(|stage| Excess {
+                name: Arc::from(format!("{}, {}", stage.role, stage.stage)),
+                figure: "per_step",
+                words: chapters::per_step(&stage.fastest),
+                change: stage.fastest,
             }));
         }
         if self.gpu_peak.exceeds(allowed, (Bytes(0), Bytes(0))) {
-            found.push(excess("all", RunFigure::GpuPeak, self.gpu_peak));
+            let shown = "most on the GPUs of one host";
+            found.push(Excess::of(&all, "gpu_peak", shown, self.gpu_peak));
         }
         found
+    }
+
+    fn is_newly_failed(&self) -> bool {
+        self.is_newly_failed
+    }
+
+    fn cut(&mut self, top: usize) {
+        self.roles.truncate(top);
+        self.stages.truncate(top);
+        self.hosts.truncate(top);
+    }
+
+    fn side(of: &ComparedRun) -> ComparedSide<'_> {
+        ComparedSide::of(of)
     }
 }
 

@@ -69,6 +69,14 @@ pub struct RunReport {
     pub curves: Option<Box<RunCurves>>,
 }
 
+impl RunReport {
+    /// How long the run was.
+    pub(super) fn duration(&self) -> Option<DurationNs> {
+        let (start, end) = self.start.zip(self.end)?;
+        Some(DurationNs(end.0.0.saturating_sub(start.0.0)))
+    }
+}
+
 /// The most that all hosts held at one time: added up at each instant, never by their own peaks.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct JobPeak {
@@ -374,4 +382,12 @@ pub struct RunProblem {
     pub rec: Option<String>,
     /// The problem in one sentence.
     pub text: String,
+}
+
+impl RunProblem {
+    /// The host, and the recording where it concerns one.
+    pub(super) fn place(&self) -> String {
+        let names = [Some(&self.host), self.rec.as_ref()].into_iter().flatten();
+        names.map(String::as_str).collect::<Vec<_>>().join(" ")
+    }
 }

@@ -5,11 +5,10 @@ use super::endings::Group;
 use super::oom_kills;
 use crate::leftovers::held_in_words;
 use crate::log_kills::{LogKill, unread_in_words};
-use crate::section::{MORE_IN_JSON, Section, View};
-use crate::{Analysis, Ending, Survivor, together};
-use memtrace_model::{Bytes, Fate, RowSource, Upid};
+use crate::{Analysis, Ending, Report, Survivor, together};
+use memtrace_model::{Bytes, Fate, Upid};
 use memtrace_report::words::{count, processes};
-use memtrace_report::{Chapter, Tone};
+use memtrace_report::{Chapter, MORE_IN_JSON, Section, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -17,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 /// Kinds of endings that get a line.
 const LINES_MAX: usize = 5;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct AbnormalEndings {
     /// The endings that nobody asked for, the gravest first.
     abnormal_endings: Vec<AbnormalEnding>,
@@ -38,24 +37,20 @@ struct AbnormalEnding {
     outlived_held: String,
 }
 
-impl Section for AbnormalEndings {
-    const NAME: &'static str = "abnormal";
-    const DOC: &'static str = "who was killed or crashed, or left processes running";
-    const KEYS: &'static [&'static str] = &["abnormal_endings", "log_kills", "unread_kill_count"];
-
-    fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
-        Ok(Self::of(analysis))
-    }
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "abnormal",
+    doc: "who was killed or crashed, or left processes running",
+    keys: &["abnormal_endings", "log_kills", "unread_kill_count"],
+    tell: |analysis, view| {
+        let found = &analysis.abnormal_endings;
         // Among the first lines of the whole report stands the first of them.
         let is_reported = view.is_below_the_answer()
             && oom_kills::is_none(analysis)
-            && self.in_short(analysis).is_some();
+            && found.in_short(analysis).is_some();
         let (own, kills): (Vec<&LogKill>, Vec<&LogKill>) =
             analysis.log_kills.iter().partition(|kill| kill.is_own_end);
         let in_words = |kill: &LogKill| kill.in_words(&analysis.processes, &analysis.clock);
-        let endings = self.abnormal_endings.iter();
+        let endings = found.abnormal_endings.iter();
         let all = kills
             .into_iter()
             .filter_map(in_words)
@@ -72,8 +67,9 @@ impl Section for AbnormalEndings {
         let is_said = |section: &Chapter| !section.blocks.is_empty();
         let claims = claims(analysis, most);
         [section, claims].into_iter().filter(is_said).collect()
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// What logs say of kills and no end of a process bears out.
 fn claims(analysis: &Analysis, most: usize) -> Chapter {

@@ -1,28 +1,22 @@
 //! What was recorded, and the answer in short.
 
 use super::answer;
-use crate::section::{Mode, Section, View};
-use crate::{Analysis, Ending};
+use crate::answer::tell;
+use crate::{Analysis, Ending, Report};
 use memtrace_model::{DurationNs, RunState, Target};
-use memtrace_report::{Chapter, shorten, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Chapter, Mode, Section, shorten, words};
 
 /// From the start of a recording until its command runs, and from its end until the recording's.
 const START_NS: i64 = 1_000_000_000;
 /// Columns for what was recorded, so that it is one line: a script can be one of its arguments.
 const MAX_COMMAND: usize = 64;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct About {}
-
-impl Section for About {
-    const NAME: &'static str = "about";
-    const DOC: &'static str = "what was recorded, and the answer in short";
-    const KEYS: &'static [&'static str] = &["recording", "answer", "limits"];
-    const MODES: &'static [Mode] = Mode::ALL;
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "about",
+    doc: "what was recorded, and the answer in short",
+    keys: &["recording", "answer", "limits"],
+    modes: Mode::ALL,
+    tell: |analysis, view| {
         let target = words::target(&analysis.info.target);
         let target = shorten(&target, view.most(MAX_COMMAND));
         let mut section = Chapter::new(format!("memtrace: {target}"));
@@ -34,11 +28,12 @@ impl Section for About {
         }
         section.say(run_line(analysis));
         if is_answered {
-            answer::tell(&mut section, analysis);
+            tell(&mut section, answer::lines(analysis));
         }
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn run_line(analysis: &Analysis) -> String {
     let (info, clock) = (&analysis.info, &analysis.clock);

@@ -1,13 +1,10 @@
 //! Address space: who reserves how much and touches how little of it, who churns, what the
 //! largest mappings are.
 
-use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, Mapping, ProcessMappings};
+use crate::{Analysis, Mapping, ProcessMappings, Report};
 use memtrace_model::Bytes;
 use memtrace_model::tables::{DiagKind, DiagRow};
-use memtrace_report::{Cell, Chapter, Table, TableOf, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, one_part, words};
 
 /// The largest mappings that are listed.
 const LARGEST_MAX: usize = 5;
@@ -17,23 +14,16 @@ const MATTERS: Bytes = Bytes(1 << 30);
 
 /// What processes did to their address spaces, or that it was not seen; nothing where it is of no
 /// interest, and where a polling backend saw nothing, which is said with its limits.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct AddressSpace {}
-
-impl Section for AddressSpace {
-    const NAME: &'static str = "address-space";
-    const DOC: &'static str = "what processes reserve, map and give back";
-    const KEYS: &'static [&'static str] = &["address_space"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "address-space",
+    doc: "what processes reserve, map and give back",
+    keys: &["address_space"],
+    tables: Some(|analysis, top| {
         let processes = analysis.mappings.iter().flat_map(|found| &found.processes);
         one_part(table(processes.take(top)))
-    });
-
-    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
-        analysis.mappings.is_some()
-    }
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    }),
+    is_worth_telling: |analysis| analysis.mappings.is_some(),
+    tell: |analysis, view| {
         let Some(found) = analysis.mappings.as_ref() else {
             return unseen(analysis).into_iter().collect();
         };
@@ -64,8 +54,9 @@ impl Section for AddressSpace {
              memory (ANON).",
         );
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn table<'a>(processes: impl Iterator<Item = &'a ProcessMappings>) -> Table {
     TableOf::of(processes)

@@ -1,13 +1,12 @@
 //! Who allocated what is still resident.
 
 use crate::allocations::{AllocationSite, ProcessAllocations};
-use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
-use crate::{Analysis, StackFrame};
+use crate::{Analysis, Report, StackFrame};
 use memtrace_model::{Bytes, Instant};
 use memtrace_report::words::bytes;
-use memtrace_report::{Cell, Chapter, Table, TableOf, visible, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{
+    Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, visible, words,
+};
 
 /// Processes of which it is reported unasked, and lines of each.
 const PROCESSES_MAX: usize = 3;
@@ -19,25 +18,18 @@ const NOTABLE_PART: f64 = 0.1;
 /// A line with this part of what a process holds stands among the first lines of a report.
 const LARGE_PART: f64 = 0.3;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Allocations {}
-
-impl Section for Allocations {
-    const NAME: &'static str = "allocations";
-    const DOC: &'static str = "who allocated what is still resident, by line (record --stacks)";
-    const KEYS: &'static [&'static str] = &["allocations"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "allocations",
+    doc: "who allocated what is still resident, by line (record --stacks)",
+    keys: &["allocations"],
+    tables: Some(|analysis, top| {
         let processes = analysis.allocations.iter().take(top);
         one_part(table_of_all(processes.flat_map(|process| {
             process.sites.iter().map(move |site| (process, site))
         })))
-    });
-
-    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
-        analysis.allocations.iter().any(matters)
-    }
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    }),
+    is_worth_telling: |analysis| analysis.allocations.iter().any(matters),
+    tell: |analysis, view| {
         let all = &analysis.allocations;
         let is_wanted = |one: &&ProcessAllocations| {
             let is_enough = view.is_alone && one.sum.resident() > Some(Bytes(0));
@@ -68,8 +60,9 @@ impl Section for Allocations {
              is reported by `--section layout`.",
         );
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn matters(process: &ProcessAllocations) -> bool {
     process.sum.resident_bytes >= MATTERS

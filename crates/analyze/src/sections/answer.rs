@@ -4,6 +4,7 @@
 
 use super::abnormal_endings::AbnormalEndings;
 use super::{allocations, growth, layout, missing, oom_kills, peak, steps};
+use crate::answer::{AnswerLine, Topic};
 use crate::leftovers::held_in_words;
 use crate::moment::offset;
 use crate::process::Process;
@@ -12,78 +13,15 @@ use crate::sender::Sender;
 use crate::{
     Analysis, CgroupUse, Composition, Ending, HolderGroup, LimitKind, LimitUse, UNNAMED, Who,
 };
-use memtrace_model::labels;
-use memtrace_model::{BootNs, Bytes, Instant, Kind, Label, Order, RunState, Target, quoted};
+use memtrace_model::{BootNs, Bytes, Instant, Kind, Order, RunState, Target, quoted};
 use memtrace_report::words::{bytes, count, processes};
-use memtrace_report::{Block, Chapter, Tone, is_hidden, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{is_hidden, words};
 use std::iter::once;
 
 /// A moment before its end a process still holds what it held last.
 const MOMENT_NS: i64 = 1_000_000;
 /// Who holds nine tenths of what the largest holds is reported with it: which is larger is chance.
 const ALIKE: f64 = 0.9;
-
-/// A sentence of the answer.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
-pub struct AnswerLine {
-    /// What it is about.
-    pub about: Topic,
-    /// The sentence, in words of the text report.
-    pub text: String,
-    /// The command that it is about, as a shell reads it; `None` for all but `look_next`.
-    pub command: Option<String>,
-    /// Whether something is wrong.
-    pub is_alarming: bool,
-}
-
-labels! {
-    /// What a sentence of the answer is about.
-    pub enum Topic {
-        /// How it ended.
-        WhatHappened = "what_happened" | "What happened",
-        /// How much was held at most, and who held most of it.
-        MostHeld = "most_held" | "Most held",
-        /// What grows, and how fast.
-        Growth = "growth" | "Growth",
-        /// What memory is inside of the process that matters most, and why it came.
-        Inside = "inside" | "Inside",
-        /// Which line the memory of the process that grew most came by.
-        Allocated = "allocated" | "Allocated",
-        /// How near a limit was.
-        Limit = "limit" | "Limit",
-        /// What the recording does not know.
-        Missing = "missing" | "Not known",
-        /// The command that shows more.
-        LookNext = "look_next" | "Look next",
-    }
-}
-
-impl AnswerLine {
-    fn of(about: Topic, text: String, is_alarming: bool) -> Self {
-        Self {
-            about,
-            text,
-            command: None,
-            is_alarming,
-        }
-    }
-}
-
-/// Says the answer.
-pub(super) fn tell(section: &mut Chapter, analysis: &Analysis) {
-    for line in lines(analysis) {
-        let tone = match (line.about, line.is_alarming) {
-            (_, true) => Tone::Alert,
-            (Topic::WhatHappened | Topic::MostHeld, _) => Tone::Strong,
-            _ => Tone::Plain,
-        };
-        let text = format!("{}: {}", line.about.shown(), line.text);
-        section.tell(tone, [text]);
-        section.blocks.extend(line.command.map(Block::Command));
-    }
-}
 
 /// The answer, a sentence for each thing that there is to say.
 pub(crate) fn lines(analysis: &Analysis) -> Vec<AnswerLine> {

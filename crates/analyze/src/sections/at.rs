@@ -1,26 +1,18 @@
 //! Who held the memory at the instant that was asked for, with its ledger and its GPUs.
 
 use super::{gpus, ledger, peak};
-use crate::section::{Mode, Section, Tables, View, one_part};
-use crate::{Analysis, Composition};
+use crate::{Composition, Report};
 use memtrace_model::Kind;
 use memtrace_report::words::bytes_or_unknown;
-use memtrace_report::{Chapter, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Chapter, Mode, Section, one_part, words};
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct At {}
-
-impl Section for At {
-    const NAME: &'static str = "at";
-    const DOC: &'static str = "who held the memory at the instant that --at gives";
-    const KEYS: &'static [&'static str] = &["at"];
-    const MODES: &'static [Mode] = &[Mode::At];
-    const TABLES: Option<Tables<Self>> =
-        Some(|_, analysis, top| one_part(peak::holders(analysis, analysis.at.as_ref(), top)));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "at",
+    doc: "who held the memory at the instant that --at gives",
+    keys: &["at"],
+    modes: &[Mode::At],
+    tables: Some(|analysis, top| one_part(peak::holders(analysis, analysis.at.as_ref(), top))),
+    tell: |analysis, view| {
         let Some(at) = &analysis.at else {
             return Vec::new();
         };
@@ -45,5 +37,6 @@ impl Section for At {
         reported.extend(gpus::at(analysis, at, view.top));
         reported.push(peak::in_short(analysis));
         reported
-    }
-}
+    },
+    ..Section::EMPTY
+};

@@ -1,27 +1,22 @@
 //! Conditions of a load experiment: memory at the peak of each against the tokens in flight, what each
 //! took more than the one before it on each axis, and what was held when requests failed.
 
-use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
-use crate::{Analysis, Axis, Condition, Conditions, FailedRequest, Increment};
+use crate::{Axis, Condition, Conditions, FailedRequest, Increment, Report};
 use memtrace_model::Label;
-use memtrace_report::{Cell, Chapter, Table, TableOf, visible, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{
+    Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, visible, words,
+};
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct LoadConditions {}
-
-impl Section for LoadConditions {
-    const NAME: &'static str = "conditions";
-    const DOC: &'static str = "conditions of a load experiment: memory of each at its peak";
-    const KEYS: &'static [&'static str] = &["conditions"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "conditions",
+    doc: "conditions of a load experiment: memory of each at its peak",
+    keys: &["conditions"],
+    tables: Some(|analysis, top| {
         let list = analysis.conditions.as_ref().map(|found| &*found.list);
         let list = list.unwrap_or_default();
         one_part(table(&list[..list.len().min(top)]))
-    });
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    }),
+    tell: |analysis, view| {
         let Some(conditions) = &analysis.conditions else {
             return Vec::new();
         };
@@ -59,8 +54,9 @@ impl Section for LoadConditions {
             reported.push(section);
         }
         reported
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn title(conditions: &Conditions) -> String {
     let list = &conditions.list;

@@ -1,17 +1,16 @@
 //! How processes ended.
 
-use crate::section::{Section, Tables, View, one_part};
 use crate::sender::Sender;
 use crate::who::Bundle;
-use crate::{Analysis, Ending};
-use memtrace_model::{Instant, Order, RowSource};
-use memtrace_report::{Cell, Chapter, Table, TableOf, words};
+use crate::{Analysis, Ending, Report};
+use memtrace_model::{Instant, Order};
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, one_part, words};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 
 /// How the processes of a recording ended.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct Endings {
     /// How many ended how.
     endings: Counts,
@@ -102,30 +101,21 @@ impl Group {
     }
 }
 
-impl Section for Endings {
-    const NAME: &'static str = "endings";
-    const DOC: &'static str = "how processes ended";
-    const KEYS: &'static [&'static str] = &["endings"];
-    const TABLES: Option<Tables<Self>> = Some(|found, _, top| one_part(found.table(top)));
-
-    fn find<S: RowSource>(_source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
-        let mut endings = Counts::default();
-        for process in &analysis.processes {
-            *endings.counter(process.ending) += 1;
-        }
-        let notable = Group::all(analysis, |_| false);
-        Ok(Self { endings, notable })
-    }
-
-    /// What ended abnormally stands above.
-    fn is_worth_telling(&self, _analysis: &Analysis) -> bool {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "endings",
+    doc: "how processes ended",
+    keys: &["endings"],
+    tables: Some(|report, top| one_part(report.endings.table(top))),
+    // What ended abnormally stands above.
+    is_worth_telling: |report| {
         let is_reported_above = |group: &Group| group.is_violent() || group.is_oom_kill();
-        self.notable.iter().any(|group| !is_reported_above(group))
-    }
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let endings = &self.endings;
-        if analysis.processes.is_empty() {
+        let mut notable = report.endings.notable.iter();
+        notable.any(|group| !is_reported_above(group))
+    },
+    tell: |report, view| {
+        let found = &report.endings;
+        let endings = &found.endings;
+        if report.processes.is_empty() {
             return Vec::new();
         }
         let counts = [
@@ -142,10 +132,10 @@ impl Section for Endings {
             .map(|(count, what)| format!("{} {what}", words::count(*count)))
             .collect();
         let mut section = Chapter::new(format!("How they ended: {}", reported.join(", ")));
-        section.table(self.table(view.top));
+        section.table(found.table(view.top));
         let more = " more kinds of ending: see `--format json`.";
-        section.rest(self.notable.len(), view.top, words::count, more);
-        let mut shown = self.notable.iter().take(view.top);
+        section.rest(found.notable.len(), view.top, words::count, more);
+        let mut shown = found.notable.iter().take(view.top);
         if shown.any(|group| group.sender.is_teardown()) {
             section.explain(
                 "As it shut down: an ancestor sent the signal, started no process after that, and \
@@ -153,10 +143,20 @@ impl Section for Endings {
             );
         }
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 impl Endings {
+    pub(super) fn of(analysis: &Analysis) -> Self {
+        let mut endings = Counts::default();
+        for process in &analysis.processes {
+            *endings.counter(process.ending) += 1;
+        }
+        let notable = Group::all(analysis, |_| false);
+        Self { endings, notable }
+    }
+
     fn table(&self, top: usize) -> Table {
         TableOf::of(self.notable.iter().take(top))
             .words("how", 0, |group| group.sender.in_short(group.ending))

@@ -3,13 +3,12 @@
 
 mod moved;
 
-use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus};
+use crate::{
+    Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus, Report,
+};
 use memtrace_model::{Bytes, DurationNs, Order};
 use memtrace_report::words::{self, bytes, bytes_at_least};
-use memtrace_report::{Cell, Chapter, Table, TableOf, Tone, visible};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, Tone, one_part, visible};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -24,19 +23,15 @@ const MUCH_UNEXPLAINED: Bytes = Bytes(1 << 30);
 /// So many devices are reported however few lines were asked for.
 const DEVICES_MIN: usize = 8;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct GpuMemory {}
-
-impl Section for GpuMemory {
-    const NAME: &'static str = "gpus";
-    const DOC: &'static str = "memory of GPUs: each device at its own peak, and who held it";
-    const KEYS: &'static [&'static str] = &["gpu"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "gpus",
+    doc: "memory of GPUs: each device at its own peak, and who held it",
+    keys: &["gpu"],
+    tables: Some(|analysis, top| {
         let ledgers = analysis.gpus.as_ref().map(at_peaks).unwrap_or_default();
         one_part(table(analysis, &ledgers[..ledgers.len().min(top)], true))
-    });
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    }),
+    tell: |analysis, view| {
         let Some(gpus) = &analysis.gpus else {
             return Vec::new();
         };
@@ -64,8 +59,9 @@ impl Section for GpuMemory {
         let quiet = [late(gpus), cost(analysis, gpus)];
         section.tell(Tone::Quiet, quiet.into_iter().flatten());
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// Each device at its own peak.
 fn at_peaks(gpus: &Gpus) -> Vec<&GpuLedger> {

@@ -1,11 +1,8 @@
 //! What grows over time, and how fast.
 
-use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, Growth, Verdict, Who};
+use crate::{Analysis, Growth, Report, Verdict, Who};
 use memtrace_model::{Bytes, DurationNs, Kind, Label, Order};
-use memtrace_report::{Cell, Chapter, Table, TableOf, Tone, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, Tone, one_part, words};
 
 /// Time to the limit beyond which an extrapolation is idle.
 const FAR_NS: DurationNs = DurationNs(30 * 86_400 * 1_000_000_000);
@@ -13,21 +10,13 @@ const FAR_NS: DurationNs = DurationNs(30 * 86_400 * 1_000_000_000);
 const LONG_NS: DurationNs = DurationNs(600_000_000_000);
 
 /// Growth of all together and of each process.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Growths {}
-
-impl Section for Growths {
-    const NAME: &'static str = "growth";
-    const DOC: &'static str = "what grows steadily, and how fast";
-    const KEYS: &'static [&'static str] = &["growth"];
-    const TABLES: Option<Tables<Self>> =
-        Some(|_, analysis, top| one_part(table(&growing(analysis), top)));
-
-    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
-        in_short(analysis).is_some() || of_all(analysis).is_some()
-    }
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "growth",
+    doc: "what grows steadily, and how fast",
+    keys: &["growth"],
+    tables: Some(|analysis, top| one_part(table(&growing(analysis), top))),
+    is_worth_telling: |analysis| in_short(analysis).is_some() || of_all(analysis).is_some(),
+    tell: |analysis, view| {
         if analysis.peak.is_none() {
             return Vec::new();
         }
@@ -49,8 +38,9 @@ impl Section for Growths {
              % interval, and memory was still rising at the end.",
         );
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// The processes that grow steadily, the one that grew most first.
 fn growing(analysis: &Analysis) -> Vec<(Who, Growth)> {

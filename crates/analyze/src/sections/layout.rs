@@ -1,13 +1,10 @@
 //! What memory is inside of processes, and why it came.
 
-use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, Cause, Confidence, Layout, LayoutLine, PostMortem, Verdict};
+use crate::{Analysis, Cause, Confidence, Layout, LayoutLine, PostMortem, Report, Verdict};
 use memtrace_model::tables::LayoutPart;
 use memtrace_model::{Bytes, Label, Order};
 use memtrace_report::words::bytes;
-use memtrace_report::{Cell, Chapter, Table, TableOf, Tone, visible, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, Tone, one_part, visible, words};
 
 /// Parts that get a line each.
 const PARTS_MAX: usize = 6;
@@ -18,26 +15,21 @@ const MATTERS: Bytes = Bytes(64 << 20);
 /// Nor what is less than this part of what all held at the peak.
 const MATTERS_PART: i64 = 10;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Layouts {}
-
-impl Section for Layouts {
-    const NAME: &'static str = "layout";
-    const DOC: &'static str = "what memory is inside of processes: heaps, arenas, Python objects, mappings; and why it came";
-    const KEYS: &'static [&'static str] = &["layouts"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "layout",
+    doc: "what memory is inside of processes: heaps, arenas, Python objects, mappings; and why it came",
+    keys: &["layouts"],
+    tables: Some(|analysis, top| {
         let layouts: Vec<&Layout> = analysis.layouts.iter().take(top).collect();
         one_part(of_many(&layouts))
-    });
-
-    fn is_worth_telling(&self, analysis: &Analysis) -> bool {
+    }),
+    is_worth_telling: |analysis| {
         analysis
             .layouts
             .iter()
             .any(|layout| matters(analysis, layout))
-    }
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    },
+    tell: |analysis, view| {
         let is_wanted =
             |layout: &&Layout| view.is_alone || view.style.is_full || matters(analysis, layout);
         let mut layouts: Vec<&Layout> = analysis.layouts.iter().filter(is_wanted).collect();
@@ -71,8 +63,9 @@ impl Section for Layouts {
              pages, which it could give back.",
         );
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// Whether a person wants to know unasked: of who grows, and of memory that is not simply used.
 fn matters(analysis: &Analysis, layout: &Layout) -> bool {

@@ -1,15 +1,13 @@
 //! The ledger: what is in use by line, the residual one of them.
 
 use super::peak::{aged, aside};
-use crate::section::{Section, Tables, View, one_part};
 use crate::{
-    Analysis, AnonLine, Attribution, CachedFile, Composition, KernelPart, Scope, SharedObject,
+    Analysis, AnonLine, Attribution, CachedFile, Composition, KernelPart, Report, Scope,
+    SharedObject,
 };
 use memtrace_model::{Bytes, Label};
 use memtrace_report::words::{bytes, bytes_or_unknown};
-use memtrace_report::{Cell, Chapter, Table, TableOf, Tone, visible, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, Tone, one_part, visible, words};
 
 /// Processes, objects and files that get a line of their own in each group of lines.
 pub(crate) const MAX_LINES: usize = 5;
@@ -18,26 +16,22 @@ const KERNELS_SUM: &str = "kernel's sum";
 /// A smaller part of what is in use gets no line of its own.
 const SMALL_PART: i64 = 200;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Ledger {}
-
-impl Section for Ledger {
-    const NAME: &'static str = "ledger";
-    const DOC: &'static str =
-        "what was in use at the peak, line by line, with what nothing explains";
-    const KEYS: &'static [&'static str] = &["peak"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "ledger",
+    doc: "what was in use at the peak, line by line, with what nothing explains",
+    keys: &["peak"],
+    tables: Some(|analysis, top| {
         let attribution = analysis.peak.as_ref().and_then(reported);
         one_part(table(attribution, top))
-    });
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    }),
+    tell: |analysis, view| {
         let peak = analysis.peak.as_ref();
         let reported =
             peak.and_then(|peak| ledger(analysis, peak, view.top.min(view.most(MAX_LINES))));
         reported.into_iter().collect()
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// The ledger of the cgroup that holds most of the tree; of the node where there is none.
 pub(crate) fn ledger(analysis: &Analysis, state: &Composition, max: usize) -> Option<Chapter> {

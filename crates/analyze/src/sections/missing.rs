@@ -1,12 +1,9 @@
 //! What is missing: what was lost, and what could not be seen.
 
-use crate::section::{MORE_IN_JSON, Mode, Section, View};
-use crate::{Analysis, Loss};
+use crate::{Analysis, Loss, Report};
 use memtrace_model::tables::{DiagKind, Severity};
 use memtrace_model::{Instant, RunState, quoted};
-use memtrace_report::{Block, Chapter, Tone, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Block, Chapter, MORE_IN_JSON, Mode, Section, Tone, words};
 
 /// More losses than this, and the rest is a number: the answer must stay on the first screen.
 const MAX_LINES: usize = 5;
@@ -14,16 +11,12 @@ const MAX_LINES: usize = 5;
 const START_NS: i64 = 1_000_000_000;
 
 /// What to know before trusting an absence.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Missing {}
-
-impl Section for Missing {
-    const NAME: &'static str = "missing";
-    const DOC: &'static str = "what was lost or not visible";
-    const KEYS: &'static [&'static str] = &["losses", "notes"];
-    const MODES: &'static [Mode] = Mode::ALL;
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "missing",
+    doc: "what was lost or not visible",
+    keys: &["losses", "notes"],
+    modes: Mode::ALL,
+    tell: |analysis, view| {
         let mut section = Chapter::alarming("Lost or not visible");
         match analysis.info.state {
             RunState::Closed => {}
@@ -72,8 +65,9 @@ impl Section for Missing {
             true => Vec::new(),
             false => vec![section],
         }
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// What was lost or seen less well, but for what the state of the recording says.
 fn missing(analysis: &Analysis) -> impl Iterator<Item = &Loss> {

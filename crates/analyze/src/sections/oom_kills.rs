@@ -3,17 +3,14 @@
 
 use super::layout;
 use crate::moment::offset;
-use crate::section::{MORE_IN_JSON, Section, View};
 use crate::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, LimitHolder, OomFinding, PostMortem,
-    Pressure, Who,
+    Pressure, Report, Who,
 };
 use memtrace_model::tables::OomRow;
 use memtrace_model::{Bytes, DurationNs, Label, quoted};
 use memtrace_report::words::{bytes, bytes_or_unknown};
-use memtrace_report::{Cell, Chapter, TableOf, Tone, visible, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, MORE_IN_JSON, Section, TableOf, Tone, visible, words};
 
 /// Holders named in one line.
 const MAX_HOLDERS: usize = 3;
@@ -24,15 +21,11 @@ const MAX_GROWERS: usize = 5;
 /// So many kills are reported with what led to them; the others in short.
 const MAX_EXPLAINED: usize = 3;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct OomKills {}
-
-impl Section for OomKills {
-    const NAME: &'static str = "oom-kills";
-    const DOC: &'static str = "kills by the OOM killer, and what led to them";
-    const KEYS: &'static [&'static str] = &["oom_kills"];
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "oom-kills",
+    doc: "kills by the OOM killer, and what led to them",
+    keys: &["oom_kills"],
+    tell: |analysis, view| {
         let kills: Vec<&OomFinding> = concerning(analysis).collect();
         let count = kills.len();
         if count == 0 {
@@ -82,8 +75,9 @@ impl Section for OomKills {
         }
         section.rest(count, view.top, words::count, MORE_IN_JSON);
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// The kills that concern somebody in the recording.
 pub(super) fn concerning(analysis: &Analysis) -> impl Iterator<Item = &OomFinding> {

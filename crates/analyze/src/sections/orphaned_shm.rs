@@ -1,25 +1,17 @@
 //! Shared memory left without an owner.
 
-use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
-use crate::{Analysis, OrphanedShmObject};
+use crate::{OrphanedShmObject, Report};
 use memtrace_model::tables::OrphanedShmRow;
 use memtrace_model::{Bytes, Label, MappingKind};
 use memtrace_report::words::bytes;
-use memtrace_report::{Chapter, Table, TableOf, visible, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, visible, words};
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct OrphanedShm {}
-
-impl Section for OrphanedShm {
-    const NAME: &'static str = "orphaned-shm";
-    const DOC: &'static str = "shared memory left without an owner";
-    const KEYS: &'static [&'static str] = &["orphaned_shm_count", "orphaned_shm"];
-    const TABLES: Option<Tables<Self>> =
-        Some(|_, analysis, top| one_part(table(analysis.leftovers.objects.iter().take(top))));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "orphaned-shm",
+    doc: "shared memory left without an owner",
+    keys: &["orphaned_shm_count", "orphaned_shm"],
+    tables: Some(|analysis, top| one_part(table(analysis.leftovers.objects.iter().take(top)))),
+    tell: |analysis, view| {
         let all: Vec<&OrphanedShmObject> = analysis.leftovers.objects.iter().collect();
         if all.is_empty() {
             return Vec::new();
@@ -49,8 +41,9 @@ impl Section for OrphanedShm {
             );
         }
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// What no recorded process was seen to make or map: most likely other jobs left it.
 fn left_by_others(objects: &[&OrphanedShmObject]) -> String {

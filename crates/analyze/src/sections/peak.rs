@@ -2,36 +2,30 @@
 
 use super::parts::Parts;
 use super::{gpus, oom_kills};
-use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, Who, together};
+use crate::{
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, Report, Who, together,
+};
 use memtrace_model::{Bytes, DurationNs, Kind, Order, Target};
 use memtrace_report::words::{bytes, bytes_or_unknown};
-use memtrace_report::{Block, Cell, Chapter, Table, TableOf, Tone, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Block, Cell, Chapter, Section, Table, TableOf, Tone, one_part, words};
 
 /// Columns of the curve.
 const CURVE_WIDTH: usize = 60;
 pub(super) const MAX_CGROUPS: usize = 2;
 
 /// The instant at which all together held most, and who made it up.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Peak {}
-
-impl Section for Peak {
-    const NAME: &'static str = "peak";
-    const DOC: &'static str = "the instant at which most was held, and who held it";
-    const KEYS: &'static [&'static str] = &[
+pub(super) const SECTION: Section<Report> = Section {
+    name: "peak",
+    doc: "the instant at which most was held, and who held it",
+    keys: &[
         "peak",
         "held_peak",
         "sum_of_rss_peak_bytes",
         "sum_of_rss_peak_at",
         "curve",
-    ];
-    const TABLES: Option<Tables<Self>> =
-        Some(|_, analysis, top| one_part(holders(analysis, analysis.peak.as_ref(), top)));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    ],
+    tables: Some(|analysis, top| one_part(holders(analysis, analysis.peak.as_ref(), top))),
+    tell: |analysis, view| {
         let mut section = in_short(analysis);
         if let Some(peak) = &analysis.peak {
             table(&mut section, analysis, peak, view.top);
@@ -41,8 +35,9 @@ impl Section for Peak {
         }
         section.tell(Tone::Quiet, oom_kills::elsewhere(analysis));
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// The simultaneous peak in one line, with the curve of the recording.
 pub(super) fn in_short(analysis: &Analysis) -> Chapter {

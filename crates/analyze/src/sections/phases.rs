@@ -7,30 +7,22 @@ pub use log::{checkpoints, table_of as startup_log};
 
 use crate::keys::highest;
 use crate::phases::numbered;
-use crate::section::{Mode, Section, Tables, View, one_part};
 use crate::{
-    Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Slope, Uncertain, Who,
+    Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Report, Slope, Uncertain, Who,
 };
 use memtrace_model::{Bytes, DurationNs, Kind, Order};
 use memtrace_report::words::{self, change};
-use memtrace_report::{Cell, Chapter, Table, TableOf};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Mode, Section, Table, TableOf, one_part};
 use serde_json::Value;
 
 /// The phases in order of time: those that mattered most, or all; or a log of them.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Phases {}
-
-impl Section for Phases {
-    const NAME: &'static str = "phases";
-    const DOC: &'static str = "what named phases cost";
-    const KEYS: &'static [&'static str] = &["phases"];
-    const MODES: &'static [Mode] = &[Mode::Whole, Mode::Startup];
-    const TABLES: Option<Tables<Self>> =
-        Some(|_, analysis, top| one_part(log::table(analysis.phases.as_ref(), top)));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "phases",
+    doc: "what named phases cost",
+    keys: &["phases"],
+    modes: &[Mode::Whole, Mode::Startup],
+    tables: Some(|analysis, top| one_part(log::table(analysis.phases.as_ref(), top))),
+    tell: |analysis, view| {
         if view.mode == Mode::Startup {
             return vec![log::log(analysis)];
         }
@@ -62,8 +54,9 @@ impl Section for Phases {
         section.rest(phases.lines.len(), shown.len(), words::count, chapter);
         explain(&mut section, analysis);
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn unmarked() -> Chapter {
     let mut section = Chapter::new("Phases: nothing was marked");

@@ -3,12 +3,13 @@
 
 use super::layout;
 use crate::life;
-use crate::section::{Mode, Section, Tables, View, one_part};
-use crate::{Analysis, Life, MappingLine, Phase, PhaseLine, Process};
+use crate::{Analysis, Life, MappingLine, Phase, PhaseLine, Process, Report};
 use memtrace_model::tables::MappingKind;
 use memtrace_model::{Bytes, Instant, Kind, Label, RowSource};
 use memtrace_report::words::{bytes, bytes_or_unknown};
-use memtrace_report::{Cell, Chapter, Table, TableOf, shorten, visible, words};
+use memtrace_report::{
+    Cell, Chapter, Mode, Section, Table, TableOf, View, one_part, shorten, visible, words,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -20,34 +21,24 @@ const COMMAND_MAX: usize = 280;
 const NAMED_MAX: usize = 3;
 
 /// The process that `--process` gives.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(super) struct OneProcess {
     /// Its life; `None` where none was asked for.
     process: Option<Life>,
 }
 
-impl Section for OneProcess {
-    const NAME: &'static str = "process";
-    const DOC: &'static str = "the life of the process that --process gives";
-    const KEYS: &'static [&'static str] = &["process"];
-    const MODES: &'static [Mode] = &[Mode::Process];
-    const TABLES: Option<Tables<Self>> = Some(|section, _, top| {
-        let mappings = section.process.iter().flat_map(|life| &life.mappings);
+pub(super) const SECTION: Section<Report> = Section {
+    name: "process",
+    doc: "the life of the process that --process gives",
+    keys: &["process"],
+    modes: &[Mode::Process],
+    tables: Some(|report, top| {
+        let mappings = report.life.process.iter().flat_map(|life| &life.mappings);
         let mappings: Vec<&MappingLine> = mappings.take(top).collect();
         one_part(of_mappings(&mappings))
-    });
-
-    fn find<S: RowSource>(source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
-        let life = analysis
-            .process
-            .map(|place| life::read(source, analysis, place));
-        Ok(Self {
-            process: life.transpose()?,
-        })
-    }
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
-        let Some(life) = &self.process else {
+    }),
+    tell: |analysis, view| {
+        let Some(life) = &analysis.life.process else {
             return Vec::new();
         };
         let process = &analysis.processes[life.process];
@@ -60,6 +51,17 @@ impl Section for OneProcess {
         chapter.extend(on_gpus(analysis, process));
         chapter.extend(children(life, most));
         chapter
+    },
+    ..Section::EMPTY
+};
+
+impl OneProcess {
+    pub(super) fn find<S: RowSource>(source: &S, analysis: &Analysis) -> Result<Self, S::Error> {
+        let life = analysis.process;
+        let life = life.map(|place| life::read(source, analysis, place));
+        Ok(Self {
+            process: life.transpose()?,
+        })
     }
 }
 

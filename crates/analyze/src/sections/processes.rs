@@ -1,24 +1,17 @@
 //! The processes by their own peak.
 
 use super::growth::margin;
-use crate::section::{Parts, Section, Tables, View};
-use crate::{Analysis, Bound, Composition, Ending, Process, Who};
+use crate::{Analysis, Bound, Composition, Ending, Process, Report, Who};
 use memtrace_model::{Bytes, Label};
-use memtrace_report::{Cell, Chapter, Table, TableOf, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Parts, Section, Table, TableOf, words};
 use std::collections::{BTreeSet, HashMap};
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Processes {}
-
-impl Section for Processes {
-    const NAME: &'static str = "processes";
-    const DOC: &'static str = "the processes by their own peak";
-    const KEYS: &'static [&'static str] = &["process_count", "processes"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| tables(analysis, top));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "processes",
+    doc: "the processes by their own peak",
+    keys: &["process_count", "processes"],
+    tables: Some(|analysis, top| tables(analysis, top)),
+    tell: |analysis, view| {
         let lines = analysis.lines_by_peak();
         if lines.is_empty() {
             return Vec::new();
@@ -40,8 +33,9 @@ impl Section for Processes {
             section.quiet(reported);
         }
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// So many processes are laid out at a time, at least,
 const CHUNK: usize = 1_000;

@@ -1,21 +1,14 @@
 //! What the recording cost, and on which machine it was made.
 
-use crate::Analysis;
-use crate::section::{Mode, Section, View};
-use memtrace_report::{Chapter, Tone, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use crate::Report;
+use memtrace_report::{Chapter, Mode, Section, Tone, words};
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Recorder {}
-
-impl Section for Recorder {
-    const NAME: &'static str = "recorder";
-    const DOC: &'static str = "how it was recorded, and what that cost";
-    const KEYS: &'static [&'static str] = &["cost"];
-    const MODES: &'static [Mode] = Mode::ALL;
-
-    fn tell(&self, analysis: &Analysis, _: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "recorder",
+    doc: "how it was recorded, and what that cost",
+    keys: &["cost"],
+    modes: Mode::ALL,
+    tell: |analysis, _| {
         let info = &analysis.info;
         let cost = match &analysis.cost {
             Some(cost) => {
@@ -42,5 +35,6 @@ impl Section for Recorder {
             info.hostname, info.cpu_count
         ));
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};

@@ -1,28 +1,21 @@
 //! The processes by role.
 
 use crate::keys::highest;
-use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, PeakAt, RoleAtPeak, RoleFinding, RoleShares};
+use crate::{Analysis, PeakAt, Report, RoleAtPeak, RoleFinding, RoleShares};
 use memtrace_model::{Bytes, Kind, MAIN};
 use memtrace_report::words::bytes_or_unknown;
-use memtrace_report::{Cell, Chapter, Table, TableOf, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, one_part, words};
 
 /// Who holds what by role; nothing where no rule knew any process, or there is but one role.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Roles {}
-
-impl Section for Roles {
-    const NAME: &'static str = "roles";
-    const DOC: &'static str = "the processes by role";
-    const KEYS: &'static [&'static str] = &["role_count", "roles"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "roles",
+    doc: "the processes by role",
+    keys: &["role_count", "roles"],
+    tables: Some(|analysis, top| {
         let roles = &analysis.roles;
         one_part(table(roles, top))
-    });
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+    }),
+    tell: |analysis, view| {
         let roles = &analysis.roles;
         if !is_reported(roles) {
             return Vec::new();
@@ -36,8 +29,9 @@ impl Section for Roles {
         }
         section.explain(how_to_read(has_gpu(roles)));
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn table(roles: &[RoleFinding], top: usize) -> Table {
     let has_gpu = has_gpu(roles);

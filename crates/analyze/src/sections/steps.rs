@@ -2,12 +2,9 @@
 //! first lines of a report.
 
 use super::gpus::short;
-use crate::section::{Section, View};
-use crate::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Slope, Verdict, Who};
+use crate::{Analysis, PhaseForm, PhaseLine, PhasePart, Repeated, Report, Slope, Verdict, Who};
 use memtrace_model::Bytes;
-use memtrace_report::{Chapter, Tone, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Chapter, Section, Tone, words};
 
 /// A rise by less than this over all steps is not worth an alarm.
 const WORTH_TELLING: f64 = 16.0 * 1024.0 * 1024.0;
@@ -31,15 +28,11 @@ fn steepest<'a>(
 }
 
 /// What surely grows from step to step: what the tree holds, every page once, and what is in use on GPUs.
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Steps {}
-
-impl Section for Steps {
-    const NAME: &'static str = "steps";
-    const DOC: &'static str = "what grows from step to step, and who grows most";
-    const KEYS: &'static [&'static str] = &["phases"];
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "steps",
+    doc: "what grows from step to step, and who grows most",
+    keys: &["phases"],
+    tell: |analysis, view| {
         let reported = sentences(analysis);
         // In the whole report one is among the first lines.
         if reported.len() < 1 + usize::from(view.is_below_the_answer()) {
@@ -48,8 +41,9 @@ impl Section for Steps {
         let mut section = Chapter::alarming("Grows from step to step");
         section.tell(Tone::Strong, reported);
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// What grows from step to step, in a sentence.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {

@@ -1,25 +1,20 @@
 //! Processes that outlived the root of their tree.
 
 use crate::leftovers::held_in_words;
-use crate::section::{MORE_IN_JSON, Section, Tables, View, one_part};
-use crate::{Analysis, Survivor};
+use crate::{Analysis, Report, Survivor};
 use memtrace_model::tables::{Fate, SurvivorRow};
 use memtrace_model::{Bytes, Label, Target};
 use memtrace_report::words::{bytes, bytes_at_least};
-use memtrace_report::{Cell, Chapter, Table, TableOf, visible, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{
+    Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, visible, words,
+};
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Survivors {}
-
-impl Section for Survivors {
-    const NAME: &'static str = "survivors";
-    const DOC: &'static str = "processes that outlived the root of their tree";
-    const KEYS: &'static [&'static str] = &["survivor_count", "survivors_held_bytes", "survivors"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "survivors",
+    doc: "processes that outlived the root of their tree",
+    keys: &["survivor_count", "survivors_held_bytes", "survivors"],
+    tables: Some(|analysis, top| one_part(table(analysis, top))),
+    tell: |analysis, view| {
         let all = &analysis.leftovers.outlived;
         if all.is_empty() {
             return Vec::new();
@@ -42,8 +37,9 @@ impl Section for Survivors {
             );
         }
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn table(analysis: &Analysis, top: usize) -> Table {
     TableOf::of(analysis.leftovers.outlived.iter().take(top))

@@ -12,7 +12,7 @@ use crate::golden::{
     RUNS, Reported, Script, assert_shown, boot, gib, left_behind, ray_with_vllm,
     ray_with_vllm_later, upid, wall,
 };
-use crate::{DiffReport, Ending, Loss, Options};
+use crate::{Diff, DiffReport, Ending, Loss, Options};
 use memtrace_model::tables::{DiagKind, LayoutPart, LayoutRow, MarkKind, Severity, TmpfsRow};
 use memtrace_model::{Bytes, Label, Record, RunState, Tgid};
 use memtrace_report::{Block, Cell, FORMATS, Format, Style, Table, Written, columns, is_hidden};
@@ -292,8 +292,11 @@ fn every_column_has_a_name_of_its_own_that_tells_the_unit() {
             }
         }
         for section in SECTIONS {
-            let tables = (section.tables)(&reported, 12);
-            tables.for_each(|table| check_names(&table, &format!("{run}, {}", section.name)));
+            let tables = section.tables.map(|fill| fill(&reported, 12));
+            tables
+                .into_iter()
+                .flatten()
+                .for_each(|table| check_names(&table, &format!("{run}, {}", section.name)));
         }
     }
 }
@@ -329,7 +332,7 @@ fn a_section_alone_says_what_it_says_in_the_whole_report() {
         let text = written(FORMATS[0], &reported, &all);
         let json = written(format("json"), &reported, &all);
         let json: BTreeMap<String, Value> = serde_json::from_str(&json).expect("JSON");
-        let mode = View::of(&reported.analysis, &all).mode;
+        let mode = memtrace_report::Reported::mode(&reported, &all);
         for section in SECTIONS {
             let name = section.name;
             let style = Style {
@@ -450,13 +453,7 @@ fn gpus_that_differ_are_reported_and_compared_in_every_format_however_narrow() {
         run.reported(None, None)
     };
     let shown = |before: &Report, after: &Report, format: &dyn Format| {
-        let diff = crate::Diff::of(&before.analysis, &after.analysis);
-        let mut shown = DiffReport {
-            before: before.clone(),
-            after: after.clone(),
-            diff,
-            limit: None,
-        };
+        let mut shown: DiffReport<Diff> = DiffReport::of(before.clone(), after.clone(), None);
         let style = Style {
             width: 60,
             ..Style::default()
@@ -481,13 +478,7 @@ fn gpus_that_differ_are_reported_and_compared_in_every_format_however_narrow() {
 fn every_format_tells_what_changed_between_two_runs() {
     let before = ray_with_vllm().reported(None, None);
     let after = ray_with_vllm_later().reported(None, None);
-    let diff = crate::Diff::of(&before.analysis, &after.analysis);
-    let mut shown = DiffReport {
-        limit: Some((0.05, diff.excesses(0.05))),
-        before,
-        after,
-        diff,
-    };
+    let mut shown: DiffReport<Diff> = DiffReport::of(before, after, Some(0.05));
     for format in FORMATS.iter().filter(|format| !format.is_page()) {
         let report = said(*format, &mut shown, &Style::default());
         insta::assert_snapshot!(format!("diff.{}", format.name()), report);

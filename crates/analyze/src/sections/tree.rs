@@ -1,23 +1,16 @@
 //! The tree of processes.
 
-use crate::Analysis;
-use crate::section::{Mode, Section, View};
+use crate::Report;
 use memtrace_model::{Bytes, Kind};
-use memtrace_report::{Cell, Chapter, TableOf, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Mode, Section, TableOf, words};
 use std::collections::HashMap;
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Tree {}
-
-impl Section for Tree {
-    const NAME: &'static str = "tree";
-    const DOC: &'static str = "who descends from whom";
-    const KEYS: &'static [&'static str] = &["process_count", "processes"];
-    const MODES: &'static [Mode] = &[Mode::Whole, Mode::At];
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "tree",
+    doc: "who descends from whom",
+    keys: &["process_count", "processes"],
+    modes: &[Mode::Whole, Mode::At],
+    tell: |analysis, view| {
         if !view.style.has_tree && !view.is_alone {
             return Vec::new();
         }
@@ -59,8 +52,9 @@ impl Section for Tree {
             .words("ended", 2, |line| analysis.common_ending(&line.who.members))
             .add_to(&mut section);
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn indent(branches: &[bool]) -> String {
     let mut indent = String::new();

@@ -1,23 +1,16 @@
 //! Which of the two it is: the main process or what it started.
 
-use crate::section::{Section, Tables, View, one_part};
-use crate::{Analysis, TreeFinding};
+use crate::{Analysis, Report, TreeFinding};
 use memtrace_model::{Bytes, Kind, Target};
 use memtrace_report::words::bytes;
-use memtrace_report::{Cell, Chapter, Table, TableOf, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Section, Table, TableOf, one_part, words};
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Trees {}
-
-impl Section for Trees {
-    const NAME: &'static str = "trees";
-    const DOC: &'static str = "main process against descendants";
-    const KEYS: &'static [&'static str] = &["trees"];
-    const TABLES: Option<Tables<Self>> = Some(|_, analysis, top| one_part(table(analysis, top)));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(super) const SECTION: Section<Report> = Section {
+    name: "trees",
+    doc: "main process against descendants",
+    keys: &["trees"],
+    tables: Some(|analysis, top| one_part(table(analysis, top))),
+    tell: |analysis, view| {
         let has_descendants = analysis.trees.iter().any(|tree| tree.descendant_count > 0);
         let is_reported = !matches!(analysis.info.target, Target::All) && has_descendants;
         if !is_reported || analysis.peak.is_none() {
@@ -35,8 +28,9 @@ impl Section for Trees {
         section.table(table(analysis, view.top));
         section.rest(analysis.trees.len(), view.top, words::count, " more trees.");
         vec![section]
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 fn table(analysis: &Analysis, top: usize) -> Table {
     let whole = whole_rss(analysis);

@@ -1,13 +1,13 @@
 //! `memtrace report ROOT`: one answer for a job of many hosts. Each recording is reduced by itself,
 //! some at a time, and what comes of it is merged; `--reduce` and `--merge` are the two halves.
 
-use super::{Args, no_section};
+use super::{Args, section_of};
 use crate::cli::recorded::{no_option, open, recording_dir};
 use crate::cli::reduced::{Chosen, Found, place_of, reduce, reduce_one, reduced, root_at};
 use anyhow::{Context, bail};
-use memtrace_analyze::{HostPart, Line, Place, RUN_SECTIONS, RunSection, Unread};
+use memtrace_analyze::{HostPart, Line, Place, RunReport, Unread};
 use memtrace_model::parse_host_list;
-use memtrace_report::{Style, visible, write_line};
+use memtrace_report::{Section, Style, visible, write_line};
 use memtrace_store::{Placed, Recordings, Root};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -160,22 +160,12 @@ fn check(args: &Args) -> anyhow::Result<()> {
     let Some(name) = args.section.as_deref() else {
         return Ok(());
     };
-    let Some(section) = RunSection::named(name) else {
-        let names = RUN_SECTIONS.iter().map(|section| section.name);
-        return Err(no_section("a run of many hosts", name, names));
-    };
+    let is_csv = format.name() == "csv";
+    section_of::<RunReport>("a run of many hosts", name, is_csv)?;
     if format.is_page() {
         bail!(
             "{} shows the whole run: leave out --section {name}",
             format.name()
-        );
-    }
-    if format.name() == "csv" && !section.has_table() {
-        let with = RUN_SECTIONS.iter().filter(|section| section.has_table());
-        let names: Vec<&str> = with.map(|section| section.name).collect();
-        bail!(
-            "the section {name} has no table for csv; these have one: {}",
-            names.join(", ")
         );
     }
     Ok(())
@@ -203,7 +193,10 @@ fn tell(
         let path = path_of(&Placed { run, host, rec })?;
         Some(no_option(&path).display().to_string())
     });
-    let section = args.section.as_deref().and_then(RunSection::named);
+    let section = args
+        .section
+        .as_deref()
+        .and_then(Section::<RunReport>::named);
     let style = Style {
         is_full: args.full,
         has_explanations: args.explain || args.full,

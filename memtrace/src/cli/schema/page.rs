@@ -2,8 +2,9 @@
 //! from the schema of the findings and the list of sections.
 
 use super::report_schema;
-use memtrace_analyze::{SECTIONS, SectionInfo};
+use memtrace_analyze::{Report, SECTIONS};
 use memtrace_model::Order;
+use memtrace_report::Section;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -237,7 +238,7 @@ impl<'a> Page<'a> {
 
 /// Whether the chapter of that section tells what stands under a key: of several the one that is
 /// called like it, else the first.
-fn is_reported_in(key: &str, section: &SectionInfo) -> bool {
+fn is_reported_in(key: &str, section: &Section<Report>) -> bool {
     let mut sections = SECTIONS.iter().filter(|one| one.keys.contains(&key));
     let first = sections.clone().next();
     let named = sections.find(|one| one.name == key);

@@ -1,38 +1,26 @@
 //! Two runs against each other, in chapters for people: in the words of two recordings.
 
-use super::compared::{count as count_of, highest_host, length};
-use super::{
-    Bounded, ComparedRun, HostChange, JobRoleChange, RankStageChange, RunDiffReport, RunExcess,
-    RunFigure,
+use super::compared::{count as count_of, highest_host};
+use super::{Bounded, ComparedRun, HostChange, JobRoleChange, RankStageChange, RunDiff};
+use crate::comparison::{
+    Change, Changes, DiffReport, change_share, counts, growth, in_words, unchanged,
 };
-use crate::diff::{Change, change_share, growth, has_changed, in_words, unchanged, verdict};
 use crate::hosts::answer::{happened, names};
 use crate::hosts::run::HostStatus;
 use memtrace_model::{Bytes, Label};
 use memtrace_report::words::{self, bytes, counted};
-use memtrace_report::{Cell, Chapter, Style, Table, TableOf, Tone, visible};
+use memtrace_report::{Cell, Chapter, DEFAULT_TOP, Table, TableOf, Tone, visible};
 
-const DEFAULT_TOP: usize = 10;
+/// The job, roles, growth from step to step, then hosts.
+pub(super) const CHANGES: &[Changes<RunDiff>] = &[
+    |report, _| leaks(report),
+    |report, _| Some(whole(report)),
+    |report, top| Some(roles(report, top)),
+    stages,
+    |report, top| Some(hosts(report, top)),
+];
 
-/// Writes a comparison down: the job, roles, growth from step to step, then hosts.
-pub(super) fn build(reported: &RunDiffReport, style: &Style) -> Vec<Chapter> {
-    let top = style.top.unwrap_or(DEFAULT_TOP);
-    let mut chapters = vec![head(reported)];
-    chapters.extend(
-        reported
-            .limit
-            .as_ref()
-            .map(|(allowed, excesses)| verdict(*allowed, excesses.iter().map(excess_line))),
-    );
-    chapters.extend(leaks(reported));
-    chapters.push(whole(reported));
-    chapters.push(roles(reported, top));
-    chapters.extend(stages(reported, top));
-    chapters.push(hosts(reported, top));
-    chapters
-}
-
-fn head(reported: &RunDiffReport) -> Chapter {
+pub(super) fn head(reported: &DiffReport<RunDiff>) -> Chapter {
     let mut chapter = Chapter::new("memtrace diff");
     for (name, run) in [("A", &reported.before), ("B", &reported.after)] {
         chapter.say(line_of(name, run));
@@ -89,7 +77,7 @@ fn line_of(name: &str, ComparedRun { path, report }: &ComparedRun) -> String {
         format!("run {}", report.run),
         counted(report.host_count, "host", "hosts"),
     ];
-    parts.extend(length(report).map(words::duration));
+    parts.extend(report.duration().map(words::duration));
     let open = count_of(report, HostStatus::Open);
     if open > 0 {
         parts.push(format!(
@@ -100,24 +88,13 @@ fn line_of(name: &str, ComparedRun { path, report }: &ComparedRun) -> String {
     format!("{name}: {}", parts.join(", "))
 }
 
-fn excess_line(excess: &RunExcess) -> String {
-    let change = match excess.figure {
-        RunFigure::PerStep => per_step(&excess.change),
-        _ => in_words(&excess.change),
-    };
-    format!("{}: {} {change}", excess.name, excess.figure.shown())
+/// What the fastest rank grows by: `0 B → 40.0 MiB`.
+pub(super) fn per_step(change: &Change) -> String {
+    let [before, after] = [change.before, change.after].map(words::bytes_or_unknown);
+    format!("growth of the fastest rank per step {before} → {after}")
 }
 
-/// `0 B → 40.0 MiB`.
-fn per_step(change: &Change) -> String {
-    format!(
-        "{} → {}",
-        words::bytes_or_unknown(change.before),
-        words::bytes_or_unknown(change.after)
-    )
-}
-
-fn whole(reported: &RunDiffReport) -> Chapter {
+fn whole(reported: &DiffReport<RunDiff>) -> Chapter {
     let diff = &reported.diff;
     let peak = &diff.peak;
     let mut chapter = Chapter::new(format!("Peak of all hosts: {}", in_words(&peak.change)));
@@ -155,7 +132,7 @@ fn whole(reported: &RunDiffReport) -> Chapter {
 }
 
 /// What grows from step to step in B, and did not in A; `None` where nothing does.
-fn leaks(reported: &RunDiffReport) -> Option<Chapter> {
+fn leaks(reported: &DiffReport<RunDiff>) -> Option<Chapter> {
     let stages = reported.diff.stages.iter();
     let risen: Vec<&RankStageChange> = stages.filter(|stage| stage.has_risen).collect();
     if risen.is_empty() {
@@ -184,11 +161,11 @@ fn has_moved(role: &JobRoleChange) -> bool {
     let figures = [&role.highest, &role.median];
     let is_moved = figures
         .iter()
-        .any(|figure| figure.is_sure && has_changed(&figure.change));
-    is_moved || has_changed(&role.bytes_per_hour)
+        .any(|figure| figure.is_sure && figure.change.is_notable());
+    is_moved || role.bytes_per_hour.is_notable()
 }
 
-fn roles(reported: &RunDiffReport, top: usize) -> Chapter {
+fn roles(reported: &DiffReport<RunDiff>, top: usize) -> Chapter {
     let roles = reported.diff.roles.iter();
     let moved: Vec<&JobRoleChange> = roles.filter(|role| has_moved(role)).collect();
     if moved.is_empty() {
@@ -198,7 +175,7 @@ fn roles(reported: &RunDiffReport, top: usize) -> Chapter {
     TableOf::of(moved.iter().take(top))
         .flexible("role", |role| role.name.clone())
         .words("hosts", 3, |role| {
-            both(role.host_count_before, role.host_count_after)
+            counts(role.host_count_before, role.host_count_after)
         })
         .held("highest_a_bytes", 1, |role| role.highest.change.before)
         .held("highest_b_bytes", 0, |role| role.highest.change.after)
@@ -222,17 +199,8 @@ fn roles(reported: &RunDiffReport, top: usize) -> Chapter {
     chapter
 }
 
-/// `2 → 3`, or one number where both are the same.
-fn both(before: Option<usize>, after: Option<usize>) -> String {
-    let count = |count: Option<usize>| count.map_or_else(|| "-".to_owned(), words::count);
-    match before == after {
-        true => count(before),
-        false => format!("{} → {}", count(before), count(after)),
-    }
-}
-
 /// What ranks of both grow by from step to step; `None` where there are none.
-fn stages(reported: &RunDiffReport, top: usize) -> Option<Chapter> {
+fn stages(reported: &DiffReport<RunDiff>, top: usize) -> Option<Chapter> {
     let grows = |stage: &&RankStageChange| {
         let slopes = [stage.fastest.before, stage.fastest.after];
         slopes.into_iter().flatten().any(|slope| slope.0 != 0)
@@ -247,7 +215,7 @@ fn stages(reported: &RunDiffReport, top: usize) -> Option<Chapter> {
         .flexible("role", |stage| stage.role.clone())
         .words("stage", 0, |stage| stage.stage.clone())
         .words("ranks", 2, |stage| {
-            both(Some(stage.rank_count_before), Some(stage.rank_count_after))
+            counts(Some(stage.rank_count_before), Some(stage.rank_count_after))
         })
         .figures(("fastest_a_bytes_per_step", "FASTEST A"), 0, |stage| {
             rate(stage.fastest.before)
@@ -265,7 +233,7 @@ fn stages(reported: &RunDiffReport, top: usize) -> Option<Chapter> {
     Some(chapter)
 }
 
-fn hosts(reported: &RunDiffReport, top: usize) -> Chapter {
+fn hosts(reported: &DiffReport<RunDiff>, top: usize) -> Chapter {
     let diff = &reported.diff;
     let mut only = Vec::new();
     for (name, hosts) in [("A", &diff.only_before), ("B", &diff.only_after)] {
@@ -280,8 +248,8 @@ fn hosts(reported: &RunDiffReport, top: usize) -> Chapter {
         return chapter;
     }
     let has_moved = |host: &&HostChange| {
-        let is_held = host.peak.is_sure && has_changed(&host.peak.change);
-        is_held || host.status_before != host.status_after || has_changed(&host.limit)
+        let is_held = host.peak.is_sure && host.peak.change.is_notable();
+        is_held || host.status_before != host.status_after || host.limit.is_notable()
     };
     let moved: Vec<&HostChange> = diff.hosts.iter().filter(has_moved).collect();
     if moved.is_empty() {
@@ -304,7 +272,7 @@ fn hosts(reported: &RunDiffReport, top: usize) -> Chapter {
 fn hosts_table<'a>(hosts: impl Iterator<Item = &'a HostChange>) -> TableOf<&'a HostChange> {
     let hosts: Vec<&HostChange> = hosts.collect();
     let has_left = hosts.iter().any(|host| host.has_limit());
-    let has_limits = hosts.iter().any(|host| has_changed(&host.limit));
+    let has_limits = hosts.iter().any(|host| host.limit.is_notable());
     TableOf::of(hosts)
         .words("host", 0, |host| host.host.clone())
         .words("status", 3, |host| {
@@ -336,7 +304,7 @@ fn hosts_table<'a>(hosts: impl Iterator<Item = &'a HostChange>) -> TableOf<&'a H
 }
 
 /// Every figure, for programs: a line for each of the job, of a role, of steps, of a host.
-pub(super) fn figures(reported: &RunDiffReport, top: usize) -> Table {
+pub(super) fn figures(reported: &DiffReport<RunDiff>, top: usize) -> Table {
     let diff = &reported.diff;
     let mut lines: Vec<(&str, String, &str, Change, Option<bool>)> = Vec::new();
     let sure = |of: &Bounded| (of.change, Some(of.is_sure));

@@ -1,10 +1,10 @@
 //! The figures of two runs side by side.
 
 use super::{Bounded, Fastest, HostChange, JobRoleChange, RankStageChange, RunDiff, Span, within};
-use crate::diff::Change;
+use crate::comparison::{Change, paired};
 use crate::hosts::peers::median;
 use crate::hosts::run::{HostLine, HostStatus, JobRole, Observed, RankLine, RunReport};
-use memtrace_model::{Bytes, DurationNs, Order};
+use memtrace_model::{Bytes, Order};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,12 +24,10 @@ impl RunDiff {
             has_other_hosts: holding(before) != holding(after) || has_silent(before),
             peak: peak(before, after),
             host_peak: host_peak(before, after),
-            gpu_peak: Change {
-                before: recorded(before)
-                    .filter_map(|line| line.gpu_peak_bytes)
-                    .max(),
-                after: recorded(after).filter_map(|line| line.gpu_peak_bytes).max(),
-            },
+            gpu_peak: Change::of([before, after], |report| {
+                let lines = recorded(report);
+                lines.filter_map(|line| line.gpu_peak_bytes).max()
+            }),
             roles: roles(before, after),
             stages: stages(before, after),
             hosts: hosts(before, after),
@@ -115,14 +113,8 @@ fn host_peak(before: &RunReport, after: &RunReport) -> Bounded {
 }
 
 fn roles(before: &RunReport, after: &RunReport) -> Vec<JobRoleChange> {
-    let mut names: BTreeMap<&str, (Option<&JobRole>, Option<&JobRole>)> = BTreeMap::new();
-    for role in &before.roles {
-        names.entry(&role.name).or_default().0 = Some(role);
-    }
-    for role in &after.roles {
-        names.entry(&role.name).or_default().1 = Some(role);
-    }
-    let roles = names.into_iter().map(|(name, (one, other))| {
+    let names = paired([&before.roles, &after.roles], |role| &role.name);
+    let roles = names.into_iter().map(|(name, both @ [one, other])| {
         let bounded = |figure: fn(&JobRole) -> Option<Bytes>| {
             let of = |role: Option<&JobRole>| match role {
                 Some(role) => figure(role).map(|bytes| within(bytes, role.error_bytes)),
@@ -131,11 +123,7 @@ fn roles(before: &RunReport, after: &RunReport) -> Vec<JobRoleChange> {
             Bounded::of(of(one), of(other))
         };
         let change = |figure: fn(&JobRole) -> Option<Bytes>| {
-            let of = |role: Option<&JobRole>| role.map_or(Some(Bytes(0)), figure);
-            Change {
-                before: of(one),
-                after: of(other),
-            }
+            Change::of(both, |role| role.map_or(Some(Bytes(0)), figure))
         };
         JobRoleChange {
             name: name.to_owned(),
@@ -153,14 +141,8 @@ fn roles(before: &RunReport, after: &RunReport) -> Vec<JobRoleChange> {
         }
     });
     let mut roles: Vec<JobRoleChange> = roles.collect();
-    roles.order_by_key(|role| Reverse(moved(&role.highest.change)));
+    roles.order_by_key(|role| Reverse(role.highest.change.moved()));
     roles
-}
-
-/// By how much a figure moved, up or down.
-fn moved(change: &Change) -> i64 {
-    let difference = change.difference();
-    difference.map_or(0, |bytes| bytes.0.saturating_abs())
 }
 
 /// The ranks of one role that have the same steps, by these two.
@@ -182,21 +164,13 @@ fn stages(before: &RunReport, after: &RunReport) -> Vec<RankStageChange> {
     let mut stages: Vec<RankStageChange> = both
         .map(|((role, stage), one, other)| {
             let (first, last) = (fastest(one), fastest(&other));
-            let slope =
-                |rank: Option<&RankLine>| rank.and_then(|rank| rank.bytes_per_step).map(Bytes);
             let mut change = RankStageChange {
                 role: role.to_owned(),
                 stage: stage.to_owned(),
                 rank_count_before: one.len(),
                 rank_count_after: other.len(),
-                median: Change {
-                    before: middle(one),
-                    after: middle(&other),
-                },
-                fastest: Change {
-                    before: slope(first),
-                    after: slope(last),
-                },
+                median: Change::of([one, &other], |ranks| middle(ranks)),
+                fastest: Change::of([first, last], |rank| rank?.bytes_per_step.map(Bytes)),
                 fastest_rank: last.map(|rank| rank.rank.clone()),
                 fastest_host: last.map(|rank| rank.host.clone()),
                 has_risen: false,
@@ -250,10 +224,7 @@ fn hosts(before: &RunReport, after: &RunReport) -> Vec<HostChange> {
     let both = recorded(after);
     let both = both.filter_map(|line| Some((*earlier.get(&*line.host)?, line)));
     let hosts = both.map(|(one, other)| {
-        let change = |figure: fn(&HostLine) -> Option<Bytes>| Change {
-            before: figure(one),
-            after: figure(other),
-        };
+        let change = |figure: fn(&HostLine) -> Option<Bytes>| Change::of([one, other], figure);
         HostChange {
             host: other.host.clone(),
             status_before: one.status,
@@ -269,12 +240,6 @@ fn hosts(before: &RunReport, after: &RunReport) -> Vec<HostChange> {
         }
     });
     let mut hosts: Vec<HostChange> = hosts.collect();
-    hosts.order_by_key(|host| Reverse(moved(&host.peak.change)));
+    hosts.order_by_key(|host| Reverse(host.peak.change.moved()));
     hosts
-}
-
-/// How long a run was.
-pub(super) fn length(report: &RunReport) -> Option<DurationNs> {
-    let (start, end) = report.start.zip(report.end)?;
-    Some(DurationNs(end.0.0.saturating_sub(start.0.0)))
 }

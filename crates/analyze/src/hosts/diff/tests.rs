@@ -92,18 +92,12 @@ fn golden(name: &str) -> RunReport {
 }
 
 fn reported(before: RunReport, after: RunReport, allowed: Option<f64>, format: &str) -> String {
-    let diff = RunDiff::of(&before, &after);
-    let limit = allowed.map(|allowed| (allowed, diff.excesses(allowed)));
     let run = |path: &str, report| ComparedRun {
         path: path.to_owned(),
         report,
     };
-    let mut report = RunDiffReport {
-        before: run("root/run=4711", before),
-        after: run("root/run=4712", after),
-        diff,
-        limit,
-    };
+    let (before, after) = (run("root/run=4711", before), run("root/run=4712", after));
+    let mut report: DiffReport<RunDiff> = DiffReport::of(before, after, allowed);
     let format = FORMATS.iter().find(|one| one.name() == format);
     let mut out = Vec::new();
     let written = format
@@ -114,10 +108,9 @@ fn reported(before: RunReport, after: RunReport, allowed: Option<f64>, format: &
 }
 
 fn figures(diff: &RunDiff, allowed: f64) -> Vec<(String, &'static str)> {
-    use memtrace_model::Label;
     let excesses = diff.excesses(allowed).into_iter();
     excesses
-        .map(|excess| (excess.name, excess.figure.as_str()))
+        .map(|excess| (excess.name.to_string(), excess.figure))
         .collect()
 }
 

@@ -4,28 +4,20 @@
 use super::super::gpus::short;
 use super::{doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::keys::highest;
-use crate::section::{Mode, Section, Tables, View, one_part};
-use crate::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Slope};
+use crate::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Report, Slope};
 use memtrace_model::{Bytes, Kind};
-use memtrace_report::{Cell, Chapter, TableOf, words};
-use schemars::JsonSchema;
-use serde::Serialize;
+use memtrace_report::{Cell, Chapter, Mode, Section, TableOf, one_part, words};
 
 /// The column of what grows from step to step.
 const PER_STEP: (&str, &str) = ("bytes_per_step", "PER STEP");
 
-#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
-pub(in crate::sections) struct NamedPhase {}
-
-impl Section for NamedPhase {
-    const NAME: &'static str = "phase";
-    const DOC: &'static str = "the phases of the name that --phase gives: who gained, who lost";
-    const KEYS: &'static [&'static str] = &["phase"];
-    const MODES: &'static [Mode] = &[Mode::Phase];
-    const TABLES: Option<Tables<Self>> =
-        Some(|_, analysis, top| one_part(table(&first(analysis.phase.as_ref(), top), true)));
-
-    fn tell(&self, analysis: &Analysis, view: &View<'_>) -> Vec<Chapter> {
+pub(in crate::sections) const SECTION: Section<Report> = Section {
+    name: "phase",
+    doc: "the phases of the name that --phase gives: who gained, who lost",
+    keys: &["phase"],
+    modes: &[Mode::Phase],
+    tables: Some(|analysis, top| one_part(table(&first(analysis.phase.as_ref(), top), true))),
+    tell: |analysis, view| {
         let Some(focus) = &analysis.phase else {
             return Vec::new();
         };
@@ -62,8 +54,9 @@ impl Section for NamedPhase {
         sections.extend(parts.into_iter().flatten());
         sections.push(holders(focus, view.top));
         sections
-    }
-}
+    },
+    ..Section::EMPTY
+};
 
 /// The first ones, so many at most.
 fn first(focus: Option<&PhaseFocus>, count: usize) -> Vec<&Phase> {

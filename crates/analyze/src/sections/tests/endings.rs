@@ -254,7 +254,7 @@ fn limits_of_a_process_and_a_full_tmpfs_are_reported_the_nearest_first() {
         });
         let analysis = run.analyzed(None);
         let lines = answer::lines(&analysis).into_iter();
-        let mut lines = lines.filter(|line| line.about == answer::Topic::Limit);
+        let mut lines = lines.filter(|line| line.about == crate::answer::Topic::Limit);
         lines.next().map(|line| line.text).unwrap_or_default()
     };
     let full = "64.0 MiB of the 64.0 MiB of /dev/shm were in use at 12:01:47 UTC (+3.0s) (100%)";

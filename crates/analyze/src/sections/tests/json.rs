@@ -261,13 +261,7 @@ fn every_json_report_is_as_its_schema_says() {
     check(&written(format("json"), &one, &Style::default()), "one");
     let [before, after] =
         [ray_with_vllm(), ray_with_vllm_later()].map(|run| run.reported(None, None));
-    let diff = crate::Diff::of(&before.analysis, &after.analysis);
-    let mut text = DiffReport {
-        limit: Some((0.05, diff.excesses(0.05))),
-        before,
-        after,
-        diff,
-    };
+    let mut text: DiffReport<Diff> = DiffReport::of(before, after, Some(0.05));
     check(&said(format("json"), &mut text, &Style::default()), "diff");
     for (name, members, _) in JOBS {
         let parts: Vec<HostPart> = members().into_iter().map(reduced).collect();
