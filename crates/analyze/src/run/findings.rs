@@ -5,23 +5,26 @@ use super::holdings::Holdings;
 use super::swept::Swept;
 use super::{AnalyzeError, Options};
 use crate::analysis::{Analysis, CurvePoint, TreeFinding};
+use crate::bins::Binned;
 use crate::clock::RunClock;
 use crate::composition::Composition;
 use crate::curves::{self, Drawings, Drawn};
-use crate::host_clock::HostSeen;
+use crate::groups::Groups;
+use crate::held::Held;
+use crate::host_clock::{HostClock, HostSeen};
+use crate::leftovers::{self, Leftovers};
 use crate::moment::Moment;
 use crate::pass::Tree;
 use crate::phases::Noted;
 use crate::process_table::ProcessTable;
 use crate::process_tree::ProcessTree;
-use crate::roles::{self, RoleFinding};
+use crate::roles::{self, RoleFinding, RoleHolding};
 use crate::{
-    OomFinding, allocations, conditions, leftovers, life, limits, log_kills, losses, memory_tables,
-    oom,
+    OomFinding, allocations, conditions, life, limits, log_kills, losses, memory_tables, oom,
 };
 use memtrace_model::tables::Finding;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RowSource, RunInfo};
-use memtrace_timeline::{High, Lanes};
+use memtrace_timeline::{High, Lanes, SeriesPoint};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -40,30 +43,14 @@ where
     let end = facts.end();
     let mut losses = losses::read(source, info, facts.cost.as_ref(), &swept.clock)?;
     losses.splice(0..0, facts.table.overflow());
-    let mut leftovers = leftovers::read(source, &facts.table)?;
-    let mut states = holdings.states.iter();
-    if let Some(state) = states.find(|state| Some(state.at.boot_ns) == facts.left_at) {
-        leftovers.note(state, &facts.table);
-    }
+    let leftovers = left(source, &facts, &holdings)?;
     let allocations = allocations::read(source, &facts.table)?;
-    let earlier = std::mem::take(&mut holdings.earlier);
-    let earlier: Vec<&Composition> = earlier.iter().chain(&holdings.states).collect();
-    let ooms = oom::explain(
-        source,
-        std::mem::take(&mut facts.kills),
-        &facts.windows,
-        (&facts.table, &swept.clock),
-        (&holdings.states, &earlier),
-        &leftovers.objects,
-    )?;
+    let ooms = killed(source, &mut facts, (&swept, &holdings), &leftovers)?;
     let drawings = match swept.seen.drawn.take() {
-        Some(drawn) => Some(drawings(
-            info,
-            source,
-            drawn,
-            (&facts, &swept, &holdings),
-            &ooms,
-        )?),
+        Some(drawn) => {
+            let known = (&facts, &swept, &holdings);
+            Some(drawings(info, source, drawn, known, &ooms)?)
+        }
         None => None,
     };
     let command_begin = command_begin(&facts);
@@ -71,105 +58,145 @@ where
     if let Some(save) = &mut save {
         save_memory(&facts, &mut swept, &mut holdings, save);
     }
-    let Facts {
-        mut table,
-        groups,
-        phases,
-        log_kills,
-        unread_kill_count,
-        ..
-    } = facts;
-    let Swept {
-        mut seen,
-        clock,
-        sizes,
-        ..
-    } = swept;
-    let limits = limits::read(source, &sizes, &table, &clock)?;
-    let log_kills = log_kills::joined(log_kills, &mut table, &clock);
-    let Holdings { peak, states, .. } = &holdings;
+    let Swept { seen, clock, .. } = swept;
+    let limits = limits::read(source, &swept.sizes, &facts.table, &clock)?;
+    let log_kills = log_kills::joined(facts.log_kills, &mut facts.table, &clock);
+    let processes = &facts.table.processes;
     let noted = Noted {
         save: save.map(|save| save as &mut dyn FnMut(Finding)),
         gauges: seen.gauges,
-        device_history: phases.device_history(source, &clock)?,
+        device_history: facts.phases.device_history(source, &clock)?,
         is_polled: info.is_polled(),
-        processes: &table.processes,
-        groups: &groups,
-        states,
+        processes,
+        groups: &facts.groups,
+        states: &holdings.states,
     };
-    let (phases, phase, under_load) = phases.reported(noted, &clock, end);
+    let (phases, phase, under_load) = facts.phases.reported(noted, &clock, end);
     let (load, requests) = (facts.load, &facts.requests);
     let conditions = conditions::reported(load, requests, under_load, &seen.held_at, &clock, end);
-
     let process = options.process.as_deref();
-    let process = process.map(|wanted| life::find(&table.processes, wanted));
-    let process = process.transpose().map_err(AnalyzeError::Process)?;
-    let state_at = |instant| states.iter().find(|state| state.at.boot_ns == instant);
-    let at = match options.at {
-        Some(Moment::Peak) => peak.clone(),
-        _ => facts.at.and_then(state_at).cloned(),
-    };
-    let roles_at = options.instants.iter().copied();
-    let roles_at = roles_at.filter_map(|at| Some((at, roles::at(&groups, state_at(at)?))));
-    let roles_at = roles_at.collect();
-    let trees = trees(
-        (&seen.trees, &seen.state.lanes),
-        peak.as_ref(),
-        &table,
-        &clock,
-    );
-    let curve = seen.curve.iter().map(|point| CurvePoint {
-        offset_ns: clock.offset(point.boot_ns),
-        mean_bytes: Bytes(point.mean_bytes as i64),
-        max_bytes: point.max_bytes,
-    });
-    let curve = curve.collect();
-    let rss_peak = seen.state.all.highest[Kind::Rss];
-    let is_held_known = peak.as_ref().is_some_and(|peak| peak.held.is_some());
-    let host_seen = swept.host_clock.map(|clock| {
-        let names = groups.list.iter().map(|group| Arc::clone(&group.name));
-        Box::new(HostSeen {
-            clock,
-            binned: seen.binned.take(),
-            role_names: names.collect(),
-        })
-    });
+    let process = process.map(|wanted| life::find(processes, wanted));
+    let trees_seen = (&*seen.trees, &seen.state.lanes);
     Ok(Analysis {
         info: info.clone(),
-        path: options.path,
         is_live: options.is_live,
         is_open: options.is_open,
         problems: Vec::new(),
         losses,
         cost: facts.cost,
-        trees,
-        mappings: holdings.mappings,
-        gpus: holdings.gpus,
+        trees: trees(trees_seen, holdings.peak.as_ref(), &facts.table, &clock),
         command_begin,
         ooms,
         limits,
         log_kills,
-        unread_kill_count,
-        layouts: holdings.layouts,
+        unread_kill_count: facts.unread_kill_count,
         leftovers,
         allocations,
-        process_tree: ProcessTree::of(&table.processes),
-        held_peak: seen.held_peak.filter(|_| is_held_known),
-        rss_peak: rss_peak.map(|high| (high.bytes, clock.at(high.boot_ns))),
-        at,
-        roles_at,
+        process_tree: ProcessTree::of(processes),
+        held_peak: held_peak(seen.held_peak, &holdings),
+        rss_peak: seen.state.all.highest[Kind::Rss]
+            .map(|high| (high.bytes, clock.at(high.boot_ns))),
+        at: at(&options, facts.at, &holdings),
+        roles_at: roles_at(&options, &facts.groups, &holdings),
         roles,
         phases,
         phase,
-        process,
+        process: process.transpose().map_err(AnalyzeError::Process)?,
         conditions,
         growth: seen.growth.map(|growth| growth.settled(&clock)),
-        curve,
+        curve: curve(&seen.curve, &clock),
         drawings,
-        host_seen,
+        host_seen: host_seen(swept.host_clock, seen.binned, &facts.groups),
+        mappings: holdings.mappings,
+        gpus: holdings.gpus,
+        layouts: holdings.layouts,
         peak: holdings.peak,
-        processes: table.processes,
+        path: options.path,
+        processes: facts.table.processes,
         clock,
+    })
+}
+
+/// What was left behind, and what it held when the first survivors were looked at.
+fn left<S: RowSource>(
+    source: &S,
+    facts: &Facts,
+    holdings: &Holdings,
+) -> Result<Leftovers, S::Error> {
+    let mut leftovers = leftovers::read(source, &facts.table)?;
+    let left_at = facts.left_at;
+    if let Some(state) = left_at.and_then(|at| holdings.at(at)) {
+        leftovers.note(state, &facts.table);
+    }
+    Ok(leftovers)
+}
+
+/// The OOM kills, explained.
+fn killed<S: RowSource>(
+    source: &S,
+    facts: &mut Facts,
+    (swept, holdings): (&Swept, &Holdings),
+    leftovers: &Leftovers,
+) -> Result<Vec<OomFinding>, S::Error> {
+    let earlier = holdings.earlier.iter().chain(&holdings.states);
+    let earlier: Vec<&Composition> = earlier.collect();
+    oom::explain(
+        source,
+        std::mem::take(&mut facts.kills),
+        &facts.windows,
+        (&facts.table, &swept.clock),
+        (&holdings.states, &earlier),
+        &leftovers.objects,
+    )
+}
+
+/// What was held at most, where it is known what is held.
+fn held_peak(highest: Option<Held>, holdings: &Holdings) -> Option<Held> {
+    let peak = holdings.peak.as_ref();
+    highest.filter(|_| peak.is_some_and(|peak| peak.held.is_some()))
+}
+
+/// Who held what at the instant that was asked for.
+fn at(options: &Options, at: Option<BootNs>, holdings: &Holdings) -> Option<Composition> {
+    match options.at {
+        Some(Moment::Peak) => holdings.peak.clone(),
+        _ => holdings.at(at?).cloned(),
+    }
+}
+
+/// What roles held at further instants.
+fn roles_at(
+    options: &Options,
+    groups: &Groups,
+    holdings: &Holdings,
+) -> Vec<(BootNs, Vec<RoleHolding>)> {
+    let instants = options.instants.iter();
+    let known = instants.filter_map(|&at| Some((at, roles::at(groups, holdings.at(at)?))));
+    known.collect()
+}
+
+fn curve(points: &[SeriesPoint], clock: &RunClock) -> Vec<CurvePoint> {
+    let points = points.iter().map(|point| CurvePoint {
+        offset_ns: clock.offset(point.boot_ns),
+        mean_bytes: Bytes(point.mean_bytes as i64),
+        max_bytes: point.max_bytes,
+    });
+    points.collect()
+}
+
+/// What the report of a run over many hosts needs.
+fn host_seen(
+    clock: Option<HostClock>,
+    binned: Option<Binned>,
+    groups: &Groups,
+) -> Option<Box<HostSeen>> {
+    let names = groups.list.iter().map(|group| Arc::clone(&group.name));
+    clock.map(|clock| {
+        Box::new(HostSeen {
+            clock,
+            binned,
+            role_names: names.collect(),
+        })
     })
 }
 

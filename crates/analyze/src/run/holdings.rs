@@ -25,6 +25,12 @@ pub(super) struct Holdings {
 }
 
 impl Holdings {
+    /// Who held what at an instant that was asked for.
+    pub(super) fn at(&self, instant: BootNs) -> Option<&Composition> {
+        let mut states = self.states.iter();
+        states.find(|state| state.at.boot_ns == instant)
+    }
+
     pub(super) fn read<S: RowSource>(
         info: &RunInfo,
         source: &S,
