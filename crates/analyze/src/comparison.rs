@@ -275,10 +275,10 @@ pub(super) struct Object<'a, S, D: Difference> {
 }
 
 /// Those of either list by their names, each before and after.
-pub(super) fn paired<'a, T>(
-    lists: [&'a [T]; 2],
+pub(super) fn paired<T>(
+    lists: [&[T]; 2],
     name: impl Fn(&T) -> &str,
-) -> BTreeMap<&'a str, [Option<&'a T>; 2]> {
+) -> BTreeMap<&str, [Option<&T>; 2]> {
     let mut pairs: BTreeMap<&str, [Option<&T>; 2]> = BTreeMap::new();
     for (place, list) in lists.into_iter().enumerate() {
         for one in list {

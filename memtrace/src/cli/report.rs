@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::error::ErrorKind;
 use memtrace_analyze::{Moment, ParseMomentError, RUN_SECTIONS, Report, RunReport, SECTIONS};
-use memtrace_report::{Reported, Section, Style, visible};
+use memtrace_report::{Format, Reported, Section, Style, visible};
 use memtrace_store::Recordings;
 use std::ffi::OsStr;
 use std::io;
@@ -210,6 +210,47 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         return Ok(done);
     }
     let format = args.writing.format()?;
+    let section = chosen_section(&args, format)?;
+    let moment = args.at.or(args.from).or(args.to);
+    let given = args.recording.as_deref();
+    let dir = recording_dir_at(given, moment, args.local_time)?;
+    if args.follow {
+        return follow(recordings, &dir);
+    }
+    let wanted = Wanted {
+        at: args.at,
+        phase: args.phase.or(args.steps.then(|| STEPS.to_owned())),
+        process: args.process,
+        from: args.from,
+        to: args.to,
+        is_local: args.local_time,
+        saves: args.save_findings,
+        ..Wanted::by(format)
+    };
+    let progress = Progress::of("reading the recording");
+    let mut report = analyzed(recordings, &dir, wanted)?;
+    drop(progress);
+    let style = Style {
+        has_tree: args.tree || args.full,
+        has_phases: args.phases || args.full,
+        is_full: args.full,
+        has_explanations: args.explain || args.full,
+        is_startup_log: args.style == Some(Special::Startup),
+        has_only_rows: args.steps,
+        has_path: args.recording.is_none(),
+        section: section.map(|section| section.name),
+        ..args.writing.style()
+    };
+    args.writing
+        .write(|out| format.write(&mut report, &style, out))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The section that is asked for, where everything else that is asked for goes with it.
+fn chosen_section(
+    args: &Args,
+    format: &dyn Format,
+) -> anyhow::Result<Option<&'static Section<Report>>> {
     let has_window = args.from.is_some() || args.to.is_some();
     let only_table = args.steps || has_window && format.name() == "csv";
     let only_table = only_table.then_some("phase");
@@ -225,7 +266,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     }
     let is_csv = format.name() == "csv";
     let section = section.map(|name| section_of("the report of a recording", name, is_csv));
-    let section: Option<&Section<Report>> = section.transpose()?;
+    let section = section.transpose()?;
     if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
         bail!(
             "the section {} does not show a window: leave out --from and --to, or --section",
@@ -271,39 +312,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     if args.follow && format.name() != "text" {
         bail!("--follow writes text; leave out --format {}", format.name());
     }
-    let moment = args.at.or(args.from).or(args.to);
-    let given = args.recording.as_deref();
-    let dir = recording_dir_at(given, moment, args.local_time)?;
-    if args.follow {
-        return follow(recordings, &dir);
-    }
-    let wanted = Wanted {
-        at: args.at,
-        phase: args.phase.or(args.steps.then(|| STEPS.to_owned())),
-        process: args.process,
-        from: args.from,
-        to: args.to,
-        is_local: args.local_time,
-        saves: args.save_findings,
-        ..Wanted::by(format)
-    };
-    let progress = Progress::of("reading the recording");
-    let mut report = analyzed(recordings, &dir, wanted)?;
-    drop(progress);
-    let style = Style {
-        has_tree: args.tree || args.full,
-        has_phases: args.phases || args.full,
-        is_full: args.full,
-        has_explanations: args.explain || args.full,
-        is_startup_log: args.style == Some(Special::Startup),
-        has_only_rows: args.steps,
-        has_path: args.recording.is_none(),
-        section: section.map(|section| section.name),
-        ..args.writing.style()
-    };
-    args.writing
-        .write(|out| format.write(&mut report, &style, out))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(section)
 }
 
 fn follow(recordings: &Recordings, dir: &Path) -> anyhow::Result<ExitCode> {

@@ -13,6 +13,7 @@ const BARRIER_NS: i64 = 1_000_000;
 const STEPS_MIN: usize = 3;
 
 /// What is known of the clock of one host.
+#[derive(Default)]
 pub(super) struct KnownClock {
     pub(super) line: HostClockLine,
     /// By how much it is off at most, by its kernel's account.

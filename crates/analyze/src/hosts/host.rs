@@ -15,6 +15,15 @@ pub(super) struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
+    /// One that has no recording.
+    pub(super) fn missing(name: &'a str) -> Self {
+        Self {
+            name,
+            parts: Vec::new(),
+            clock: KnownClock::default(),
+        }
+    }
+
     pub(super) fn course(&self) -> Course<'a> {
         Course {
             parts: self.parts.clone(),
@@ -148,35 +157,6 @@ impl<'a> Host<'a> {
             }
         }
         problems
-    }
-}
-
-pub(super) fn missing_line(host: &str) -> HostLine {
-    HostLine {
-        host: host.to_owned(),
-        status: HostStatus::Missing,
-        recs: Vec::new(),
-        start: None,
-        end: None,
-        silent_ns: None,
-        observed: None,
-        mem_total_bytes: None,
-        peak_bytes: None,
-        peak_at_least_bytes: None,
-        peak_at_most_bytes: None,
-        peak_at: None,
-        largest: None,
-        at_job_peak_bytes: None,
-        limit_cgroup: None,
-        limit_pod: None,
-        limit_bytes: None,
-        headroom_bytes: None,
-        bytes_per_hour: None,
-        left_ns: None,
-        end_count: 0,
-        oom_kill_count: 0,
-        loss_count: 0,
-        gpu_peak_bytes: None,
     }
 }
 

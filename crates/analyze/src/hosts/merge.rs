@@ -3,14 +3,15 @@
 
 use super::clocks;
 use super::curves::RunCurves;
-use super::ends::{self, EndsOf, Silence};
-use super::host::{Host, added, missing_line};
+use super::ends::{self, Silence};
+use super::host::{Host, added};
 use super::page;
 use super::part::{HostPart, PartPhase, Place};
 use super::peers::{self, median};
 use super::reduce::rank_order;
 use super::run::{
-    HostLine, JobPeak, JobPhase, JobRole, RankLine, RoleShare, RunProblem, RunReport, WallTime,
+    HostLine, HostStatus, JobPeak, JobPhase, JobRole, RankLine, RoleShare, RunProblem, RunReport,
+    WallTime,
 };
 use super::sum::{self, Course, Highest, Sums};
 use memtrace_model::{Bytes, DurationNs, Order, RunState, WallNs};
@@ -136,14 +137,7 @@ impl<'a> Merged<'a> {
         }));
         let width_s = sum::width_of(&courses);
         let highest = Sums::of(&courses, width_s).highest();
-        let ends_of = self.hosts.iter().map(|host| EndsOf {
-            host: host.name,
-            parts: &host.parts,
-            clock: &host.clock,
-            silence: self.silence(host),
-        });
-        let ends_of: Vec<EndsOf<'_>> = ends_of.collect();
-        let (ends, end_count) = ends::chain(&ends_of);
+        let (ends, end_count) = ends::chain(&self.hosts, |host| self.silence(host));
         problems.extend(self.hosts.iter().flat_map(Host::problems));
         problems.sort();
         let (ranks, rank_count) = self.ranks();
@@ -265,7 +259,7 @@ impl<'a> Merged<'a> {
         let missing = self.expected.iter().flatten();
         let missing = missing.filter(|host| !recorded.contains(host.as_str()));
         let mut lines: Vec<HostLine> = lines
-            .chain(missing.map(|host| missing_line(host)))
+            .chain(missing.map(|host| Host::missing(host).line(HostStatus::Missing, None, None)))
             .collect();
         lines.order_by(|a, b| {
             let order = |line: &HostLine| {

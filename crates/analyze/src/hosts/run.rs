@@ -237,7 +237,7 @@ pub struct Outlier {
 }
 
 /// The end of a process, or of a host, among those of all hosts.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct ChainLink {
     /// The host on which it happened.
     pub host: String,
@@ -351,7 +351,7 @@ pub struct JobPhase {
 }
 
 /// How the clock of a host stands to those of others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HostClockLine {
     /// The host whose clock it is.
     pub host: String,

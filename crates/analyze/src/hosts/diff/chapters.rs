@@ -242,18 +242,16 @@ fn hosts(reported: &DiffReport<RunDiff>, top: usize) -> Chapter {
             only.push(format!("Only in {name}: {hosts}."));
         }
     }
-    if diff.hosts.is_empty() {
-        let mut chapter = Chapter::new("By host: no name is in both");
-        chapter.tell(Tone::Plain, only);
-        return chapter;
-    }
     let has_moved = |host: &&HostChange| {
         let is_held = host.peak.is_sure && host.peak.change.is_notable();
         is_held || host.status_before != host.status_after || host.limit.is_notable()
     };
     let moved: Vec<&HostChange> = diff.hosts.iter().filter(has_moved).collect();
     if moved.is_empty() {
-        let mut chapter = Chapter::new(unchanged("By host"));
+        let mut chapter = Chapter::new(match diff.hosts.is_empty() {
+            true => "By host: no name is in both".to_owned(),
+            false => unchanged("By host"),
+        });
         chapter.tell(Tone::Plain, only);
         return chapter;
     }
@@ -276,13 +274,10 @@ fn hosts_table<'a>(hosts: impl Iterator<Item = &'a HostChange>) -> TableOf<&'a H
     TableOf::of(hosts)
         .words("host", 0, |host| host.host.clone())
         .words("status", 3, |host| {
-            match host.status_before == host.status_after {
-                true => host.status_after.shown().to_owned(),
-                false => format!(
-                    "{} → {}",
-                    host.status_before.shown(),
-                    host.status_after.shown()
-                ),
+            let (before, after) = (host.status_before.shown(), host.status_after.shown());
+            match before == after {
+                true => after.to_owned(),
+                false => format!("{before} → {after}"),
             }
         })
         .held("peak_a_bytes", 1, |host| host.peak.change.before)
@@ -306,51 +301,46 @@ fn hosts_table<'a>(hosts: impl Iterator<Item = &'a HostChange>) -> TableOf<&'a H
 /// Every figure, for programs: a line for each of the job, of a role, of steps, of a host.
 pub(super) fn figures(reported: &DiffReport<RunDiff>, top: usize) -> Table {
     let diff = &reported.diff;
-    let mut lines: Vec<(&str, String, &str, Change, Option<bool>)> = Vec::new();
-    let sure = |of: &Bounded| (of.change, Some(of.is_sure));
-    let all = || "all".to_owned();
-    let (peak, host_peak) = (sure(&diff.peak), sure(&diff.host_peak));
-    lines.push(("job", all(), "peak", peak.0, peak.1));
-    lines.push(("job", all(), "host_peak", host_peak.0, host_peak.1));
-    lines.push(("job", all(), "gpu_peak", diff.gpu_peak, None));
+    let sure = |figure, of: &Bounded| (figure, of.change, Some(of.is_sure));
+    let plain = |figure, change: Change| (figure, change, None);
+    let mut lines: Vec<(&str, String, (&str, Change, Option<bool>))> = Vec::new();
+    let mut add = |of, name: &str, figures: &[_]| {
+        lines.extend(figures.iter().map(|figure| (of, name.to_owned(), *figure)));
+    };
+    let (peak, host_peak) = (&diff.peak, &diff.host_peak);
+    let of_all = [
+        sure("peak", peak),
+        sure("host_peak", host_peak),
+        plain("gpu_peak", diff.gpu_peak),
+    ];
+    add("job", "all", &of_all);
     for role in diff.roles.iter().take(top) {
-        for (figure, (change, is_sure)) in [
-            ("highest", sure(&role.highest)),
-            ("median", sure(&role.median)),
-            ("at_job_peak", (role.at_job_peak, None)),
-            ("per_hour", (role.bytes_per_hour, None)),
-        ] {
-            lines.push(("role", role.name.clone(), figure, change, is_sure));
-        }
+        let (highest, median) = (sure("highest", &role.highest), sure("median", &role.median));
+        let at_job_peak = plain("at_job_peak", role.at_job_peak);
+        let per_hour = plain("per_hour", role.bytes_per_hour);
+        add(
+            "role",
+            &role.name,
+            &[highest, median, at_job_peak, per_hour],
+        );
     }
     for stage in diff.stages.iter().take(top) {
-        let name = || format!("{}, {}", stage.role, stage.stage);
-        lines.push((
-            "steps",
-            name(),
-            "fastest",
-            stage.fastest,
-            Some(stage.has_risen),
-        ));
-        lines.push(("steps", name(), "median", stage.median, None));
+        let name = format!("{}, {}", stage.role, stage.stage);
+        let fastest = ("fastest", stage.fastest, Some(stage.has_risen));
+        add("steps", &name, &[fastest, plain("median", stage.median)]);
     }
     for host in diff.hosts.iter().take(top) {
-        let (peak, is_sure) = sure(&host.peak);
-        let name = || host.host.clone();
-        lines.push(("host", name(), "peak", peak, is_sure));
-        lines.push(("host", name(), "headroom", host.headroom, None));
-        lines.push(("host", name(), "limit", host.limit, None));
-        lines.push(("host", name(), "gpu_peak", host.gpu_peak, None));
+        let (peak, headroom) = (sure("peak", &host.peak), plain("headroom", host.headroom));
+        let (limit, gpu_peak) = (plain("limit", host.limit), plain("gpu_peak", host.gpu_peak));
+        add("host", &host.host, &[peak, headroom, limit, gpu_peak]);
     }
     TableOf::of(lines)
         .words("of", 0, |(of, ..)| *of)
         .words("name", 0, |(_, name, ..)| name.clone())
-        .words("figure", 0, |(_, _, figure, ..)| *figure)
-        .held("a_bytes", 0, |(_, _, _, change, _)| change.before)
-        .held("b_bytes", 0, |(_, _, _, change, _)| change.after)
-        .change("change_bytes", 0, |(_, _, _, change, _)| {
-            change.difference()
-        })
-        .data("is_sure", |(.., is_sure)| Cell::known(*is_sure).data())
+        .words("figure", 0, |(.., figure)| figure.0)
+        .held("a_bytes", 0, |(.., figure)| figure.1.before)
+        .held("b_bytes", 0, |(.., figure)| figure.1.after)
+        .change("change_bytes", 0, |(.., figure)| figure.1.difference())
+        .data("is_sure", |(.., figure)| Cell::known(figure.2).data())
         .done()
 }
