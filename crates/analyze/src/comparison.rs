@@ -26,7 +26,7 @@ pub(super) const MIN_RISE_BYTES: f64 = 16.0 * 1024.0 * 1024.0;
 pub trait Difference: Serialize + Sized + 'static {
     /// What the object of JSON says that it is.
     const FORMAT: &'static str;
-    /// Its version.
+    /// The version of that object.
     const VERSION: u32;
     /// Which two they are, and what to know before comparing them.
     const HEAD: fn(&DiffReport<Self>) -> Chapter;
@@ -39,7 +39,7 @@ pub trait Difference: Serialize + Sized + 'static {
     /// What stands of it in the JSON.
     type Side<'a>: Serialize;
 
-    /// Compares two.
+    /// Compares two reports of one kind.
     fn between(before: &Self::Of, after: &Self::Of) -> Self;
 
     /// What rose by more than `allowed`, a part of what it was, and by more than it can be off.

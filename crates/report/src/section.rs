@@ -65,7 +65,7 @@ pub enum Mode {
     At,
     /// The phases of one name.
     Phase,
-    /// One process.
+    /// The life of one process.
     Process,
     /// The phases as a log.
     Startup,

@@ -301,6 +301,11 @@ impl<R> TableOf<R> {
         self.column(Heading(name.to_owned(), None), Layout::Words, 0, get)
     }
 
+    /// A column for programs only, of what can be unknown.
+    pub fn known<V: ToString>(self, name: &str, get: impl Fn(&R) -> Option<V>) -> Self {
+        self.data(name, |row| Cell::known(get(row)))
+    }
+
     /// The table, finished.
     pub fn done(self) -> Table {
         self.table

@@ -351,9 +351,7 @@ fn hosts_table(report: &RunReport, top: usize) -> Table {
         .data("limit_pod", |line| {
             line.limit_pod.clone().unwrap_or_default()
         })
-        .data("bytes_per_hour", |line| {
-            Cell::known(line.bytes_per_hour).data()
-        })
+        .known("bytes_per_hour", |line| line.bytes_per_hour)
         .data("peak_at_least_bytes", |line| line.peak_at_least_bytes)
         .data("peak_at_most_bytes", |line| line.peak_at_most_bytes)
         .data("start", |line| rfc3339(line.start))

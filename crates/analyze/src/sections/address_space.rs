@@ -61,7 +61,7 @@ pub(super) const SECTION: Section<Report> = Section {
 fn table<'a>(processes: impl Iterator<Item = &'a ProcessMappings>) -> Table {
     TableOf::of(processes)
         .who(|sums| sums.who.cells())
-        .data("upid", |sums| Cell::known(sums.who.upid))
+        .known("upid", |sums| sums.who.upid)
         .figures("reserved_bytes", 0, |sums| sums.reserved_bytes)
         .figures("peak_rss_bytes", 0, |sums| sums.peak_rss_bytes)
         .held("mapped_bytes", 2, |sums| sums.mapped_bytes)

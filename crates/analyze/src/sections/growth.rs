@@ -59,7 +59,7 @@ fn with_verdict(analysis: &Analysis, verdict: Verdict) -> Vec<(Who, Growth)> {
 fn table(growing: &[(Who, Growth)], top: usize) -> Table {
     TableOf::of(growing.iter().take(top))
         .who(|(grown, _)| grown.cells())
-        .data("upid", |(grown, _)| Cell::known(grown.upid))
+        .known("upid", |(grown, _)| grown.upid)
         .figures(("growth_bytes_per_hour", "GROWS BY"), 0, |(_, growth)| {
             Cell::Rate(Some(growth.bytes_per_hour))
         })

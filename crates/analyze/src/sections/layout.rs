@@ -383,13 +383,13 @@ fn of_many(layouts: &[&Layout]) -> Table {
     });
     TableOf::of(lines)
         .who(|(layout, _)| layout.who.cells())
-        .data("upid", |(layout, _)| Cell::known(layout.who.upid))
+        .known("upid", |(layout, _)| layout.who.upid)
         .data("cause", |(layout, _)| layout.cause.as_str().to_owned())
         .data("confidence", |(layout, _)| {
             layout.confidence.as_str().to_owned()
         })
         .data("part", |(_, line)| line.part.as_str().to_owned())
-        .data("name", |(_, line)| Cell::known(line.name.as_deref()))
+        .known("name", |(_, line)| line.name.as_deref())
         .figures("item_count", 1, |(_, line)| line.item_count.to_string())
         .figures("unit_bytes", 3, |(_, line)| line.unit_bytes)
         .figures("rss_bytes", 0, |(_, line)| line.rss_bytes)

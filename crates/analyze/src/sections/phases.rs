@@ -148,7 +148,7 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
         .flexible("phase", |phase| {
             Cell::from(&*phase.name).shown_as(label(phase))
         })
-        .data("step", |phase| Cell::known(step(phase)))
+        .known("step", |phase| step(phase))
         .figures("pid", 3, |phase| pid_of(&phase.who))
         .figures("took_s", 1, |phase| took(phase))
         .figures("tree_bytes", 0, |phase| {

@@ -67,8 +67,8 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
     TableOf::of(lines)
         .figures("pid", 0, |(.., members)| analysis.pids(members))
         .data("upid", |(one, ..)| one.upid.to_string())
-        .data("parent_upid", |(one, ..)| Cell::known(one.parent_upid))
-        .data("root_upid", |(one, ..)| Cell::known(one.root_upid))
+        .known("parent_upid", |(one, ..)| one.parent_upid)
+        .known("root_upid", |(one, ..)| one.root_upid)
         .flexible(("name", "PROCESS"), |(one, _, members)| {
             name_of(analysis, members, one)
         })
@@ -83,29 +83,19 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
             Ending::Unknown => None,
             ending => Some(ending.shown()),
         })
-        .data("exit_code", |(one, ..)| Cell::known(one.ending.exit_code()))
-        .data("exit_signal", |(one, ..)| {
-            Cell::known(one.ending.exit_signal())
-        })
-        .data("exit_signal_sender", |(one, ..)| {
-            Cell::known(one.sender.as_str())
-        })
-        .data("exit_signal_sender_pid", |(one, ..)| {
-            Cell::known(one.sender.pid())
-        })
-        .data("exit_signal_sender_name", |(one, ..)| {
-            Cell::known(one.sender.name())
-        })
-        .data("oom_killed", |(one, ..)| {
-            Cell::known(one.ending.by_oom_killer())
-        })
+        .known("exit_code", |(one, ..)| one.ending.exit_code())
+        .known("exit_signal", |(one, ..)| one.ending.exit_signal())
+        .known("exit_signal_sender", |(one, ..)| one.sender.as_str())
+        .known("exit_signal_sender_pid", |(one, ..)| one.sender.pid())
+        .known("exit_signal_sender_name", |(one, ..)| one.sender.name())
+        .known("oom_killed", |(one, ..)| one.ending.by_oom_killer())
         .figures(("peak_rss_bytes", "PEAK"), 0, |(one, ..)| one.peak.cell())
-        .data("peak_bound", |(one, ..)| {
-            Cell::known(one.peak.rss_bytes.map(|_| one.peak.bound.as_str()))
+        .known("peak_bound", |(one, ..)| {
+            one.peak.rss_bytes.map(|_| one.peak.bound.as_str())
         })
         .data("peak_error_bytes", |(one, ..)| one.peak.bound.error())
-        .data("peak_source", |(one, ..)| {
-            Cell::known(one.peak.origin.map(|origin| origin.as_str()))
+        .known("peak_source", |(one, ..)| {
+            one.peak.origin.map(|origin| origin.as_str())
         })
         .figures(("peak_s", "AT"), 1, |(one, ..)| {
             one.peak.time_cell().unwrap_or(Cell::At(None))
@@ -128,14 +118,10 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
             peak.gpu_held_by(*place).unwrap_or(Some(Bytes(0)))
         })
         .data("rss_at_oom_bytes", |(_, place, _)| at_oom(*place))
-        .data("outlived_root", |(one, ..)| {
+        .known("outlived_root", |(one, ..)| {
             let mut outlived = analysis.leftovers.outlived.iter();
-            let survivor = outlived.find(|survivor| survivor.row.upid == one.upid);
-            Cell::known(
-                survivor
-                    .and_then(|survivor| survivor.row.fate)
-                    .map(Label::as_str),
-            )
+            let survivor = outlived.find(|survivor| survivor.row.upid == one.upid)?;
+            survivor.row.fate.map(Label::as_str)
         })
         .data("growth_bytes_per_hour", |(one, ..)| {
             Cell::Rate(one.growth.map(|growth| growth.bytes_per_hour))
@@ -143,12 +129,10 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
         .data("growth_margin_bytes_per_hour", |(one, ..)| {
             one.growth.as_ref().map(margin)
         })
-        .data("cgroup", |(one, ..)| Cell::known(one.cgroup.as_deref()))
-        .data("pod", |(one, ..)| Cell::known(one.pod.as_deref()))
-        .data("container", |(one, ..)| {
-            Cell::known(one.container.as_deref())
-        })
-        .data("cmdline", |(one, ..)| Cell::known(one.cmdline.as_deref()))
+        .known("cgroup", |(one, ..)| one.cgroup.as_deref())
+        .known("pod", |(one, ..)| one.pod.as_deref())
+        .known("container", |(one, ..)| one.container.as_deref())
+        .known("cmdline", |(one, ..)| one.cmdline.as_deref())
         .done()
 }
 

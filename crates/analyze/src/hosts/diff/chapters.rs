@@ -298,13 +298,16 @@ fn hosts_table<'a>(hosts: impl Iterator<Item = &'a HostChange>) -> TableOf<&'a H
         .only_if(has_limits)
 }
 
+/// A figure before and after, and whether its change is certain; `None` where that is not judged.
+type Figure = (&'static str, Change, Option<bool>);
+
 /// Every figure, for programs: a line for each of the job, of a role, of steps, of a host.
 pub(super) fn figures(reported: &DiffReport<RunDiff>, top: usize) -> Table {
     let diff = &reported.diff;
     let sure = |figure, of: &Bounded| (figure, of.change, Some(of.is_sure));
     let plain = |figure, change: Change| (figure, change, None);
-    let mut lines: Vec<(&str, String, (&str, Change, Option<bool>))> = Vec::new();
-    let mut add = |of, name: &str, figures: &[_]| {
+    let mut lines: Vec<(&str, String, Figure)> = Vec::new();
+    let mut add = |of, name: &str, figures: &[Figure]| {
         lines.extend(figures.iter().map(|figure| (of, name.to_owned(), *figure)));
     };
     let (peak, host_peak) = (&diff.peak, &diff.host_peak);
@@ -341,6 +344,6 @@ pub(super) fn figures(reported: &DiffReport<RunDiff>, top: usize) -> Table {
         .held("a_bytes", 0, |(.., figure)| figure.1.before)
         .held("b_bytes", 0, |(.., figure)| figure.1.after)
         .change("change_bytes", 0, |(.., figure)| figure.1.difference())
-        .data("is_sure", |(.., figure)| Cell::known(figure.2).data())
+        .known("is_sure", |(.., figure)| figure.2)
         .done()
 }
