@@ -9,12 +9,17 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "sites",
-    help: "--bytes B --rounds N: N times B kept and B given back, then a moment of quiet",
+    help: "--bytes B --rounds N --in-heap M: N times B kept and B given back; M times a block of malloc \
+           kept and one freed below others in use; then a moment of quiet",
     run,
 };
 
 /// What is seen of memory must not be its end.
 const QUIET_NS: i64 = 1_500_000_000;
+/// Heaps are searched more rarely.
+const SEARCH_NS: i64 = 3_000_000_000;
+/// Below what malloc makes a mapping of its own for.
+const BLOCK: usize = 96 << 10;
 
 fn run(args: &Args) -> io::Result<()> {
     let bytes = args.size("bytes", 512 << 10)?;
@@ -25,9 +30,30 @@ fn run(args: &Args) -> io::Result<()> {
         grow_and_give_back(bytes)?;
         sys::sleep_ns(5_000_000);
     }
+    let mut live = Vec::new();
+    let mut freed = Vec::new();
+    for _ in 0..args.number("in-heap", 0)? {
+        freed.push(grow_in_heap_and_free());
+        live.push(grow_in_heap_and_keep());
+        sys::sleep_ns(2_000_000);
+    }
+    drop(black_box(freed));
     sys::sleep_ns(QUIET_NS);
-    drop(black_box(kept));
+    if !live.is_empty() {
+        sys::sleep_ns(SEARCH_NS);
+    }
+    drop(black_box((kept, live)));
     Ok(())
+}
+
+#[inline(never)]
+fn grow_in_heap_and_keep() -> Vec<u8> {
+    black_box(vec![1; BLOCK])
+}
+
+#[inline(never)]
+fn grow_in_heap_and_free() -> Vec<u8> {
+    black_box(vec![2; BLOCK])
 }
 
 #[inline(never)]

@@ -41,6 +41,7 @@ mod worker;
 pub use collector::{SmapsCollector, SmapsOptions};
 pub(crate) use families::recognise;
 pub(crate) use key::{Key, key_of};
+pub(crate) use layout::Blocks;
 pub(crate) use mappings::{Device, Header};
 pub(crate) use other_mappers::processes;
 pub(crate) use sysv::segments;

@@ -7,6 +7,7 @@ use super::watched::{Files, Watched};
 use crate::bpf::StackSource;
 use crate::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_abi::{PythonLayout, PythonWalk, StackSample};
+use memtrace_host::clock;
 use memtrace_model::{
     BootNs, DiagKind, DurationNs, FrameKind, PageSize, Record, Severity, StackRow, Tgid, Upid,
 };
@@ -20,6 +21,14 @@ const SAMPLES_MAX: usize = 256;
 /// Processes that are held open: two descriptors each.
 const WATCHED_MAX: usize = 1_024;
 
+/// So much of heaps is read at once, and at the end of each process.
+const SEARCH_BYTES: u64 = 16 << 20;
+const LAST_SEARCH_BYTES: u64 = 256 << 20;
+/// All searches at the end take no longer.
+const LAST_SEARCH_NS: i64 = 500_000_000;
+/// Searching heaps takes this part of a core.
+const SEARCH_PART: i64 = 200;
+
 /// Names who touches new memory.
 pub struct StackCollector {
     source: StackSource,
@@ -28,6 +37,8 @@ pub struct StackCollector {
     files: Files,
     stacks: Stacks,
     sites: Sites,
+    /// When heaps may be searched again.
+    next_search: BootNs,
     undecoded_count: i64,
     /// Samples of which nothing is written.
     left_out_count: i64,
@@ -43,6 +54,7 @@ impl StackCollector {
             files: Files::default(),
             stacks: Stacks::default(),
             sites: Sites::default(),
+            next_search: BootNs(0),
             undecoded_count: 0,
             left_out_count: 0,
         }
@@ -104,6 +116,50 @@ impl StackCollector {
             self.sites.forget(upid);
             if let Some(watched) = self.watched.remove(&upid) {
                 self.source.forget(watched.tgid);
+            }
+        }
+    }
+
+    /// Looks into the heap of a process whether what was sampled is in use, if it is time, of all in turn.
+    fn search(&mut self, now: BootNs) {
+        if now < self.next_search {
+            return;
+        }
+        let mut watched: Vec<(&Upid, &mut Watched)> = self.watched.iter_mut().collect();
+        watched.sort_unstable_by_key(|(_, one)| one.searched_at);
+        let start = clock::thread_cpu();
+        let page_size = self.page_size.0.cast_unsigned();
+        for (upid, watched) in watched {
+            let addresses = self.sites.resident(*upid);
+            if addresses.is_empty() {
+                continue;
+            }
+            let mut left = SEARCH_BYTES;
+            let (found, _) = watched.search(&addresses, page_size, &mut left);
+            self.sites.note_use(*upid, &found);
+            if left < SEARCH_BYTES {
+                break;
+            }
+        }
+        let took = clock::thread_cpu().0 - start.0;
+        self.next_search = now + DurationNs(took.saturating_mul(SEARCH_PART));
+    }
+
+    /// The same of all processes, to the ends of their heaps.
+    fn search_all(&mut self) {
+        let until = clock::boot() + DurationNs(LAST_SEARCH_NS);
+        let page_size = self.page_size.0.cast_unsigned();
+        for (upid, watched) in &mut self.watched {
+            let addresses = self.sites.resident(*upid);
+            let mut left = LAST_SEARCH_BYTES;
+            let mut is_done = addresses.is_empty();
+            while !is_done && left > 0 && clock::boot() < until {
+                let mut piece = SEARCH_BYTES.min(left);
+                left -= piece;
+                let (found, is_all) = watched.search(&addresses, page_size, &mut piece);
+                left += piece;
+                is_done = is_all;
+                self.sites.note_use(*upid, &found);
             }
         }
     }
@@ -229,6 +285,7 @@ impl Collector for StackCollector {
     ) -> Result<(), CollectError> {
         self.take_samples(tick, table, out);
         self.look(tick.boot, false);
+        self.search(tick.boot);
         self.sites.write(tick, out);
         let lost = [
             (
@@ -258,6 +315,7 @@ impl Collector for StackCollector {
     ) -> Result<(), CollectError> {
         self.take_samples(tick, table, out);
         self.look(tick.boot, true);
+        self.search_all();
         self.collect(tick, table, out)
     }
 

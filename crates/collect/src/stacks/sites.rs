@@ -44,8 +44,17 @@ impl Stacks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     NotSeen,
-    Resident,
+    Resident(Use),
     Returned,
+}
+
+/// Whether resident memory is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Unknown,
+    Live,
+    /// Free, and kept by the allocator.
+    Kept,
 }
 
 /// A sample whose address is looked at again.
@@ -81,6 +90,9 @@ struct Site {
     /// Of `grown`, in bytes squared.
     variance: f64,
     resident: i64,
+    /// Of `resident`.
+    live: i64,
+    kept: i64,
     returned: i64,
     has_changed: bool,
 }
@@ -145,6 +157,8 @@ impl Sites {
             grown: 0,
             variance: 0.0,
             resident: 0,
+            live: 0,
+            kept: 0,
             returned: 0,
             has_changed: false,
         });
@@ -171,21 +185,38 @@ impl Sites {
             let age = now.0 - one.boot_ns.cast_signed();
             one.next_look = BootNs(now.0 + age / LOOKS_PER_AGE);
             let fate = match see(one) {
-                Seen::Resident => Fate::Resident,
+                Seen::Resident => match one.fate {
+                    Fate::Resident(_) => one.fate,
+                    _ => Fate::Resident(Use::Unknown),
+                },
                 Seen::Returned => Fate::Returned,
                 Seen::Unsure => one.fate,
                 Seen::Ended => break,
             };
-            if let Some(site) = self.list.get_mut(one.site)
-                && fate != one.fate
-            {
-                site.note(one.fate, -one.weight);
-                site.note(fate, one.weight);
-                site.has_changed = true;
-            }
-            one.fate = fate;
+            one.turn(fate, &mut self.list);
         }
         sampled.retain(|one| one.fate != Fate::Returned);
+    }
+
+    /// The addresses of a process whose memory is resident, in ascending order.
+    pub(super) fn resident(&self, upid: Upid) -> Vec<u64> {
+        let sampled = self.sampled.get(&upid).into_iter().flatten();
+        let resident = sampled.filter(|one| matches!(one.fate, Fate::Resident(_)));
+        let mut addresses: Vec<u64> = resident.map(|one| one.address).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    /// Notes whether the blocks at addresses of a process are free.
+    pub(super) fn note_use(&mut self, upid: Upid, found: &[(u64, bool)]) {
+        let found: HashMap<u64, bool> = found.iter().copied().collect();
+        for one in self.sampled.get_mut(&upid).into_iter().flatten() {
+            if let (Fate::Resident(_), Some(is_free)) = (one.fate, found.get(&one.address)) {
+                let found = if *is_free { Use::Kept } else { Use::Live };
+                one.turn(Fate::Resident(found), &mut self.list);
+            }
+        }
     }
 
     /// Looks at nothing of a process any more.
@@ -206,9 +237,24 @@ impl Sites {
                 grown_bytes: Bytes(site.grown),
                 grown_error_bytes: Bytes(site.variance.sqrt() as i64),
                 resident_bytes: Bytes(site.resident),
+                live_bytes: (site.live + site.kept > 0).then_some(Bytes(site.live)),
+                kept_bytes: (site.live + site.kept > 0).then_some(Bytes(site.kept)),
                 returned_bytes: Bytes(site.returned),
             }));
         }
+    }
+}
+
+impl Sampled {
+    fn turn(&mut self, fate: Fate, sites: &mut [Site]) {
+        if let Some(site) = sites.get_mut(self.site)
+            && fate != self.fate
+        {
+            site.note(self.fate, -self.weight);
+            site.note(fate, self.weight);
+            site.has_changed = true;
+        }
+        self.fate = fate;
     }
 }
 
@@ -216,7 +262,14 @@ impl Site {
     fn note(&mut self, fate: Fate, weight: i64) {
         match fate {
             Fate::NotSeen => {}
-            Fate::Resident => self.resident += weight,
+            Fate::Resident(state) => {
+                self.resident += weight;
+                match state {
+                    Use::Unknown => {}
+                    Use::Live => self.live += weight,
+                    Use::Kept => self.kept += weight,
+                }
+            }
             Fate::Returned => self.returned += weight,
         }
     }
@@ -269,6 +322,32 @@ mod tests {
         // sqrt(4 * (4 - 1)) MiB.
         assert_eq!(text[0].grown_error_bytes.0 * 100 / MIB, 346);
         assert_eq!(rows(&mut sites), []);
+    }
+
+    #[test]
+    fn what_malloc_keeps_free_is_kept_until_its_page_goes() {
+        let mut sites = Sites::default();
+        let upid = Upid(7);
+        for (address, weight) in [(0x3000, 4), (0x1000, 1), (0x2000, 2)] {
+            sites.add(upid, 1, MIB, weight * MIB, (Some(address), 0));
+        }
+        let amounts = |sites: &mut Sites| {
+            let row = rows(sites).remove(0);
+            let bytes = [Some(row.resident_bytes), row.live_bytes, row.kept_bytes];
+            bytes.map(|bytes| bytes.map(|bytes| bytes.0 / MIB))
+        };
+        sites.look(upid, BootNs(9), true, |_| Seen::Resident);
+        assert_eq!(sites.resident(upid), [0x1000, 0x2000, 0x3000]);
+        assert_eq!(amounts(&mut sites), [Some(7), None, None]);
+        sites.note_use(upid, &[(0x1000, true), (0x2000, false)]);
+        sites.look(upid, BootNs(9), true, |_| Seen::Resident);
+        assert_eq!(amounts(&mut sites), [Some(7), Some(2), Some(1)]);
+        sites.look(upid, BootNs(9), true, |one| match one.address {
+            0x1000 => Seen::Returned,
+            _ => Seen::Resident,
+        });
+        sites.note_use(upid, &[(0x2000, true)]);
+        assert_eq!(amounts(&mut sites), [Some(6), Some(0), Some(2)]);
     }
 
     #[test]

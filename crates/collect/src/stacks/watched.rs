@@ -5,6 +5,7 @@ use super::elf::{Elf, Functions};
 use super::frames::{Code, Native, NativeRole, Python};
 use super::python::Interpreter;
 use super::unwind::{Registers, Unwinder};
+use crate::smaps::Blocks;
 use memtrace_abi::{PythonLayout, StackSample};
 use memtrace_host::clock;
 use memtrace_model::{BootNs, Tgid};
@@ -17,6 +18,8 @@ use std::sync::Arc;
 
 /// So much of the list of mappings is read.
 const MAPS_MAX: u64 = 16 << 20;
+/// The same for the brk heap, which lies low.
+const LOW_MAPS_MAX: u64 = 64 << 10;
 /// Where code is found that no known mapping holds, mappings are listed anew, but not more often.
 const LIST_NS: i64 = 500_000_000;
 /// A young process is looked through for an interpreter again after this, an older one more rarely.
@@ -135,6 +138,9 @@ pub(super) struct Watched {
     interpreter: Option<Interpreter>,
     looked_at: BootNs,
     look_after_ns: i64,
+    blocks: Blocks,
+    /// When its heaps were last searched.
+    pub(super) searched_at: BootNs,
 }
 
 impl Watched {
@@ -154,6 +160,8 @@ impl Watched {
             interpreter: None,
             looked_at: BootNs(i64::MIN / 2),
             look_after_ns: LOOK_NS,
+            blocks: Blocks::default(),
+            searched_at: BootNs(0),
         })
     }
 
@@ -357,6 +365,43 @@ impl Watched {
         let at = address.checked_div(page_size)? * 8;
         self.pagemap.read_exact_at(&mut entry, at).ok()?;
         Some(u64::from_le_bytes(entry) & (PRESENT | SWAPPED) != 0)
+    }
+
+    /// Whether addresses, in ascending order, lie in blocks that malloc has free, as far as `left` bytes
+    /// of its heaps lead; `true` with them where all of its heaps were searched.
+    pub(super) fn search(
+        &mut self,
+        addresses: &[u64],
+        page_size: u64,
+        left: &mut u64,
+    ) -> (Vec<(u64, bool)>, bool) {
+        self.searched_at = clock::boot();
+        let files = self
+            .memory
+            .try_clone()
+            .ok()
+            .zip(self.pagemap.try_clone().ok());
+        let Some(files) = files else {
+            return (Vec::new(), true);
+        };
+        let brk = self.brk();
+        self.blocks.search(files, page_size, brk, addresses, left)
+    }
+
+    /// Where its brk heap begins and ends: the mapping that the kernel calls so, right above the program.
+    fn brk(&self) -> Option<(u64, u64)> {
+        let mut text = Vec::new();
+        let maps = File::open(self.folder.join("maps")).ok()?;
+        maps.take(LOW_MAPS_MAX).read_to_end(&mut text).ok()?;
+        let lines = text.split(|byte| *byte == b'\n');
+        let heaps = lines.filter(|line| line.ends_with(b"[heap]"));
+        let ranges = heaps.filter_map(|line| {
+            let line = String::from_utf8_lossy(line);
+            let (start, end) = line.split(' ').next()?.split_once('-')?;
+            let hex = |word: &str| u64::from_str_radix(word, 16).ok();
+            Some((hex(start)?, hex(end)?))
+        });
+        ranges.reduce(|(start, _), (_, end)| (start, end))
     }
 
     /// Whether this is still what /proc shows by that id.

@@ -22,6 +22,10 @@ table! {
         grown_error_bytes: Bytes,
         /// Of `grown_bytes`, what was resident or swapped when it was last looked at.
         resident_bytes: Bytes,
+        /// Of `resident_bytes`, what lay in a block of malloc that was in use when its heap was last searched (glibc). Null where no heap was searched for it.
+        live_bytes: Option<Bytes>,
+        /// Of `resident_bytes`, what lay in a block that the program had freed and malloc kept. Null as `live_bytes` is. What is in neither is not known: memory of other allocators, mappings of their own, heaps that were not searched yet.
+        kept_bytes: Option<Bytes>,
         /// Of `grown_bytes`, what was seen to be given back to the kernel. The rest was not looked at, or its address is not known.
         returned_bytes: Bytes,
     }

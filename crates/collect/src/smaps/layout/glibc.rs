@@ -123,6 +123,11 @@ pub(super) struct Walk {
     /// The block before, of which the next one says whether it is in use.
     before: Option<Block>,
     pub(super) found: Free,
+    /// Addresses that are asked for, the next one last, and whether the blocks of those before are free.
+    asked: Vec<u64>,
+    answers: Vec<(u64, bool)>,
+    /// Whether nothing else is wanted: then pages are not counted.
+    is_only_asked: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,14 +140,15 @@ struct Block {
 }
 
 /// A chain of blocks that is so long is one, whatever becomes of its end.
-const KNOWN: u64 = 1 << 20;
+pub(super) const KNOWN: u64 = 1 << 20;
 /// A heap does not grow by more while it is read.
 const GROWN_MAX: u64 = 64 << 20;
 /// Of a block of more pages than this only so many are asked whether they are there.
 const ASKED_MAX: u64 = 65_536;
 
-/// So much is read at once.
+/// So much is read at once, and where blocks are large.
 const PIECE: u64 = 64 << 10;
+const LITTLE: u64 = 256;
 
 impl Walk {
     /// Along the blocks from `first` to `end`. `is_main` is whether it is the brk heap.
@@ -154,7 +160,23 @@ impl Walk {
             at: first,
             before: None,
             found: Free::default(),
+            asked: Vec::new(),
+            answers: Vec::new(),
+            is_only_asked: false,
         }
+    }
+
+    /// Asks for addresses, in ascending order, as far as they are still ahead.
+    pub(super) fn ask(&mut self, addresses: &[u64]) {
+        let from = self.before.map_or(self.at, |block| block.at);
+        let ahead = addresses.iter().rev().filter(|address| **address >= from);
+        self.asked = ahead.copied().collect();
+        self.is_only_asked = true;
+    }
+
+    /// What was found of addresses since this was asked last.
+    pub(super) fn answers(&mut self) -> Vec<(u64, bool)> {
+        std::mem::take(&mut self.answers)
     }
 
     /// Whether it is one along this heap, which can have grown or shrunk since.
@@ -175,7 +197,10 @@ impl Walk {
                 return Walked::Partly;
             }
             let from = self.at;
-            let length = PIECE.min(self.end - from) as usize;
+            // Behind a large block there are likely others: of each no more than its header is wanted.
+            let is_large = self.before.is_some_and(|block| block.size >= PIECE / 4);
+            let piece = if is_large { LITTLE } else { PIECE };
+            let length = piece.min(self.end - from) as usize;
             bytes.resize(length, 0);
             if !target.read(from, &mut bytes) {
                 // To the end of the page: the next can be absent.
@@ -283,6 +308,16 @@ impl Walk {
     }
 
     fn note(&mut self, block: Block, is_free: bool, target: &mut Target) {
+        let end = block.at + block.size;
+        while let Some(address) = self.asked.pop_if(|address| *address < end) {
+            if address >= block.at {
+                self.answers.push((address, is_free));
+            }
+        }
+        if self.is_only_asked {
+            self.found.searched += block.size;
+            return;
+        }
         let page = target.page_size;
         let (from, to) = (block.at + SMALLEST, block.at + block.size);
         let (first, end) = (from.div_ceil(page), to / page);

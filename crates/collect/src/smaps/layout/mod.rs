@@ -4,7 +4,7 @@
 //! (`turns`). Of a process it lists the mappings (`areas`), divides each among those who laid it
 //! out (`claims`), by their own headers at the begin of blocks (`glibc`, `pymalloc`, `stacks`), and
 //! counts resident pages (`pages`). What the allocator keeps free is
-//! read from the same headers (`heaps`).
+//! read from the same headers (`heaps`), and for samples of growth whether an address is in use (`blocks`).
 //!
 //! Headers are read from /proc/PID/mem, which neither stops nor enters the process, and only where a
 //! page is there (`target`): reading an absent one would make it. They change while they
@@ -12,6 +12,7 @@
 //! (a chain of blocks has to arrive at the end of its heap), and where that fails there is none.
 
 mod areas;
+mod blocks;
 mod claims;
 mod glibc;
 mod heaps;
@@ -23,6 +24,7 @@ mod target;
 mod turns;
 mod worker;
 
+pub(crate) use blocks::Blocks;
 pub(super) use reading::LayoutReading;
 pub(super) use turns::WORTH;
 
