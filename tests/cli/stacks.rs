@@ -60,6 +60,30 @@ mod needs_bpf {
         Ok(())
     }
 
+    #[test]
+    fn what_malloc_keeps_free_is_not_called_live() -> Result<()> {
+        need::require("bpf");
+        let command = workload::command(&["sites", "--rounds", "0", "--in-heap", "500"])?;
+        let recorded = record(&["--stacks"], &command)?;
+        let report = recorded.report(&[])?;
+        // 500 blocks of 96 KiB each; the page that two of them share is of who touches it first.
+        for (function, key, other) in [
+            ("grow_in_heap_and_keep", "live_bytes", "kept_bytes"),
+            ("grow_in_heap_and_free", "kept_bytes", "live_bytes"),
+        ] {
+            let one = site(&report, function)?;
+            let resident = mib(one, "resident_bytes");
+            assert!(resident >= 20.0, "{one}");
+            assert!(mib(one, key) >= 0.8 * resident, "{one}");
+            assert!(mib(one, other) <= 0.2 * resident, "{one}");
+        }
+        let text = recorded.report_text(&[])?;
+        assert!(text.contains("kept free by malloc"), "{text}");
+        let text = recorded.report_text(&["--process", "sites"])?;
+        assert!(text.contains("Who allocated it"), "{text}");
+        Ok(())
+    }
+
     /// Who keeps memory, nine times as much as a thread does, and who gives it back. Some twenty samples
     /// of each are drawn, so what is closer can change places.
     const SCRIPT: &str = r#"

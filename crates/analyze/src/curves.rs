@@ -24,6 +24,7 @@ pub(super) use known::Known;
 pub use levels::Levels;
 pub(super) use reported::reported;
 
+use super::allocations::Flame;
 use memtrace_model::{BootNs, Bytes, DurationNs, Tgid, WallNs};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub struct Drawings {
     /// The RSS over its life of every process that has a lane, by position in the process table; of
     /// more than 20,000 those with the highest peaks.
     pub levels: BTreeMap<usize, Levels>,
+    /// Resident memory by stack, of the processes of which most was resident.
+    pub flames: Vec<Flame>,
 }
 
 /// A phase as a band over time.

@@ -3,6 +3,7 @@
 mod chapters;
 mod layouts;
 mod report;
+mod sites;
 #[cfg(test)]
 mod tests;
 
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 pub use layouts::LayoutChange;
 pub(super) use report::Object;
+pub use sites::SiteChange;
 
 /// What two recordings have in common, and what not.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -59,6 +61,8 @@ pub struct Diff {
     pub stages: Vec<StageChange>,
     /// What changed inside of the processes of roles that are in both, the largest change first.
     pub layouts: Vec<LayoutChange>,
+    /// Lines that surely hold more or less than before, the one that gained most first (`record --stacks`).
+    pub sites: Vec<SiteChange>,
 }
 
 /// How the memory at the end of a numbered phase changes from step to step, before and after.
@@ -165,6 +169,7 @@ impl Diff {
             roles,
             stages: stages(before, after),
             layouts: layouts::changes(before, after),
+            sites: sites::changes(before, after),
         }
     }
 }

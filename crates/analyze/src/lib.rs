@@ -69,7 +69,9 @@ mod titles;
 mod trend;
 mod who;
 
-pub use allocations::{AllocationSite, ProcessAllocations, Sampled, StackFrame, folded};
+pub use allocations::{
+    AllocationSite, Flame, ProcessAllocations, Sampled, StackFile, StackFrame, export_stacks,
+};
 pub use analysis::{Analysis, CurvePoint, TreeFinding};
 pub use attribution::{
     AnonLine, Attribution, CachedFile, Elsewhere, EndingLine, KernelLine, KernelPart, Scope,

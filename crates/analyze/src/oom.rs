@@ -16,6 +16,7 @@ pub use kinds::{HeldKind, KindLine, Pressure};
 pub use objects::GrownObject;
 pub(super) use windows::Windows;
 
+use super::allocations::ProcessAllocations;
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::leftovers::OrphanedShmObject;
@@ -142,6 +143,9 @@ pub struct PostMortem {
     /// How hard memory was to get in the window that is reported.
     #[serde(flatten)]
     pub pressure: Pressure,
+    /// Which lines touched what the first of the growers held, or without one the victim; `None` where no
+    /// stacks were recorded of it.
+    pub allocated: Option<ProcessAllocations>,
 }
 
 /// Who held memory under a limit.
@@ -173,6 +177,15 @@ impl OomFinding {
     }
 }
 
+impl OomFinding {
+    /// The process that led to it: the first of those that grew, else who was killed.
+    pub(super) fn led_to_it(&self) -> Option<usize> {
+        let culprit = self.post_mortem.as_ref().and_then(PostMortem::culprit);
+        let grower = culprit.and_then(|(grower, _)| grower.who.members.first().copied());
+        grower.or(self.victim)
+    }
+}
+
 impl PostMortem {
     /// Who was growing when the limit was met, in the window that is reported; `None` when nobody was.
     pub fn culprit(&self) -> Option<(&Grower, Bytes)> {
@@ -184,6 +197,9 @@ impl PostMortem {
     pub(super) fn cut(&mut self, top: usize) {
         self.growers.truncate(top);
         self.holders.truncate(top);
+        if let Some(allocated) = &mut self.allocated {
+            allocated.sites.truncate(top);
+        }
         if let Some(object) = &mut self.grown_object {
             object.held_by.truncate(top);
         }
@@ -380,6 +396,7 @@ impl Read<'_> {
             kinds_age_ns: at_kill.map_or(DurationNs(0), |(_, age)| age),
             reclaimable_bytes: kinds::reclaimable(&known),
             pressure: self.around.pressure(window).unwrap_or_default(),
+            allocated: None,
         }
     }
 

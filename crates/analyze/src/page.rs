@@ -3,6 +3,7 @@
 //!
 //! Times are in nanoseconds since the start of the recording, amounts in bytes; unknown is null.
 
+use super::allocations::Flame;
 use super::analysis::Analysis;
 use super::curves::{Band, Curves, Drawings};
 use super::peak::Bound;
@@ -51,6 +52,9 @@ pub(super) struct Document<'a, R, D> {
     processes: Vec<Lane<'a>>,
     /// How many there are; of more than 20,000 `processes` has those with the highest peaks.
     process_count: usize,
+    /// Of each process resident memory by stack, where stacks were recorded.
+    #[serde(skip_serializing_if = "<[Flame]>::is_empty")]
+    flames: &'a [Flame],
     /// Of a comparison, the object of `memtrace diff --format json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     diff: Option<D>,
@@ -141,6 +145,7 @@ impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
             flags: flags(analysis),
             processes: lanes(analysis, drawings),
             process_count: analysis.processes.len(),
+            flames: drawings.map_or(&[], |drawings| &drawings.flames),
             diff: None,
             other: None,
         }

@@ -207,11 +207,13 @@ const READ_AGAIN: &[(&str, usize)] = &[
     ("cgroup_mem", 3),
     ("gpu_device", 3),
     ("gpu_process", 2),
+    ("growth_site", 2),
     ("node_mem", 4),
     ("oom", 2),
     ("pss", 2),
     ("self_cost", 3),
     ("shm_object", 3),
+    ("stack", 2),
     ("survivor", 2),
     ("title", 2),
 ];

@@ -8,6 +8,7 @@ mod devices;
 mod hosts;
 mod inside;
 mod left;
+mod lines;
 mod loaded;
 mod marked;
 mod rows;

@@ -4,7 +4,7 @@ use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::slept::vllm_on_gpus;
 use super::team::ray_with_vllm;
-use super::{devices, inside, left, loaded, marked};
+use super::{devices, inside, left, lines, loaded, marked};
 use memtrace_model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
 use memtrace_model::{Bytes, RunState, Target, Tgid};
 
@@ -28,6 +28,7 @@ pub const RUNS: &[Run] = &[
     ("address_space", address_space, None),
     ("shared", shared, Some("+12s")),
     ("inside", inside::inside, None),
+    ("grown_by_lines", lines::grown_by_lines, None),
     ("ray_with_vllm", ray_with_vllm, None),
     ("gpus", devices::put_to_sleep, None),
     ("gpus_at", devices::put_to_sleep, Some("+70s")),

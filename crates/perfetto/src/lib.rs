@@ -8,7 +8,7 @@
 pub mod fields;
 mod nested;
 mod trace;
-mod wire;
+pub mod wire;
 
 pub use nested::{Nested, Slice};
 pub use trace::{Note, Trace, Track};

@@ -1,9 +1,9 @@
 //! The wire format of protocol buffers: fields of whole numbers and of bytes. Every field of a trace
-//! is one of these.
+//! is one of these, and every field of a profile of pprof.
 
 /// A message in the making.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Message(Vec<u8>);
+pub struct Message(Vec<u8>);
 
 const VARINT: u32 = 0;
 const FIXED_64: u32 = 1;
@@ -11,39 +11,39 @@ const LENGTH_DELIMITED: u32 = 2;
 
 impl Message {
     /// A field with a whole number.
-    pub(super) fn number(&mut self, field: u32, value: u64) {
+    pub fn number(&mut self, field: u32, value: u64) {
         self.tag(field, VARINT);
         self.varint(value);
     }
 
     /// A field with a number that can be below zero (`int64`, not `sint64`).
-    pub(super) fn signed(&mut self, field: u32, value: i64) {
+    pub fn signed(&mut self, field: u32, value: i64) {
         self.number(field, value.cast_unsigned());
     }
 
     /// A field with a `double`.
-    pub(super) fn float(&mut self, field: u32, value: f64) {
+    pub fn float(&mut self, field: u32, value: f64) {
         self.tag(field, FIXED_64);
         self.0.extend(value.to_le_bytes());
     }
 
     /// A field with a text.
-    pub(super) fn text(&mut self, field: u32, text: &str) {
+    pub fn text(&mut self, field: u32, text: &str) {
         self.bytes(field, text.as_bytes());
     }
 
     /// A field with another message.
-    pub(super) fn message(&mut self, field: u32, inner: &Self) {
+    pub fn message(&mut self, field: u32, inner: &Self) {
         self.bytes(field, &inner.0);
     }
 
     /// The bytes of it.
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// Takes everything out of it. Its room stays.
-    pub(super) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.0.clear();
     }
 

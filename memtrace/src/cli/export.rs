@@ -13,7 +13,8 @@ use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memtrace_analyze::{
-    SampleOptions, Samples, folded, gpu_files, perfetto, sample, sample_files, sample_gpus,
+    SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample, sample_files,
+    sample_gpus,
 };
 use memtrace_model::{BootNs, DurationNs, RunInfo};
 use memtrace_report::visible;
@@ -29,7 +30,16 @@ const SUMMARY_MD: &str = "memory_summary.md";
 const GPU_CSV: &str = "gpu_mem_trace.csv";
 const GPU_PROCESS_CSV: &str = "gpu_mem_processes.csv";
 const TRACE: &str = "memtrace.pftrace";
-const FOLDED: &str = "memtrace.folded";
+/// Files of stacks.
+const STACKS: [(What, StackFile, &str); 3] = [
+    (What::Folded, StackFile::Folded, "memtrace.folded"),
+    (
+        What::Speedscope,
+        StackFile::Speedscope,
+        "memtrace.speedscope.json",
+    ),
+    (What::Pprof, StackFile::Pprof, "memtrace.pb.gz"),
+];
 
 /// Write a recording as samples and a summary for scripts, or as a trace for Perfetto
 ///
@@ -37,22 +47,24 @@ const FOLDED: &str = "memtrace.folded";
 /// interval and for each mark, with the main process, its children together, and the largest
 /// children. Sums of RSS count shared memory in each process. The summary's peaks are those of the
 /// recording, including those between two samples. GPU memory has files of its own, with the same
-/// instants. Four are written only on request: with `--to load` a folder for each run of a load
+/// instants. Others are written only on request: with `--to load` a folder for each run of a load
 /// experiment, with `--to perfetto` the recording as a trace that ui.perfetto.dev opens, with every
-/// change, with `--to folded` resident memory by stack, and with `--to prometheus` its newest figures for a monitoring system. docs/exports.md
-/// says what each column, track and series means.
+/// change, with `--to folded`, `speedscope` or `pprof` resident memory by stack, and with `--to
+/// prometheus` its newest figures for a monitoring system. docs/exports.md says what each column, track
+/// and series means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   memtrace export --to csv --interval 500ms
   memtrace export --to perfetto
+  memtrace export --to speedscope
   memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
   memtrace export --force --to perfetto --with profile/")]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
     #[arg(value_name = "DIR")]
     recording: Option<PathBuf>,
-    /// What to write; may be repeated [default: all but load, perfetto, folded and prometheus]
+    /// What to write; may be repeated [default: csv, jsonl, summary and gpu]
     #[arg(long = "to", value_name = "WHAT")]
     what: Vec<What>,
     /// Where to write; made if it does not exist [default: here]
@@ -96,6 +108,10 @@ enum What {
     Perfetto,
     /// memtrace.folded: resident memory by stack, for flame graphs (recorded with --stacks)
     Folded,
+    /// memtrace.speedscope.json: the same for speedscope.app, a profile for each process
+    Speedscope,
+    /// memtrace.pb.gz: the same for pprof and Pyroscope, as `inuse_space`
+    Pprof,
     /// memtrace.prom: the newest figures, for the textfile collector of node_exporter; 200 series at
     /// most
     Prometheus,
@@ -197,7 +213,10 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     make(target)?;
     let mut files = Files::open(&args, target)?;
     let mut trace = args.open(What::Perfetto, target, TRACE)?;
-    let mut folded_stacks = args.open(What::Folded, target, FOLDED)?;
+    let mut stacks = Vec::new();
+    for (what, file, name) in STACKS {
+        stacks.extend(args.open(what, target, name)?.map(|part| (file, part)));
+    }
     let mut parts = Vec::new();
     if args.wants(What::Load) {
         let interval = args.interval.unwrap_or(load::INTERVAL);
@@ -229,16 +248,21 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         );
         outcome = traced.with_context(reading)?;
     }
-    if let (Ok(()), Some(part)) = (&outcome, &mut folded_stacks) {
-        let lines = folded(&Rows(&recording), &mut part.file).with_context(reading)?;
-        if let Ok(0) = lines {
+    for (file, part) in &mut stacks {
+        if outcome.is_err() {
+            break;
+        }
+        let count =
+            export_stacks(&Rows(&recording), *file, &mut part.file).with_context(reading)?;
+        if let Ok(0) = count {
             bail!("no stacks were recorded, or nothing of them is resident: record with --stacks");
         }
-        outcome = lines.map(drop);
+        outcome = count.map(drop);
     }
     drop(progress);
-    let others = files.into_parts().into_iter().chain([trace, folded_stacks]);
+    let others = files.into_parts().into_iter().chain([trace]);
     parts.extend(others.flatten());
+    parts.extend(stacks.into_iter().map(|(_, part)| part));
     outcome
         .and_then(|()| parts.iter_mut().try_for_each(Part::sync))
         .with_context(|| format!("failed to write to {}", target.display()))?;

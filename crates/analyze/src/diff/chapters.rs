@@ -1,6 +1,6 @@
 //! Two recordings against each other.
 
-use super::Diff;
+use super::{Diff, sites};
 use crate::comparison::{
     Change, Changes, DiffReport, MIN_CHANGE, change_share, counts, growth, in_words, unchanged,
 };
@@ -22,6 +22,7 @@ pub(super) const CHANGES: &[Changes<Diff>] = &[
     |report, top| Some(roles(report, top)),
     stages,
     inside,
+    sites::chapter,
     on_gpus,
     kinds,
 ];

@@ -45,7 +45,10 @@ where
     losses.splice(0..0, facts.table.overflow());
     let leftovers = left(source, &facts, &holdings)?;
     let allocations = allocations::read(source, &facts.table)?;
-    let ooms = killed(source, &mut facts, (&swept, &holdings), &leftovers)?;
+    let mut ooms = killed(source, &mut facts, (&swept, &holdings), &leftovers)?;
+    if !allocations.is_empty() {
+        name_lines(source, &mut ooms, &facts)?;
+    }
     let drawings = match swept.seen.drawn.take() {
         Some(drawn) => {
             let known = (&facts, &swept, &holdings);
@@ -150,6 +153,21 @@ fn killed<S: RowSource>(
     )
 }
 
+/// Names the lines of code that had allocated what grew before each kill.
+fn name_lines<S: RowSource>(
+    source: &S,
+    ooms: &mut [OomFinding],
+    facts: &Facts,
+) -> Result<(), S::Error> {
+    for kill in ooms {
+        let grower = kill.led_to_it().map(|place| &facts.table.processes[place]);
+        if let (Some(found), Some(grower)) = (&mut kill.post_mortem, grower) {
+            found.allocated = allocations::at(source, grower, kill.row.boot_ns)?;
+        }
+    }
+    Ok(())
+}
+
 /// What was held at most, where it is known what is held.
 fn held_peak(highest: Option<Held>, holdings: &Holdings) -> Option<Held> {
     let peak = holdings.peak.as_ref();
@@ -232,6 +250,7 @@ fn drawings<S: RowSource>(
         bands: facts.phases.bands(&facts.table.processes, clock),
         moments: facts.phases.moments(clock),
         levels,
+        flames: allocations::flames(source)?,
     }))
 }
 

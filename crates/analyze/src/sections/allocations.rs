@@ -1,12 +1,14 @@
 //! Who allocated what is still resident.
 
+use super::growth;
 use crate::allocations::{AllocationSite, ProcessAllocations};
-use crate::{Analysis, Report, StackFrame};
-use memtrace_model::{Bytes, Instant};
+use crate::{Analysis, Report, Who};
+use memtrace_model::{Bytes, Instant, Order};
 use memtrace_report::words::bytes;
 use memtrace_report::{
-    Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, visible, words,
+    Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, words,
 };
+use std::cmp::Reverse;
 
 /// Processes of which it is reported unasked, and lines of each.
 const PROCESSES_MAX: usize = 3;
@@ -15,8 +17,13 @@ const LINES_MAX: usize = 6;
 const MATTERS: Bytes = Bytes(16 << 20);
 /// Less than this part of what is resident, free in heaps or unknown, is not reported.
 const NOTABLE_PART: f64 = 0.1;
+/// Lines with this part of what a process held at a kill are named, so many at most.
+const NAMED_PART: f64 = 0.1;
+const NAMED_MAX: usize = 3;
 /// A line with this part of what a process holds stands among the first lines of a report.
 const LARGE_PART: f64 = 0.3;
+
+const TITLE: &str = "Who allocated it";
 
 pub(super) const SECTION: Section<Report> = Section {
     name: "allocations",
@@ -39,38 +46,77 @@ pub(super) const SECTION: Section<Report> = Section {
         if wanted.is_empty() {
             return Vec::new();
         }
-        let mut section = Chapter::new("Who allocated it");
+        let mut section = Chapter::new(TITLE);
         let most = match view.is_alone {
             true => view.top,
             false => view.most(PROCESSES_MAX),
         };
         for process in wanted.iter().take(most) {
             section.strong(sentence(analysis, process));
-            let lines = view.most(LINES_MAX);
-            section.table(table(process, lines));
-            section.rest(process.sites.len(), lines, words::count, MORE_IN_JSON);
+            lines(&mut section, process, view.most(LINES_MAX));
         }
         section.rest(wanted.len(), most, words::processes, MORE_IN_JSON);
         section.explain(
             "Who allocated it: from samples, by the line of Python or the native function that \
              touched anonymous memory first. RESIDENT is what of that was in memory or swapped \
              when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, ± its \
-             standard error. Memory that an \
-             allocator hands out again keeps the name of who touched it first; what it keeps free \
-             is reported by `--section layout`.",
+             standard error. KEPT FREE is what of RESIDENT the program had freed and malloc of \
+             glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
+             first; what other allocators keep free is reported by `--section layout`.",
         );
         vec![section]
     },
     ..Section::EMPTY
 };
 
+fn lines(section: &mut Chapter, process: &ProcessAllocations, most: usize) {
+    section.table(table(process, most));
+    section.rest(process.sites.len(), most, words::count, MORE_IN_JSON);
+}
+
+/// Who allocated what one process holds.
+pub(super) fn of_process(analysis: &Analysis, who: &Who, most: usize) -> Option<Chapter> {
+    let mut all = analysis.allocations.iter();
+    let process = all.find(|one| one.who.upid == who.upid)?;
+    let mut section = Chapter::new(TITLE);
+    section.strong(sentence(analysis, process));
+    lines(&mut section, process, most);
+    Some(section)
+}
+
+/// Which lines touched what a process held at a kill. What was not looked at before the kill counts
+/// too: it came last.
+pub(super) fn at_kill(process: &ProcessAllocations) -> Option<String> {
+    let all = process.sum.not_returned();
+    if all < MATTERS {
+        return None;
+    }
+    let part = |site: &AllocationSite| site.sum.not_returned().0 as f64 / all.0 as f64;
+    let named = process.sites.iter().filter(|site| site.frame.is_some());
+    let mut named: Vec<&AllocationSite> = named.filter(|site| part(site) >= NAMED_PART).collect();
+    named.order_by_key(|site| Reverse(site.sum.not_returned()));
+    let named = named.into_iter().take(NAMED_MAX).map(|site| {
+        let share = words::share(Some(site.sum.not_returned()), Some(all));
+        format!("{share} of it at {}", site.place())
+    });
+    let named: Vec<String> = named.collect();
+    (!named.is_empty()).then(|| {
+        let (who, all, named) = (process.who.in_words(), bytes(all), named.join(", "));
+        format!("Allocated: {who} had touched {all} and not given it back: {named}.")
+    })
+}
+
 fn matters(process: &ProcessAllocations) -> bool {
     process.sum.resident_bytes >= MATTERS
 }
 
-/// Which line most of the memory of the process that grew most came by, if one stands out.
+/// Which line most of the memory of the process that grows, else of that which holds most, came by, if one
+/// stands out.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
-    let process = analysis.allocations.iter().find(|one| matters(one))?;
+    let grower = growth::grower(analysis).and_then(|(grower, _)| grower.upid);
+    let all = || analysis.allocations.iter().filter(|one| matters(one));
+    let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
+    let process = grower.or_else(|| all().next())?;
     let first = process.sites.first()?;
     first.frame.as_ref()?;
     let is_large =
@@ -92,13 +138,18 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     };
     let is_notable = |part: Bytes| part.0 as f64 >= NOTABLE_PART * resident.0 as f64;
     let unknown = Some(sum.unknown_bytes).filter(|unknown| unknown.0 > 0 && is_notable(*unknown));
-    let unknown = unknown.map(|unknown| format!("of {} more that is not known", bytes(unknown)));
-    let kept = kept(analysis, process).filter(|(free, _)| is_notable(*free));
-    let kept = kept.map(|(free, at)| {
+    let unknown =
+        unknown.map(|unknown| format!("what became of {} more is not known", bytes(unknown)));
+    let kept = sum.kept_bytes.filter(|kept| is_notable(*kept));
+    let kept = kept.map(|kept| format!("{} of it kept free by malloc", bytes(kept)));
+    let kept = kept.or_else(|| {
+        let (free, at) = free_in_heaps(analysis, process).filter(|(free, _)| is_notable(*free))?;
         let (free, at) = (bytes(free), analysis.clock.when(at));
-        format!("its heaps had {free} free at {at}, kept by the allocator")
+        Some(format!(
+            "its heaps had {free} free at {at}, kept by the allocator"
+        ))
     });
-    let remarks: Vec<String> = unknown.into_iter().chain(kept).collect();
+    let remarks: Vec<String> = kept.into_iter().chain(unknown).collect();
     let remarks = match remarks.is_empty() {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
@@ -107,7 +158,14 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     match process.sites.first() {
         Some(first) if resident.0 > 0 => {
             let share = words::share(first.sum.resident(), Some(resident));
-            format!("{reported}: {share} at {}.", place(first))
+            let kept = first.sum.kept_bytes.unwrap_or_default();
+            let is_kept = kept.0 > 0 && 2 * kept.0 >= first.sum.resident_bytes.0;
+            let kept = if is_kept {
+                ", most of that kept free by malloc"
+            } else {
+                ""
+            };
+            format!("{reported}: {share} at {}{kept}.", first.place())
         }
         _ => format!("{reported}."),
     }
@@ -115,23 +173,12 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
 
 /// What of a process's heaps was free, and when: resident memory that nobody used. `None` where that is
 /// not known.
-fn kept(analysis: &Analysis, process: &ProcessAllocations) -> Option<(Bytes, Instant)> {
+fn free_in_heaps(analysis: &Analysis, process: &ProcessAllocations) -> Option<(Bytes, Instant)> {
     let mut layouts = analysis.layouts.iter();
     let layout = layouts.find(|layout| layout.who.upid == process.who.upid)?;
     let free = layout.parts.iter().map(|part| part.free_page_bytes);
     let free: Vec<Bytes> = free.flatten().collect();
     (!free.is_empty()).then(|| (free.into_iter().sum(), layout.at))
-}
-
-/// `grow (libfoo.so) < load < main` of a native function.
-fn place(site: &AllocationSite) -> String {
-    let named = site.frame.as_ref().map(StackFrame::in_words);
-    let mut place = named.unwrap_or_else(|| "an unknown place".to_owned());
-    for caller in site.callers.iter().map_while(StackFrame::short) {
-        place.push_str(" < ");
-        place.push_str(&caller);
-    }
-    visible(&place).into_owned()
 }
 
 fn table(process: &ProcessAllocations, most: usize) -> Table {
@@ -141,11 +188,13 @@ fn table(process: &ProcessAllocations, most: usize) -> Table {
         .words("share", 1, move |site| {
             Cell::shown_only(&words::share(site.sum.resident(), Some(all)))
         })
+        .figures(("kept_bytes", "KEPT FREE"), 1, |site| site.sum.kept_bytes)
+        .only_if(process.sum.kept_bytes > Some(Bytes(0)))
         .figures(("grown_bytes", "TOUCHED"), 2, |site| site.sum.grown_bytes)
         .figures(("grown_error_bytes", "±"), 3, |site| {
             site.sum.grown_error_bytes
         })
-        .flexible("place", |site| place(site))
+        .flexible("place", |site| site.place())
         .done()
 }
 
@@ -155,12 +204,14 @@ fn table_of_all<'a>(
     TableOf::of(sites)
         .who(|(process, _)| process.who.cells())
         .data("upid", |(process, _)| Cell::known(process.who.upid))
-        .flexible("place", |(_, site)| place(site))
+        .flexible("place", |(_, site)| site.place())
         .figures("resident_bytes", 0, |(_, site)| site.sum.resident())
         .figures("grown_bytes", 1, |(_, site)| site.sum.grown_bytes)
         .figures("grown_error_bytes", 2, |(_, site)| {
             site.sum.grown_error_bytes
         })
+        .figures("live_bytes", 2, |(_, site)| site.sum.live_bytes)
+        .figures("kept_bytes", 2, |(_, site)| site.sum.kept_bytes)
         .figures("returned_bytes", 2, |(_, site)| site.sum.returned_bytes)
         .figures("unknown_bytes", 2, |(_, site)| site.sum.unknown_bytes)
         .data("sample_count", |(_, site)| {

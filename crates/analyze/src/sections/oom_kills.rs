@@ -1,7 +1,7 @@
 //! OOM kills: who was killed, at whose limit, who held the memory, who had grown, and what it
 //! was not.
 
-use super::layout;
+use super::{allocations, layout};
 use crate::moment::offset;
 use crate::{
     Analysis, Grower, GrownObject, HeldKind, KindLine, Leak, LimitHolder, OomFinding, PostMortem,
@@ -62,6 +62,8 @@ pub(super) const SECTION: Section<Report> = Section {
                 for process in culprit.unwrap_or_default().iter().take(1) {
                     layout::remark(analysis, *process, &mut section);
                 }
+                let allocated = found.allocated.as_ref();
+                section.tell(Tone::Plain, allocated.and_then(allocations::at_kill));
                 kinds_table(&mut section, found);
                 section.tell(Tone::Plain, approach_line(found));
                 let path = analysis.path.as_deref().map(quoted);

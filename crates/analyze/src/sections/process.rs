@@ -1,7 +1,7 @@
 //! One process on one page: its life, what it held and who laid that out, its mappings, phases,
 //! shared objects, GPUs and children.
 
-use super::layout;
+use super::{allocations, layout};
 use crate::life;
 use crate::{Analysis, Life, MappingLine, Phase, PhaseLine, Process, Report};
 use memtrace_model::tables::MappingKind;
@@ -45,6 +45,7 @@ pub(super) const SECTION: Section<Report> = Section {
         let most = view.most(view.style.top.unwrap_or(LINES_MAX));
         let mut chapter = vec![head(analysis, life, process, view)];
         chapter.extend(inside(analysis, life, most));
+        chapter.extend(allocations::of_process(analysis, &life.who, most));
         chapter.extend(mappings(analysis, life, most));
         chapter.extend(phases(analysis, life, most));
         chapter.extend(shared(life, most));

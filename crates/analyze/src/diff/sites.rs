@@ -1,0 +1,117 @@
+//! Lines that hold more than before, or less: in the process of each role of which most is resident by
+//! its samples.
+
+use super::Diff;
+use crate::comparison::{Change, DiffReport};
+use crate::{AllocationSite, Analysis};
+use memtrace_model::{Bytes, Order};
+use memtrace_report::{Chapter, TableOf, words};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A change of less is none that is worth a line.
+const MIN_CHANGE: i64 = 1 << 20;
+/// So many standard errors hold a change in 95 of 100 cases.
+const ERRORS: f64 = 1.96;
+
+/// A line that surely holds more, or less.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SiteChange {
+    /// The role of the process.
+    pub role: Arc<str>,
+    /// The line of Python, or the native function and those that called it.
+    pub place: String,
+    /// Resident memory that was touched there first.
+    pub resident: Change,
+    /// The change can be more or less by this (95 %): both come from samples.
+    pub margin_bytes: Bytes,
+}
+
+/// What is resident of one line, and its standard error.
+type Held = (Bytes, f64);
+
+/// What changed, the largest change first. Roles that only one of the two has are reported elsewhere.
+pub(super) fn changes(before: &Analysis, after: &Analysis) -> Vec<SiteChange> {
+    let [before, after] = [before, after].map(by_role);
+    let both = before.iter().filter_map(|(role, old)| {
+        let new = after.get(role)?;
+        Some((role, old, new))
+    });
+    let changes = both.flat_map(|(role, old, new)| {
+        let mut places: Vec<&String> = old.keys().chain(new.keys()).collect();
+        places.sort_unstable();
+        places.dedup();
+        let places = places.into_iter();
+        places.filter_map(|place| change(role, place, old.get(place), new.get(place)))
+    });
+    let mut changes: Vec<SiteChange> = changes.collect();
+    changes.order_by_key(|change| std::cmp::Reverse(change.resident.difference()));
+    changes
+}
+
+fn change(
+    role: &Arc<str>,
+    place: &str,
+    before: Option<&Held>,
+    after: Option<&Held>,
+) -> Option<SiteChange> {
+    let [(before, old_error), (after, new_error)] =
+        [before, after].map(|held| held.copied().unwrap_or_default());
+    let margin = (ERRORS * old_error.hypot(new_error)) as i64;
+    let change = (after.0 - before.0).abs();
+    (change >= MIN_CHANGE && change > margin).then(|| SiteChange {
+        role: Arc::clone(role),
+        place: place.to_owned(),
+        resident: Change {
+            before: Some(before),
+            after: Some(after),
+        },
+        margin_bytes: Bytes(margin),
+    })
+}
+
+/// The lines of the process of each role of which most is resident: those of a role need not have lived
+/// together.
+fn by_role(analysis: &Analysis) -> BTreeMap<Arc<str>, BTreeMap<String, Held>> {
+    let roles = analysis.roles.iter().filter_map(|role| {
+        let all = analysis.allocations.iter();
+        let members = all.filter(|one| one.who.upid.is_some_and(|upid| role.upids.contains(&upid)));
+        let largest = members.max_by_key(|one| one.sum.resident_bytes)?;
+        let sites = largest.sites.iter().filter(|site| site.frame.is_some());
+        let held = |site: &AllocationSite| (site.sum.resident_bytes, site.sum.resident_error());
+        let mut places: BTreeMap<String, Held> = BTreeMap::new();
+        for site in sites {
+            let (bytes, error) = held(site);
+            let of_place = places.entry(site.place()).or_default();
+            *of_place = (of_place.0 + bytes, of_place.1.hypot(error));
+        }
+        Some((Arc::clone(&role.name), places))
+    });
+    roles.collect()
+}
+
+/// The lines that changed; `None` where none did.
+pub(super) fn chapter(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> {
+    let changes = &report.diff.sites;
+    if changes.is_empty() {
+        return None;
+    }
+    let mut section = Chapter::new("Who allocated more or less");
+    TableOf::of(changes.iter().take(top))
+        .flexible("role", |change| change.role.to_string())
+        .flexible("place", |change| change.place.clone())
+        .held("a_bytes", 0, |change| change.resident.before)
+        .held("b_bytes", 0, |change| change.resident.after)
+        .change("change_bytes", 0, |change| change.resident.difference())
+        .figures(("margin_bytes", "±"), 1, |change| change.margin_bytes)
+        .add_to(&mut section);
+    section.rest(changes.len(), top, words::count, " more changes.");
+    section.explain(
+        "Who allocated more or less: resident memory by the line that touched it first, in the process \
+         of each role that held most. From samples: ± is the 95 % interval of the change, and lines that \
+         may not have changed are left out.",
+    );
+    Some(section)
+}
