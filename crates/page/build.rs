@@ -19,6 +19,7 @@ const SCRIPTS: &[&str] = &[
     "src/script/gpus.js",
     "src/script/icicle.js",
     "src/script/ledger.js",
+    "src/script/stacks.js",
     "src/script/pinned.js",
     "src/script/lanes.js",
     "src/script/phases.js",

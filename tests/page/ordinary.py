@@ -173,6 +173,7 @@ def ordinary() -> Json:
         bands=bands,
         flags=flags,
         processes=lanes,
+        flames=flames(),
         curves={
             "lines": [
                 series("held", "memory held, every page once", total),
@@ -198,6 +199,30 @@ def ordinary() -> Json:
             },
         ],
     )
+
+
+def flames() -> list[Json]:
+    """Resident memory by stack: two lines of a worker, and another process."""
+
+    def part(name: str, mib: int, kind: str | None, *parts: Json) -> Json:
+        return {"name": name, "kind": kind, "bytes": mib * MIB, "parts": list(parts)}
+
+    malloc = part("malloc (libc.so.6)", 600, "native")
+    return [
+        part(
+            "vllm 820",
+            1_000,
+            None,
+            part(
+                "loop.py:40 main",
+                1_000,
+                "python",
+                part("buffer.py:118 update", 600, "python", malloc),
+                part("data.py:77 collate", 300, "python"),
+            ),
+        ),
+        part("feeder 830", 200, None, part("grow (libfeed.so)", 200, "native")),
+    ]
 
 
 def told(lane: Json) -> Json:

@@ -168,6 +168,22 @@ def test_the_ledger_is_that_of_the_instant_that_is_chosen(page: Page, tmp_path: 
     assert "vLLM API server 800" not in widths(page.locator("#ledger .icicle button"))
 
 
+def test_stacks_are_as_wide_as_what_they_hold_and_can_be_searched(page: Page) -> None:
+    cells = page.locator("#stacks .icicle button")
+    drawn = widths(cells)
+    whole = drawn["resident memory, by samples"]
+    for name, mib in [("loop.py", 1_000), ("feeder 830", 200), ("malloc (libc.so.6)", 600)]:
+        assert drawn[name][1] == pytest.approx(whole[1] * mib / 1_200, abs=1.5)
+    page.locator("#stacks input[type=search]").fill("LOOP.py")
+    assert page.locator("#stacks [role=status]").inner_text() == "1000 MiB, 83%"
+    found = page.locator("#stacks .icicle button.found")
+    assert [cell.inner_text().split(" ")[0] for cell in found.all()] == ["loop.py:40"]
+    page.locator("#stacks input[type=search]").fill("")
+    assert page.locator("#stacks [role=status]").inner_text() == ""
+    page.locator("#stacks select").select_option(label="feeder 830 (200 MiB)")
+    assert list(widths(cells)) == ["feeder 830", "grow (libfeed.so)"]
+
+
 def test_phases_show_begin_end_and_change_of_host_and_gpu(shown: Page) -> None:
     rows = shown.locator("#phases table.waterfall > tbody > tr")
     load = rows.nth(0)

@@ -16,9 +16,13 @@ class Icicle {
   /**
    * @param {Part} whole
    * @param {string} label
+   * @param {number} [height] Of a row, in rem.
    */
-  constructor(whole, label) {
+  constructor(whole, label, height = 2.1) {
     this.whole = whole;
+    this.height = height;
+    /** What is searched for, in small letters. */
+    this.wanted = '';
     /** @type {Part[]} What is opened, from the whole down. */
     this.path = [whole];
     this.element = el('div', {
@@ -45,7 +49,7 @@ class Icicle {
     const opened = /** @type {Part} */ (this.path[this.path.length - 1]);
     this.path.slice(0, -1).forEach((part, depth) => this.cell(part, depth, 0, 100));
     const levels = this.lay(opened, this.path.length - 1, 0, 100);
-    this.element.style.height = `${levels * 2.1}rem`;
+    this.element.style.height = `${levels * this.height}rem`;
     if (focused) this.cells.get(focused)?.focus();
   }
 
@@ -98,11 +102,13 @@ class Icicle {
       'button',
       {
         type: 'button',
+        class: this.wanted && (this.isWanted(part) ? 'found' : 'other'),
         title: words,
         'aria-label': words,
         'style-left': `${left}%`,
         'style-width': `${width}%`,
-        'style-top': `${depth * 2.1}rem`,
+        'style-top': `${depth * this.height}rem`,
+        'style-height': `${this.height - 0.1}rem`,
         'style-background': part.colour,
         'style-color': inkOn(part.colour),
         onclick: () => this.open(part),
@@ -112,6 +118,29 @@ class Icicle {
     );
     this.cells.set(part, made);
     this.element.append(made);
+  }
+
+  /**
+   * Marks the parts with these letters in their name; gives what they hold with all below them.
+   * @param {string} text
+   */
+  find(text) {
+    this.wanted = text.trim().toLowerCase();
+    this.draw();
+    return this.wanted ? this.held(this.whole) : 0;
+  }
+
+  /** @param {Part} part */
+  isWanted(part) {
+    return part.name.toLowerCase().includes(this.wanted);
+  }
+
+  /**
+   * @param {Part} part
+   * @returns {number}
+   */
+  held(part) {
+    return this.isWanted(part) ? part.bytes : part.parts.reduce((sum, one) => sum + this.held(one), 0);
   }
 
   /** @param {Part} part */

@@ -78,7 +78,7 @@ async function build(doc) {
   const head = answer(doc, warningsOf(doc));
   main.replaceChildren(head, compareSection(all) ?? '', memorySection(all), pinnedSection(all));
   // The answer and the main picture are on the screen before the rest is made.
-  const rest = [gpuSection, lanesSection, ledgerSection, phasesSection, stepsSection, processesSection, aboutSection];
+  const rest = [gpuSection, lanesSection, ledgerSection, stacksSection, phasesSection, stepsSection, processesSection, aboutSection];
   await appendParts(main, rest, all);
   head.append(contents([...main.querySelectorAll('section')]));
   unpinByEscape(all.view);

@@ -19,6 +19,8 @@ interface PageDocument {
   bands: Band[];
   flags: Flag[];
   processes: PageProcess[];
+  /** Of each process resident memory by stack, where stacks were recorded. */
+  flames?: Flame[];
   diff?: Diff;
   other?: PageDocument;
 }
@@ -63,6 +65,13 @@ interface Band {
   begin_ns: number;
   end_ns: number;
   depth: number;
+}
+/** A function with what it and what it called touched first; at the root a process. */
+interface Flame {
+  name: string;
+  kind: 'python' | 'native' | null;
+  bytes: number;
+  parts: Flame[];
 }
 interface Flag {
   at_ns: number;
