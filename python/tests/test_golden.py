@@ -58,6 +58,21 @@ def test_most_was_held_then_and_the_sum_of_rss_was_highest_then(told: tuple[Any,
         assert held == [(peak.held_bytes,)]
 
 
+def test_stacks_add_up_to_what_the_report_says(told: tuple[Any, Any]) -> None:
+    recording, report = told
+    keys = ("sample_count", "grown_bytes", "resident_bytes", "returned_bytes")
+    sums: dict[int, list[int]] = {}
+    for upid, *amounts in rows(recording.stacks(), "upid", *keys):
+        before = sums.setdefault(upid, [0] * len(keys))
+        sums[upid] = [one + other for one, other in zip(before, amounts)]
+    assert sums == {one["upid"]: [one[key] for key in keys] for one in report["allocations"]}
+    for process in report["allocations"]:
+        frame = process["sites"][0]["frame"]
+        stacks = rows(recording.stacks(), "upid", "frames")
+        stack = next(stack for upid, stack in stacks if upid == process["upid"])
+        assert frame["function"] in stack
+
+
 def min_of_max(sums: list[tuple[int, int]]) -> int:
     return min(at for at, rss in sums if rss == max(rss for _, rss in sums))
 

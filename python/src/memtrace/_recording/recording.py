@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from .._errors import FindingsError
-from . import checksums, files, findings, gpus, page, pictures, processes, steps, writers
+from . import checksums, files, findings, gpus, page, pictures, processes, stacks, steps, writers
 from .clock import Clock, Moment, length_ns
 from .manifest import Manifest
 from .part import ALWAYS, Stretch
@@ -331,6 +331,26 @@ class Recording:
         saved, `FindingsError` says how to get them.
         """
         return self["phase"]
+
+    def stacks(self, moment: Moment | None = None) -> Table:
+        """Who touched the memory that is resident, the largest first: a row for each process and
+        stack, with `memtrace record --stacks`. Without that the table is empty.
+
+        It stands as at a moment (`at` says which there are), by default as the report says: at the
+        end, and of a process that has ended at the moment in its last three seconds at which most
+        was resident. `resident_bytes` is what was still there of `grown_bytes`; of it `live_bytes`
+        was in use and `kept_bytes` freed, and kept by malloc, both None where that is not known.
+        `returned_bytes` was seen to go back to the kernel. `python` and `native` are the innermost
+        frames of each kind, `frames` has all of them, the outermost first, with `;` between.
+        """
+        ends = zip(*map(self["process"].column, ("upid", "exit_boot_ns")))
+        return stacks.table(
+            self._table_or_none("growth_site"),
+            self._table_or_none("stack"),
+            self._processes,
+            {upid: end for upid, end in ends if end is not None},
+            None if moment is None else self._time_of(moment),
+        )
 
     @overload
     def plot(self, path: None = None, *, by: str | None = None, top: int = 8) -> Figure: ...
