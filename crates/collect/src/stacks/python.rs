@@ -1,6 +1,6 @@
 //! CPython from outside: where an interpreter keeps its frames, and what a code object is called.
 //!
-//! 3.13 describes itself (`_Py_DebugOffsets` at the begin of `_PyRuntime`); the offsets of 3.11 and
+//! 3.13 and 3.14 describe themselves (`_Py_DebugOffsets` at the begin of `_PyRuntime`); the offsets of 3.11 and
 //! 3.12 are those that offsetof gives with CPython's headers, the same in every release of a
 //! version. Of any other version, and of builds without the GIL, nothing is read. A code object is
 //! believed when its type is called `code`.
@@ -145,10 +145,53 @@ const OBJECTS_3_12: Objects = Objects {
     is_entry_a_shim: true,
 };
 
-/// Words of `_Py_DebugOffsets` of 3.13 that are read, by their places in it.
-const OFFSETS_3_13: usize = 71;
+/// Words of `_Py_DebugOffsets` that are read.
+const OFFSETS: usize = 81;
 
-fn layout_3_13(words: &[u64; OFFSETS_3_13], version: u64) -> Option<(PythonLayout, Objects)> {
+/// Where a version has what in `_Py_DebugOffsets`, in words.
+struct Places {
+    thread_next: usize,
+    thread_frame: usize,
+    thread_native_id: usize,
+    frame_previous: usize,
+    frame_code: usize,
+    frame_instruction: usize,
+    frame_mark: usize,
+    /// Of filename, qualname, linetable, firstlineno and co_code_adaptive.
+    code: [usize; 5],
+    ascii: usize,
+}
+
+const PLACES_3_13: Places = Places {
+    thread_next: 21,
+    thread_frame: 23,
+    thread_native_id: 25,
+    frame_previous: 29,
+    frame_code: 30,
+    frame_instruction: 31,
+    frame_mark: 33,
+    code: [35, 37, 38, 39, 43],
+    ascii: 70,
+};
+
+const PLACES_3_14: Places = Places {
+    thread_next: 24,
+    thread_frame: 26,
+    thread_native_id: 28,
+    frame_previous: 32,
+    frame_code: 33,
+    frame_instruction: 34,
+    frame_mark: 36,
+    code: [40, 42, 43, 44, 48],
+    ascii: 80,
+};
+
+/// What an interpreter says of itself.
+fn described(
+    words: &[u64; OFFSETS],
+    version: u64,
+    places: &Places,
+) -> Option<(PythonLayout, Objects)> {
     let is_free_threaded = words[2] != 0;
     if words[0].to_le_bytes() != *b"xdebugpy" || words[1] != version || is_free_threaded {
         return None;
@@ -159,24 +202,25 @@ fn layout_3_13(words: &[u64; OFFSETS_3_13], version: u64) -> Option<(PythonLayou
         interpreters: offset(5)?.into(),
         interpreter_next: offset(8)?,
         interpreter_threads: offset(9)?,
-        thread_next: offset(21)?,
-        thread_native_id: offset(25)?,
-        thread_frame: offset(23)?,
+        thread_next: offset(places.thread_next)?,
+        thread_native_id: offset(places.thread_native_id)?,
+        thread_frame: offset(places.thread_frame)?,
         cframe_frame: PythonLayout::NO_CFRAME,
-        frame_code: offset(30)?,
-        frame_previous: offset(29)?,
-        frame_instruction: offset(31)?,
-        frame_mark: offset(33)?,
+        frame_code: offset(places.frame_code)?,
+        frame_previous: offset(places.frame_previous)?,
+        frame_instruction: offset(places.frame_instruction)?,
+        frame_mark: offset(places.frame_mark)?,
         is_looked_for: 0,
         reserved: 0,
     };
-    let ascii = u64::from(offset(70)?);
+    let [file, name, table, first_line, instructions] = places.code;
+    let ascii = u64::from(offset(places.ascii)?);
     let objects = Objects {
-        code_filename: offset(35)?.into(),
-        code_qualname: offset(37)?.into(),
-        code_linetable: offset(38)?.into(),
-        code_first_line: offset(39)?.into(),
-        code_instructions: offset(43)?.into(),
+        code_filename: offset(file)?.into(),
+        code_qualname: offset(name)?.into(),
+        code_linetable: offset(table)?.into(),
+        code_first_line: offset(first_line)?.into(),
+        code_instructions: offset(instructions)?.into(),
         ascii,
         // Behind it the length of the text in UTF-8 and a pointer to that.
         compact: ascii + 16,
@@ -185,6 +229,9 @@ fn layout_3_13(words: &[u64; OFFSETS_3_13], version: u64) -> Option<(PythonLayou
     };
     Some((layout, objects))
 }
+
+/// The lowest bit of a reference in a frame of 3.14 says who counts it.
+const REFERENCE: u64 = !1;
 
 /// Memory of a process.
 pub(super) trait Memory {
@@ -223,13 +270,17 @@ impl Interpreter {
         let (mut layout, objects) = match version >> 16 {
             0x030b => (layout_3_11(), OBJECTS_3_11),
             0x030c => (layout_3_12(), OBJECTS_3_12),
-            0x030d => {
-                let bytes = memory.bytes(runtime, 8 * OFFSETS_3_13 as u64, 1 << 12)?;
-                let mut words = [0; OFFSETS_3_13];
+            minor @ (0x030d | 0x030e) => {
+                let bytes = memory.bytes(runtime, 8 * OFFSETS as u64, 1 << 12)?;
+                let mut words = [0; OFFSETS];
                 for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
                     *word = u64::from_le_bytes(*bytes);
                 }
-                layout_3_13(&words, version)?
+                let places = match minor {
+                    0x030d => &PLACES_3_13,
+                    _ => &PLACES_3_14,
+                };
+                described(&words, version, places)?
             }
             _ => return None,
         };
@@ -261,6 +312,7 @@ impl Interpreter {
         instruction: u64,
     ) -> Option<PythonLine> {
         let objects = self.objects;
+        let code = code & REFERENCE;
         let words = words_of(memory, code, &objects)?;
         if self
             .codes
@@ -459,15 +511,18 @@ mod tests {
 
     #[test]
     fn offsets_that_are_none_are_refused() {
-        let mut words = [8; OFFSETS_3_13];
+        let mut words = [8; OFFSETS];
         words[0] = u64::from_le_bytes(*b"xdebugpy");
         (words[1], words[2]) = (0x030d_00f0, 0);
-        assert!(layout_3_13(&words, 0x030d_00f0).is_some());
-        assert!(layout_3_13(&words, 0x030d_01f0).is_none());
+        let is_read = |words: &[u64; OFFSETS], version: u64| {
+            described(words, version, &PLACES_3_13).is_some()
+        };
+        assert!(is_read(&words, 0x030d_00f0));
+        assert!(!is_read(&words, 0x030d_01f0));
         for (place, value) in [(0, 0), (2, 1), (23, 1 << 40), (43, u64::MAX)] {
             let mut words = words;
             words[place] = value;
-            assert!(layout_3_13(&words, 0x030d_00f0).is_none(), "{place}");
+            assert!(!is_read(&words, 0x030d_00f0), "{place}");
         }
     }
 
