@@ -106,14 +106,14 @@ struct Document<'e, E> {
 }
 
 impl<E: Events> Take for Document<'_, E> {
-    /// A trace may be its list of events alone.
+    /// A trace may be its list of events alone. torch's memory timeline is a list too, of lists.
     fn list<'de, A: SeqAccess<'de>>(&mut self, mut events: A) -> Result<(), A::Error> {
-        self.head.has_events = true;
         loop {
             self.event.clear();
             if events.next_element_seed(To(&mut self.event))?.is_none() {
                 return Ok(());
             }
+            self.head.has_events |= self.event.is_object;
             self.events.take(&self.event);
         }
     }
@@ -138,6 +138,7 @@ struct List<'a, 'e, E>(&'a mut Document<'e, E>);
 
 impl<E: Events> Take for List<'_, '_, E> {
     fn list<'de, A: SeqAccess<'de>>(&mut self, events: A) -> Result<(), A::Error> {
+        self.0.head.has_events = true;
         self.0.list(events)
     }
 }

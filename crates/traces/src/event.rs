@@ -27,13 +27,12 @@ impl Category {
         }
     }
 
-    /// The words of Kineto, and of torch before 1.12.
+    /// The words of Kineto (an MTIA's kernels are CCP events), and of torch before 1.12.
     fn of(word: &str) -> Self {
         match word {
             "cpu_op" | "Operator" => Self::Operator,
-            "kernel" | "Kernel" | "gpu_memcpy" | "Memcpy" | "gpu_memset" | "Memset" => {
-                Self::OnDevice
-            }
+            "kernel" | "Kernel" | "gpu_memcpy" | "Memcpy" | "gpu_memset" | "Memset"
+            | "mtia_ccp_events" => Self::OnDevice,
             "user_annotation" => Self::Annotation,
             _ => Self::Other,
         }
@@ -43,6 +42,8 @@ impl Category {
 /// What stands in an event, as far as it is used.
 #[derive(Debug, Default)]
 pub(super) struct Event {
+    /// Whether it is an object, as an event is.
+    pub(super) is_object: bool,
     /// `ph`: `X` for what took time, `i` for a moment, `M` for what is said of the trace.
     pub(super) form: Text,
     pub(super) category: Category,
@@ -76,6 +77,7 @@ impl Event {
         for number in [&mut self.pid, &mut self.tid, &mut self.ts, &mut self.dur] {
             *number = None;
         }
+        self.is_object = false;
         self.category = Category::Other;
         self.args = Args::default();
     }
@@ -114,6 +116,7 @@ fn to_ns(us: f64) -> i64 {
 
 impl Take for Event {
     fn object<'de, A: MapAccess<'de>>(&mut self, mut object: A) -> Result<(), A::Error> {
+        self.is_object = true;
         while next_key(&mut object, &mut self.key)? {
             match &*self.key.0 {
                 "ph" => object.next_value_seed(To(&mut self.form))?,

@@ -67,7 +67,8 @@ impl TraceSummary {
         if !self.is_trace {
             chapter.alert(match self.problem {
                 Some(_) => "No list of events was found in it.",
-                None => "It is not a trace of a profiler: it has no list of events.",
+                None => "It is not a trace of a profiler: it has no list of events. A memory timeline or a \
+                         memory snapshot of torch is none.",
             });
         }
         if let Some(problem) = &self.problem {
@@ -125,7 +126,13 @@ impl TraceSummary {
             format!("device {}: {name}{}", gpu.number, total.unwrap_or_default())
         };
         let devices: Vec<String> = self.devices.iter().map(in_words).collect();
-        (!devices.is_empty()).then(|| format!("Ran on {}.", devices.join(", ")))
+        let has_kernels = !self.kernels.list.is_empty() || self.kernels.other_count > 0;
+        let verb = match (self.has_used_devices, has_kernels) {
+            (true, _) => "Ran on",
+            (false, true) => "Ran on some of",
+            (false, false) => "Nothing ran on",
+        };
+        (!devices.is_empty()).then(|| format!("{verb} {}.", devices.join(", ")))
     }
 }
 
@@ -217,9 +224,7 @@ impl Window {
             .figures("begins_after_s", 0, |rank| {
                 took_cell(Some(rank.begins_after_ns))
             })
-            .figures("ends_before_s", 0, |rank| {
-                took_cell(Some(rank.ends_before_ns))
-            })
+            .figures("ends_before_s", 0, |rank| took_cell(rank.ends_before_ns))
             .figures("steps", 1, |rank| words::count(rank.step_count))
             .figures("steps_took_s", 1, |rank| {
                 took_cell(Some(rank.steps_total_ns))

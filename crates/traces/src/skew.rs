@@ -33,8 +33,8 @@ pub struct RankInWindow {
     pub rank: Option<u32>,
     /// How much later than the first it begins.
     pub begins_after_ns: DurationNs,
-    /// How much earlier than the last it ends.
-    pub ends_before_ns: DurationNs,
+    /// How much earlier than the last it ends; `None` where it was cut off before its end.
+    pub ends_before_ns: Option<DurationNs>,
     /// How many steps it has.
     pub step_count: usize,
     /// What its steps took in all.
@@ -59,10 +59,20 @@ pub struct StepSkew {
     pub longest_trace: usize,
 }
 
-/// The windows of traces that tell wall time, each of more than one trace.
+/// The windows of traces that tell wall time, each of more than one trace. Of copies of one trace the
+/// longest is taken: the others were cut.
 pub(super) fn windows(traces: &[TraceSummary]) -> Vec<Window> {
-    let spans = traces.iter().enumerate().filter_map(|(place, trace)| {
-        let span = (trace.begin_wall_ns?, trace.end_wall_ns?);
+    let mut longest: BTreeMap<_, usize> = BTreeMap::new();
+    for (place, trace) in traces.iter().enumerate() {
+        let one = longest
+            .entry((trace.begin_wall_ns, trace.rank))
+            .or_insert(place);
+        if trace.event_count > traces[*one].event_count {
+            *one = place;
+        }
+    }
+    let spans = longest.into_values().filter_map(|place| {
+        let span = (traces[place].begin_wall_ns?, traces[place].end_wall_ns?);
         Some((span, place))
     });
     let mut spans: Vec<_> = spans.collect();
@@ -89,9 +99,16 @@ impl Window {
         let begins = group
             .iter()
             .filter_map(|&place| traces[place].begin_wall_ns);
-        let ends = group.iter().filter_map(|&place| traces[place].end_wall_ns);
         let (begin, last_begin) = (begins.clone().min()?, begins.max()?);
-        let (first_end, end) = (ends.clone().min()?, ends.max()?);
+        let whole = group
+            .iter()
+            .filter(|&&place| traces[place].problem.is_none());
+        let whole_ends = whole.filter_map(|&place| traces[place].end_wall_ns);
+        let end = group
+            .iter()
+            .filter_map(|&place| traces[place].end_wall_ns)
+            .max()?;
+        let [first_end, last_end] = [whole_ends.clone().min(), whole_ends.max()];
         let ranks = group.iter().filter_map(|&place| {
             let trace = &traces[place];
             let steps = trace.steps.iter().map(|step| step.duration_ns.0);
@@ -99,7 +116,10 @@ impl Window {
                 trace: place,
                 rank: trace.rank,
                 begins_after_ns: since(begin, trace.begin_wall_ns?),
-                ends_before_ns: since(trace.end_wall_ns?, end),
+                ends_before_ns: trace
+                    .end_wall_ns
+                    .filter(|_| trace.problem.is_none())
+                    .map(|own| since(own, end)),
                 step_count: trace.steps.len(),
                 steps_total_ns: DurationNs(steps.fold(0, i64::saturating_add)),
             })
@@ -108,7 +128,7 @@ impl Window {
             begin_wall_ns: begin,
             end_wall_ns: end,
             begin_skew_ns: since(begin, last_begin),
-            end_skew_ns: since(first_end, end),
+            end_skew_ns: since(first_end.unwrap_or(end), last_end.unwrap_or(end)),
             ranks: ranks.collect(),
             steps: steps(traces, &group),
         })
@@ -203,7 +223,7 @@ mod tests {
         assert_eq!(ranks, [Some(0), Some(1)]);
         assert_eq!((first.begin_skew_ns, first.end_skew_ns), (ms(3), ms(20)));
         assert_eq!(first.ranks[1].begins_after_ns, ms(3));
-        assert_eq!(first.ranks[0].ends_before_ns, ms(20));
+        assert_eq!(first.ranks[0].ends_before_ns, Some(ms(20)));
         assert_eq!(first.ranks[0].steps_total_ns, ms(90));
         let steps: Vec<_> = first
             .steps
@@ -217,5 +237,37 @@ mod tests {
         );
         let traces: Vec<_> = second.ranks.iter().map(|rank| rank.trace).collect();
         assert_eq!(traces, [2, 3]);
+    }
+
+    #[test]
+    fn a_trace_that_was_cut_off_has_no_end_and_a_cut_copy_is_no_rank() {
+        let ms = |ms: i64| DurationNs(ms * 1_000_000);
+        let cut = |rank, span, event_count| TraceSummary {
+            problem: Some("it is cut off".to_owned()),
+            event_count,
+            ..trace(rank, span, &[])
+        };
+        let whole = |rank, span| TraceSummary {
+            event_count: 9,
+            ..trace(rank, span, &[])
+        };
+        let copies = [cut(Some(0), [100, 105], 3), whole(Some(0), [100, 200])];
+        assert_eq!(windows(&copies), []);
+        let ranks = [
+            whole(Some(0), [100, 200]),
+            whole(Some(1), [101, 202]),
+            cut(Some(2), [102, 107], 3),
+        ];
+        let found = windows(&ranks);
+        let ends: Vec<_> = found[0]
+            .ranks
+            .iter()
+            .map(|rank| rank.ends_before_ns)
+            .collect();
+        assert_eq!(ends, [Some(ms(2)), Some(ms(0)), None]);
+        assert_eq!(
+            (found[0].begin_skew_ns, found[0].end_skew_ns),
+            (ms(2), ms(2))
+        );
     }
 }

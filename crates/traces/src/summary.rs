@@ -34,8 +34,11 @@ pub struct TraceSummary {
     pub duration_ns: Option<DurationNs>,
     /// How many events have a time.
     pub event_count: u64,
-    /// The devices that something ran on; all that the trace names where nothing did.
+    /// The devices that something ran on; all that the trace lists where it names none of these.
     pub devices: Vec<TraceGpu>,
+    /// Whether something ran on them.
+    #[serde(skip)]
+    pub has_used_devices: bool,
     /// Operators on the CPU.
     pub operators: NameTotals,
     /// Kernels and copies on devices. Those of several streams can run at once.
@@ -132,6 +135,7 @@ fn summed_up(head: Head, sums: Sums, top: usize) -> TraceSummary {
         duration_ns: window.map(|(begin, end)| DurationNs(end.saturating_sub(begin))),
         event_count: sums.event_count,
         devices,
+        has_used_devices: !used.is_empty(),
         operators: sums.operators.reported(top, own.as_deref()),
         kernels: sums.on_device.reported(top, None),
         memory: sums.memory.reported(wall),

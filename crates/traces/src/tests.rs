@@ -208,6 +208,42 @@ fn what_is_no_trace_is_reported_and_takes_nothing_down() {
 }
 
 #[test]
+fn a_memory_timeline_of_torch_is_no_trace() {
+    // The form of hta_memory_timeline.raw.gz of HolisticTraceAnalysis, and of timeline.json.
+    for timeline in [
+        "[[-1, 1, 37888, 7], [-1, 1, 512, 7]]",
+        "[[1, 2], [[0, 5], [0, 6]]]",
+    ] {
+        let timeline = summary("timeline.json", timeline.as_bytes());
+        assert_eq!((timeline.is_trace, &timeline.problem), (false, &None));
+        let text = reported(&mut Overview::of(vec![timeline], false), "text");
+        assert!(text.contains("memory timeline"), "{text}");
+    }
+}
+
+#[test]
+fn devices_are_those_that_something_ran_on_and_an_mtia_has_kernels() {
+    let trace = |events: &str| {
+        let gpus = (0..8).map(|id| format!(r#"{{"id": {id}, "name": "GPU"}}"#));
+        let gpus: Vec<String> = gpus.collect();
+        let text = format!(
+            r#"{{"deviceProperties": [{}], "traceEvents": [{events}]}}"#,
+            gpus.join(", ")
+        );
+        summary("rank0.json", text.as_bytes())
+    };
+    let idle = trace(r#"{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}"#);
+    let text = reported(&mut Overview::of(vec![idle], false), "text");
+    assert!(text.contains("Nothing ran on device 0"), "{text}");
+    let mtia = trace(
+        r#"{"ph": "X", "cat": "mtia_ccp_events", "name": "gemm", "ts": 1, "dur": 2, "args": {"device": 3}}"#,
+    );
+    assert_eq!(mtia.kernels.list[0].name, "gemm");
+    let text = reported(&mut Overview::of(vec![mtia], false), "text");
+    assert!(text.contains("Ran on device 3: GPU."), "{text}");
+}
+
+#[test]
 fn a_small_file_that_unpacks_to_a_large_one_takes_no_memory() {
     // 8 MiB of one event, and 8 MiB within one text.
     let event = r#"{"ph":"X","cat":"cpu_op","name":"a","ts":1,"dur":1},"#;
