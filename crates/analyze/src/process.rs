@@ -115,7 +115,7 @@ impl Process {
     }
 
     /// How it ended, with who sent the signal that ended it.
-    pub(super) fn ended_in_words(&self) -> String {
+    pub fn ended_in_words(&self) -> String {
         self.sender.in_words(self.ending)
     }
 
@@ -140,6 +140,11 @@ impl Process {
             Ending::KILLED | Ending::CRASHED if self.sender.is_ancestor() => Ending::STOPPED,
             gravity => gravity,
         }
+    }
+
+    /// Whether it was killed or crashed, and not by an ancestor that shut down.
+    pub fn is_violent_end(&self) -> bool {
+        self.gravity() <= Ending::STOPPED
     }
 
     /// Gives its instants their offset and wall time.

@@ -37,6 +37,7 @@ pub(super) fn lines<F: Feed>(feed: &F, app: &App, width: usize) -> Vec<HeaderLin
     let live = feed.live();
     let mut lines = vec![title(feed, width), held(feed, app, width)];
     lines.extend(losses(live, width));
+    lines.extend(killed(live, app.frame.at, width));
     lines.extend(live.limit().map(|limit| of_limit(&limit, width)));
     lines.push(HeaderLine::plain(curve(live, app, width)));
     lines
@@ -116,6 +117,31 @@ fn losses(live: &Live, width: usize) -> Option<HeaderLine> {
     let text = format!("Lost: {first}{more}");
     Some(HeaderLine {
         text: shorten(&visible(&text), width).into_owned(),
+        is_alert: true,
+        is_strong: false,
+    })
+}
+
+/// The process that was last killed or crashed by then, and who did it.
+fn killed(live: &Live, by: BootNs, width: usize) -> Option<HeaderLine> {
+    let processes = live.processes().iter();
+    let killed = processes.filter(|process| process.is_violent_end());
+    let killed = killed.filter_map(|process| Some((process.exit_boot_ns()?, process)));
+    let killed = killed.filter(|(end, _)| *end <= by);
+    let all = killed.clone().count();
+    let (end, process) = killed.max_by_key(|(end, _)| *end)?;
+    let pid = process.tgid.map_or(String::new(), |pid| format!("{pid} "));
+    let more = match all {
+        1 => String::new(),
+        _ => format!(" (and {} more)", all - 1),
+    };
+    let when = words::after(live.clock().at(end).offset_ns);
+    let how = process.ended_in_words();
+    let end = format!(": {how} at {when}{more}");
+    let room = width.saturating_sub(columns(&end));
+    let who = format!("Ended: {pid}{}", visible(&process.name));
+    Some(HeaderLine {
+        text: shorten(&format!("{}{end}", shorten(&who, room)), width).into_owned(),
         is_alert: true,
         is_strong: false,
     })
