@@ -261,16 +261,19 @@ fn was_overlooked(process: &Process, at: BootNs) -> bool {
     process.start.boot_ns < at && (process.first_seen.boot_ns > at || !is_seen_from_begin)
 }
 
-/// Those that hold or gained enough for themselves alone get a line each; the rest share one.
+/// Those that hold or gained enough for themselves alone get a line each, and one that has most of what
+/// they share; the rest share one.
 fn split(mut group: Vec<One>, enough: i64) -> Vec<Vec<One>> {
     let grown = |one: &One| {
         let before = one.before.iter().flatten();
         before.map(|before| one.now.alone - before.alone).max()
     };
+    let shared: i64 = group.iter().map(|one| one.shared_part).sum();
     group.order_by_key(|one| (std::cmp::Reverse(grown(one)), one.process));
-    let (own, rest): (Vec<One>, Vec<One>) = group
-        .into_iter()
-        .partition(|one| one.now.alone >= enough || grown(one) >= Some(enough));
+    let (own, rest): (Vec<One>, Vec<One>) = group.into_iter().partition(|one| {
+        let has_most_shared = one.shared_part >= enough && one.shared_part * 2 > shared;
+        one.now.alone >= enough || grown(one) >= Some(enough) || has_most_shared
+    });
     let own = own.into_iter().map(|one| vec![one]);
     own.chain((!rest.is_empty()).then_some(rest)).collect()
 }

@@ -122,11 +122,16 @@ fn the_group_at_a_kill_is_as_the_log_tells_it_and_not_as_it_was_read_after() {
 /// A server that took 350 MiB at its start and was flat from then on, and a kill 21.5 s later. Others
 /// in its group took so many MiB in the last 10 s.
 fn flat_since_its_start(others: i64) -> Report {
+    flat_after(others, 1.5)
+}
+
+/// The same of one that took them by then, of which the last 10 s can have a part.
+fn flat_after(others: i64, at: f64) -> Report {
     let mut run = Script::command(&["serve"], 30.0);
     run.process(1, None, 0.0, "serve");
     run.edit(1, |process| process.cgroup = Some(POD.into()));
     run.mem(1, 0.5, [10.0, 0.0, 0.0]);
-    run.mem(1, 1.5, [350.0, 0.0, 0.0]);
+    run.mem(1, at, [350.0, 0.0, 0.0]);
     for at in [0.2, 5.0, 11.0, 21.2] {
         run.cgroup(at, POD, [0.5, 0.4, 0.0], Some(LIMIT));
     }
@@ -169,6 +174,15 @@ fn who_is_not_recorded_can_be_the_culprit() {
             .contains(&rest.replace(" (main)", "")),
         "{text}"
     );
+}
+
+#[test]
+fn who_is_not_recorded_is_named_before_one_that_took_more_and_had_stopped() {
+    let report = flat_after(180, 14.0);
+    let found = only(&report.analysis).post_mortem.as_ref();
+    let grown = found.and_then(|found| found.grown_kind);
+    let grown = grown.map(|grown| (grown.kind, grown.grown_bytes.0 >> 20));
+    assert_eq!(grown, Some((HeldKind::Unrecorded, 180)));
 }
 
 #[test]

@@ -142,6 +142,25 @@ fn shared_memory_counts_once_in_those_who_grew_together() {
     );
 }
 
+#[test]
+fn who_has_most_of_what_is_shared_has_a_line_of_its_own() {
+    let mut run = run(120.0);
+    for holder in 10..13 {
+        run.process(holder, Some(1), 1.0, "worker");
+        run.edit(holder, |process| process.cgroup = Some(POD.into()));
+        run.mem(holder, 2.0, [20.0, 0.0, 0.0]);
+    }
+    run.mem(12, 95.0, [20.0, 0.0, 1_024.0]);
+    run.put(ShmObjectRow {
+        mapper_count: 1,
+        mappers: upid(Tgid(12)).0.to_string(),
+        first_mapper_upid: Some(upid(Tgid(12))),
+        ..file(1, 96.0, 1 << 30)
+    });
+    run.oom(3, 1, 100.0, POD, LIMIT);
+    assert_eq!(culprit(&run.analyzed(None)), Some((12, 1_024, 10.0)));
+}
+
 /// Eight workers that map one object of 2 GiB in a group of 4 GiB, and a kill.
 fn sharers(is_object_known: bool) -> Report {
     let mut run = Script::command(&["serve"], 120.0);
