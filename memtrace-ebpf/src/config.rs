@@ -106,6 +106,8 @@ pub struct Layout {
     pub signal_tgid_pid: u32,
     /// signal_struct.oom_score_adj
     pub signal_oom_score_adj: u32,
+    /// signal_struct.rlim
+    pub signal_rlim: u32,
     /// pid.level
     pub pid_level: u32,
     /// pid.numbers

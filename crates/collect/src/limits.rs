@@ -137,6 +137,19 @@ impl Collector for LimitCollector {
         PERIOD
     }
 
+    /// Looks at once where a page found no room (SIGBUS): the file can soon be gone.
+    fn drain(
+        &mut self,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) -> Result<(), CollectError> {
+        if table.has_just_ended_by(libc::SIGBUS) {
+            self.look(&living(table), tick, out);
+        }
+        Ok(())
+    }
+
     fn collect(
         &mut self,
         tick: &Tick,
@@ -148,12 +161,16 @@ impl Collector for LimitCollector {
             self.asked.clear();
             self.namespaces.clear();
         }
-        let processes = table.processes().map(|process| process.row());
-        let processes: BTreeMap<Upid, Tgid> = processes.map(|row| (row.upid, row.tgid)).collect();
+        let processes = living(table);
         self.ask(&processes, table);
         self.look(&processes, tick, out);
         Ok(())
     }
+}
+
+fn living(table: &ProcessTable) -> BTreeMap<Upid, Tgid> {
+    let rows = table.processes().map(|process| process.row());
+    rows.map(|row| (row.upid, row.tgid)).collect()
 }
 
 /// A soft limit of a process: `None` where it can't be asked, and inside of that where there is none.

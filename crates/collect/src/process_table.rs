@@ -350,6 +350,11 @@ impl ProcessTable {
         self.ended.push(process.row);
     }
 
+    /// Whether this signal ended a process since rows were last written.
+    pub fn has_just_ended_by(&self, signal: i32) -> bool {
+        self.ended.iter().any(|row| row.exit_signal == Some(signal))
+    }
+
     /// Raises a process's peak; see [`Process::raise_peak`].
     pub fn raise_peak(&mut self, upid: Upid, peak: Peak) {
         if let Some(process) = self.live.get_mut(&upid) {

@@ -20,6 +20,15 @@ pub struct Exit {
     pub pending_peak_boot_ns: u64,
     /// The last signal that was sent to it and ends a process by default.
     pub sent_signal: SentSignal,
+    /// Its soft RLIMIT_AS in bytes; [`Exit::NO_LIMIT`] without one.
+    pub rlimit_as_bytes: u64,
+    /// Its soft RLIMIT_DATA.
+    pub rlimit_data_bytes: u64,
+}
+
+impl Exit {
+    /// RLIM_INFINITY.
+    pub const NO_LIMIT: u64 = u64::MAX;
 }
 
 /// Who a process was and how it ended: complete without any other event. An end that finds

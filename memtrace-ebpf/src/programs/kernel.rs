@@ -134,6 +134,13 @@ impl Task {
         i32::from(read::<i16>(self.signal(), layout!(signal_oom_score_adj)))
     }
 
+    /// A soft limit of the process, by its number.
+    #[inline(always)]
+    pub fn rlimit(self, number: u32) -> u64 {
+        // struct rlimit: the soft limit and the hard one, an unsigned long each.
+        read(self.signal(), layout!(signal_rlim) + number * 16)
+    }
+
     /// How the process ended: the group's code where the group ended together, which
     /// since 5.18 includes the end of the last thread (synchronize_group_exit).
     #[inline(always)]

@@ -21,6 +21,10 @@ use memtrace_abi::event::{
     Origin, PATH_MAX, SentSignal, TaskSeen,
 };
 
+/// Numbers of limits in include/uapi/asm-generic/resource.h, which x86 and Arm have.
+const RLIMIT_DATA: u32 = 2;
+const RLIMIT_AS: u32 = 9;
+
 /// Enters a process that is already running. Answers whether it is followed now.
 #[inline(always)]
 pub fn adopt(seen: &TaskSeen, mm: Mm) -> bool {
@@ -519,6 +523,8 @@ fn end(task: Task, room: u32) {
     let own_mm = Mm(member.mm);
     event.ended.origin = member.origin;
     event.sent_signal = member.sent_signal;
+    event.rlimit_as_bytes = task.rlimit(RLIMIT_AS);
+    event.rlimit_data_bytes = task.rlimit(RLIMIT_DATA);
     event.ended.earlier_peak_pages = member.earlier_peak_pages;
     event.ended.earlier_peak_boot_ns = member.earlier_peak_boot_ns;
     // Two last threads can both see the group dead before 6.16: one of them removes.

@@ -347,7 +347,12 @@ impl Apply {
         let sent = event.map(|exit| &exit.sent_signal);
         let sender = sent.and_then(|sent| Sender::of(sent, tgid, ended.wait_status, table));
         if let Some(process) = table.process_mut(upid) {
-            process.row_mut().kernel_maxrss_bytes = maxrss;
+            let row = process.row_mut();
+            row.kernel_maxrss_bytes = maxrss;
+            if let Some(exit) = event {
+                row.rlimit_as_bytes = limit(exit.rlimit_as_bytes);
+                row.rlimit_data_bytes = limit(exit.rlimit_data_bytes);
+            }
             if let Some(sender) = sender {
                 sender.note(process.row_mut());
             }
@@ -507,6 +512,12 @@ impl Apply {
             source: Some(source),
         }
     }
+}
+
+/// A soft limit as the kernel keeps it; `None` without one.
+fn limit(bytes: u64) -> Option<Bytes> {
+    let is_limit = bytes != Exit::NO_LIMIT;
+    is_limit.then(|| Bytes(i64::try_from(bytes).unwrap_or(i64::MAX)))
 }
 
 /// By how many execs the first number is later than the second; the kernel counts them in 16 bits.

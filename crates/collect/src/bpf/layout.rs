@@ -215,6 +215,7 @@ fn places(btf: &Btf<'_>, counters: &Counters, cgroup: &CgroupPath) -> Result<Lay
                 .enumerator("pid_type", "PIDTYPE_TGID")
                 .ok_or(LayoutError::missing("PIDTYPE_TGID"))?,
         signal_oom_score_adj: signal("oom_score_adj", "signal_struct.oom_score_adj")?,
+        signal_rlim: signal("rlim", "signal_struct.rlim")?,
         pid_level: offset(btf.field("pid", "level"), "pid.level")?,
         pid_numbers: offset(btf.field("pid", "numbers"), "pid.numbers")?,
         upid_size: btf

@@ -127,6 +127,8 @@ fn exit(tgid: u32, wait_status: i32) -> Exit {
             ..Ended::new_zeroed()
         },
         counts: counts(3),
+        rlimit_as_bytes: Exit::NO_LIMIT,
+        rlimit_data_bytes: Exit::NO_LIMIT,
         ..Exit::new_zeroed()
     }
 }
@@ -332,6 +334,7 @@ fn an_end_says_how_and_settles_the_peak() {
     bench.take(Event::Exit(Exit {
         pending_peak: [8, 0, 0],
         pending_peak_boot_ns: 25,
+        rlimit_as_bytes: 1 << 30,
         ..ended
     }));
     let expected = [
@@ -345,6 +348,8 @@ fn an_end_says_how_and_settles_the_peak() {
     let [Record::Process(row)] = bench.out.as_slice() else {
         panic!("{:?}", bench.out);
     };
+    let limits = (row.rlimit_as_bytes, row.rlimit_data_bytes);
+    assert_eq!(limits, (Some(Bytes(1 << 30)), None));
     assert_eq!(
         (row.exit_code, row.exit_signal),
         (None, Some(libc::SIGSEGV))
