@@ -49,7 +49,8 @@ struct Said {
     reason: Arc<str>,
     #[serde(default)]
     senders: Vec<String>,
-    exit_code: Option<i32>,
+    #[serde(default)]
+    exit_codes: Vec<i32>,
     look_back_seconds: Option<u32>,
     killed_pid: Option<u32>,
     writer_pid: Option<u32>,
@@ -168,7 +169,7 @@ impl KillLine {
         // What a killer ends as it shuts down is not what a line before that tells of.
         let is_later = process.exit_boot_ns().is_some_and(|end| end > self.boot_ns);
         let is_teardown = !is_named && is_later && process.sender.is_teardown();
-        if !is_of_one || is_teardown || (said.exit_code.is_some() && !is_named) {
+        if !is_of_one || is_teardown || (!said.exit_codes.is_empty() && !is_named) {
             return false;
         }
         let by_kernel = said.senders.iter().any(|sender| sender == KERNEL);
@@ -200,7 +201,7 @@ impl KillLine {
         };
         let is_written_above =
             said.killed_pid.is_none() || said.writer_pid.is_some_and(is_ancestor);
-        let is_so = code.is_some() && code == said.exit_code;
+        let is_so = code.is_some_and(|code| said.exit_codes.contains(&code));
         is_so && is_soon && is_written_above && !self.is_elsewhere()
     }
 }

@@ -17,8 +17,9 @@ pub(super) fn settle(processes: &mut [Process], find: impl Fn(Upid) -> Option<us
     let senders = processes.iter().map(|process| find(process.sender.upid()?));
     let mut last_starts = vec![None; processes.len()];
     for process in &*processes {
-        if let Some(parent) = process.parent {
-            last_starts[parent] = last_starts[parent].max(Some(process.start.boot_ns));
+        let above = std::iter::successors(process.parent, |place| processes[*place].parent);
+        for place in above.take(MAX_LEVELS) {
+            last_starts[place] = last_starts[place].max(Some(process.start.boot_ns));
         }
     }
     let all = All {
@@ -48,7 +49,7 @@ struct All<'a> {
     processes: &'a [Process],
     /// Who ended each by a signal, where that one is recorded.
     senders: Vec<Option<usize>>,
-    /// When each started its last child.
+    /// When the last process that descends from each started.
     last_starts: Vec<Option<BootNs>>,
 }
 
@@ -61,7 +62,7 @@ impl All<'_> {
     }
 
     /// Whether an ancestor sent the signal and was shutting down: it had ended before the process had,
-    /// or it started nothing more and ended soon after, orderly. The kernel sends signals of a process
+    /// or nothing more was started below it and it ended soon after, orderly. The kernel sends signals of a process
     /// that ended too (PR_SET_PDEATHSIG, a pid namespace).
     fn is_teardown(&self, place: usize, levels: usize) -> bool {
         let ends = || {

@@ -57,8 +57,8 @@ pub struct KillRule {
     /// By which comm the kernel knows who sends the signal, `kernel` for its OOM killer; empty where
     /// it is an ancestor of the killed.
     pub senders: Vec<String>,
-    /// The exit code of the killed, where it ends by itself.
-    pub exit_code: Option<i32>,
+    /// The exit codes of the killed, where it ends by itself.
+    pub exit_codes: Vec<i32>,
     /// How long before the line it can have been, where that is more than a second.
     pub look_back_seconds: Option<u32>,
 }
@@ -200,7 +200,8 @@ struct WrittenRule {
     reason: Option<String>,
     #[serde(default)]
     senders: Vec<String>,
-    exit_code: Option<i32>,
+    #[serde(default)]
+    exit_codes: Vec<i32>,
     look_back_seconds: Option<u32>,
     #[serde(default)]
     examples: Vec<String>,
@@ -280,7 +281,7 @@ impl WrittenRule {
                 killer: killer.into_inner(),
                 reason,
                 senders: self.senders,
-                exit_code: self.exit_code,
+                exit_codes: self.exit_codes,
                 look_back_seconds: self.look_back_seconds,
             }),
             (MarkRuleKind::Kill, ..) => {

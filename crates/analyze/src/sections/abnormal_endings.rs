@@ -44,9 +44,9 @@ pub(super) const SECTION: Section<Report> = Section {
     tell: |analysis, view| {
         let found = &analysis.abnormal_endings;
         // Among the first lines of the whole report stands the first of them.
-        let is_reported = view.is_below_the_answer()
-            && oom_kills::is_none(analysis)
-            && found.in_short(analysis).is_some();
+        let is_below = view.is_below_the_answer() && oom_kills::is_none(analysis);
+        let is_reported = is_below && found.in_short(analysis).is_some();
+        let is_own_reported = is_below && !is_reported;
         let (own, kills): (Vec<&LogKill>, Vec<&LogKill>) =
             analysis.log_kills.iter().partition(|kill| kill.is_own_end);
         let in_words = |kill: &LogKill| kill.in_words(&analysis.processes, &analysis.clock);
@@ -55,7 +55,11 @@ pub(super) const SECTION: Section<Report> = Section {
             .into_iter()
             .filter_map(in_words)
             .chain(endings.map(|one| one.in_words(analysis)))
-            .chain(own.into_iter().filter_map(in_words));
+            .chain(
+                own.into_iter()
+                    .skip(usize::from(is_own_reported))
+                    .filter_map(in_words),
+            );
         let others: Vec<String> = all.skip(usize::from(is_reported)).collect();
         let most = view.most(LINES_MAX);
         let mut section = Chapter::alarming(match is_reported {
@@ -164,6 +168,19 @@ impl AbnormalEndings {
             others => format!(" {} more ended abnormally.", processes(others)),
         };
         Some((reported + &more, who))
+    }
+
+    /// The first that a killer had end by itself, and how many others there are: no failure.
+    pub(super) fn own_in_short(analysis: &Analysis) -> Option<String> {
+        let kills = analysis.log_kills.iter();
+        let mut kills = kills.filter(|kill| kill.is_own_end);
+        let first = kills
+            .next()?
+            .in_words(&analysis.processes, &analysis.clock)?;
+        Some(match kills.count() {
+            0 => first,
+            others => format!("{first} {} more ended so.", processes(others)),
+        })
     }
 }
 

@@ -136,7 +136,9 @@ fn ending(analysis: &Analysis) -> (String, bool) {
         let who = processes(outlived.len());
         reported.push_str(&format!("; {who} outlived it and held {held}"));
     }
-    (reported + ".", is_alarming)
+    let own = AbnormalEndings::own_in_short(analysis);
+    let own = own.map_or_else(String::new, |own| format!(" {own}"));
+    (format!("{reported}.{own}"), is_alarming)
 }
 
 /// How much was held at most, when, and who held most of it.

@@ -107,6 +107,13 @@ fn what_a_server_kills_as_it_shuts_down_is_ordinary() {
         run.process(4, Some(2), 50.1, "worker");
         run.exit(2, 51.0, 0);
     }));
+    // Or what it had started started another.
+    assert!(!is_ordinary(&|run| {
+        run.process(4, Some(2), 1.0, "raylet");
+        run.kill_from(2, 3, 50.0, 9);
+        run.process(5, Some(4), 50.1, "worker");
+        run.exit(2, 51.0, 0);
+    }));
     assert!(!is_ordinary(&|run| {
         run.kill_from(2, 3, 50.0, 9);
         run.fault(2, 50.5, 11);

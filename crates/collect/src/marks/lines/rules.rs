@@ -481,8 +481,11 @@ fn note_kill(kill: &KillRule, attrs: &mut Map<String, Value>) {
     attrs.insert("killer".to_owned(), Value::from(kill.killer.as_str()));
     attrs.insert("reason".to_owned(), Value::from(reason));
     attrs.insert("senders".to_owned(), Value::from(kill.senders.clone()));
-    if let Some(code) = kill.exit_code {
-        attrs.insert("exit_code".to_owned(), Value::from(code));
+    if !kill.exit_codes.is_empty() {
+        attrs.insert(
+            "exit_codes".to_owned(),
+            Value::from(kill.exit_codes.clone()),
+        );
     }
     if let Some(seconds) = kill.look_back_seconds {
         attrs.insert("look_back_seconds".to_owned(), Value::from(seconds));
