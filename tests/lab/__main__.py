@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from checks import Finding
+from ends import ends
 from live import LIVE
+from ooms import kills
 from staged import staged
 from trees import large, loops, trees
 from trial import Trial, run
@@ -26,13 +28,23 @@ def main() -> None:
         "--quick", action="store_true", help="processes and peaks only, of trees only"
     )
     parser.add_argument("--staged", action="store_true", help="what forty trees held")
+    parser.add_argument("--ends", action="store_true", help="how processes of frameworks end")
+    parser.add_argument("--kills", action="store_true", help="fifty kills by the OOM killer")
     parser.add_argument("--live", choices=sorted(LIVE))
     parser.add_argument("--python", type=Path, help="the one that has ray or vllm")
     parser.add_argument("--keep", type=Path, help="where recordings stay")
     parser.add_argument("names", nargs="*", help="trials; all where none is given")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memtrace-lab-") as directory:
-        try_each(args, Path(directory))
+        kept, memtrace = ((args.keep or Path(directory)).absolute(), args.memtrace.absolute())
+        if args.ends:
+            for name, finding in ends(args.python, memtrace, kept, args.names):
+                say(name, finding)
+        elif args.kills:
+            for name, finding in kills(memtrace, kept, args.names):
+                say(name, finding)
+        else:
+            try_each(args, Path(directory))
 
 
 def try_each(args: argparse.Namespace, directory: Path) -> None:
@@ -42,10 +54,13 @@ def try_each(args: argparse.Namespace, directory: Path) -> None:
         print(f"{trial.name} …", file=sys.stderr, flush=True)
         try:
             for finding in run(trial, args.memtrace, args.keep or directory, args.quick):
-                say(trial, finding)
+                say(trial.name, finding)
         except Exception as error:  # A trial that fails is a finding, and the others go on.
             traceback.print_exc()
-            say(trial, Finding("the trial", "runs", f"{type(error).__name__}: {error}", "MISSED"))
+            say(
+                trial.name,
+                Finding("the trial", "runs", f"{type(error).__name__}: {error}", "MISSED"),
+            )
 
 
 def chosen(args: argparse.Namespace, directory: Path) -> Iterator[Trial]:
@@ -60,8 +75,8 @@ def chosen(args: argparse.Namespace, directory: Path) -> Iterator[Trial]:
             yield from loops(args.workload)
 
 
-def say(trial: Trial, finding: Finding) -> None:
-    print(json.dumps({"trial": trial.name, **finding._asdict()}), flush=True)
+def say(trial: str, finding: Finding) -> None:
+    print(json.dumps({"trial": trial, **finding._asdict()}), flush=True)
 
 
 main()

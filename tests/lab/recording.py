@@ -60,6 +60,11 @@ class Recording:
         """The report as a person reads it."""
         return self.say("report")
 
+    def answer(self, about: str = "") -> str:
+        """The first lines of the report, or the sentence about something."""
+        lines = [line for line in self.report["answer"] if about in ("", line["about"])]
+        return "\n".join(f"{line['about']}: {line['text']}" for line in lines)
+
     def held_at(self, boot_ns: int) -> Held:
         """What the report says was held at an instant."""
         offset = max(boot_ns - self.span[0], 0) / 1e9

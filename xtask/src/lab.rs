@@ -30,12 +30,20 @@ pub(crate) struct Args {
     /// Forty trees that hold memory in every known way, against the charge of their memory cgroup.
     #[arg(long, conflicts_with_all = ["live", "quick"])]
     staged: bool,
+    /// How workers of Ray, Dask, Celery, gunicorn, torchrun and multiprocessing end: what the first
+    /// line of the report says.
+    #[arg(long, conflicts_with_all = ["live", "quick", "staged"], requires = "python")]
+    ends: bool,
+    /// Fifty kills by the OOM killer at the limit of a memory cgroup: whether the first line of the
+    /// report names who grew.
+    #[arg(long, conflicts_with_all = ["live", "quick", "staged", "ends"])]
+    kills: bool,
     /// Trials of real programs instead of synthetic trees.
     #[arg(long)]
     live: Option<Live>,
     /// The Python that has these programs, and for `rl` the package in python/. For `ray` it is
     /// the one that `cargo xtask test` installed, where none is given.
-    #[arg(long, value_name = "FILE", requires = "live")]
+    #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
     /// Keep the recordings here, and what the commands wrote.
     #[arg(long, value_name = "DIR")]
@@ -59,7 +67,8 @@ enum Live {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let programs = sh::build_programs(&[])?;
     let mut findings = trials(args, &programs)?;
-    if !args.quick && !args.staged && args.live.is_none() && args.names.is_empty() {
+    let is_whole = !(args.quick || args.staged || args.ends || args.kills);
+    if is_whole && args.live.is_none() && args.names.is_empty() {
         findings.extend(staged::run()?);
     }
     print!("{}", finding::table(&findings));
@@ -94,8 +103,17 @@ fn trials(args: &Args, programs: &Path) -> Result<Vec<Finding>> {
         lab.arg("--live").arg(word(live));
         lab.arg("--python").arg(live_python(args, live)?);
     }
-    for (is_given, word) in [(args.quick, "--quick"), (args.staged, "--staged")] {
+    let kinds = [
+        (args.quick, "--quick"),
+        (args.staged, "--staged"),
+        (args.ends, "--ends"),
+        (args.kills, "--kills"),
+    ];
+    for (is_given, word) in kinds {
         lab.args(is_given.then_some(word));
+    }
+    if let (true, Some(python)) = (args.ends, &args.python) {
+        lab.arg("--python").arg(python);
     }
     if let Some(keep) = &args.keep {
         lab.arg("--keep").arg(keep);
