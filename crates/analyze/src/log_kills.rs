@@ -30,6 +30,7 @@ const ENDS_SOON: DurationNs = DurationNs(2 * SECOND_NS);
 /// Lines of one killer that name nobody tell of the same kills within that time.
 const SAME_KILL: DurationNs = DurationNs(70 * SECOND_NS);
 const SIGKILL: i32 = 9;
+const SIGTERM: i32 = 15;
 /// The rule's word for the OOM killer.
 const KERNEL: &str = "kernel";
 /// How Ray says in front of a line that another host wrote it.
@@ -165,7 +166,9 @@ impl KillLine {
         let Some(signal) = process.ending.exit_signal() else {
             return self.has_let_end(process, table);
         };
-        let is_of_one = is_named || self.names_many() || signal == SIGKILL;
+        // An ancestor asks first.
+        let is_asked = signal == SIGTERM && said.senders.is_empty();
+        let is_of_one = is_named || self.names_many() || signal == SIGKILL || is_asked;
         // What a killer ends as it shuts down is not what a line before that tells of.
         let is_later = process.exit_boot_ns().is_some_and(|end| end > self.boot_ns);
         let is_teardown = !is_named && is_later && process.sender.is_teardown();

@@ -317,9 +317,15 @@ impl Read<'_> {
         if let (true, Some(held)) = (kinds::is_of_node(row), self.holders.held) {
             known.note_recorded(held.anon.at_most);
         }
+        let recorder = self.recorder(row);
+        if row.memcg.is_some() {
+            let holders = self.holders.holders.iter();
+            let concerned = holders.filter(|one| is_concerned(&table.processes[one.process]));
+            let anon: Bytes = concerned.filter_map(|one| one.amounts.anon()).sum();
+            known.note_recorded_at_most(anon + recorder);
+        }
         let in_use = row.memcg_usage_bytes.or(known.in_use);
         let whole = in_use.or(self.holders.totals[Kind::Rss].bytes());
-        let recorder = self.recorder(row);
         let anon = |kinds: &kinds::Account| Some(kinds.anon_of_recorded()? - recorder);
         let now = State {
             boot_ns: self.holders.at.boot_ns,

@@ -212,7 +212,7 @@ fn usage(root: &Path, (path, device): (&Path, &str)) -> Option<(Bytes, Bytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Birth;
+    use crate::{Birth, End};
     use memtrace_model::FirstSeenBy;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
@@ -305,6 +305,25 @@ mod tests {
             assert!(own().is_empty(), "it has not changed");
             fs::write(Path::new(&inside).join("b"), [1; 4096]).unwrap();
             assert_eq!(own()[0].used_bytes, Bytes((1 << 20) + 4096));
+            // Between two turns it is looked at where a page found no room.
+            fs::write(Path::new(&inside).join("c"), [1; 4096]).unwrap();
+            let victim = table.enter(birth(1), BootNs(1));
+            let mut out = Vec::new();
+            collector.drain(&tick(), &mut table, &mut out).unwrap();
+            assert!(out.is_empty(), "{out:?}");
+            table.end(
+                victim,
+                End {
+                    at: BootNs(2),
+                    wait_status: Some(libc::SIGBUS),
+                },
+            );
+            collector.drain(&tick(), &mut table, &mut out).unwrap();
+            let used = out.iter().filter_map(|record| match record {
+                Record::Tmpfs(row) => Some(row.used_bytes),
+                _ => None,
+            });
+            assert_eq!(used.collect::<Vec<_>>(), [Bytes((1 << 20) + 2 * 4096)]);
             child.kill().unwrap();
             child.wait().unwrap();
         }

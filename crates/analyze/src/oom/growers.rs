@@ -60,11 +60,16 @@ impl Grower {
         grown.unwrap_or(Bytes(0))
     }
 
-    /// Whether most of what it grew by in a window are copies of pages that it had shared since
-    /// its fork.
-    pub fn is_by_copies(&self, window: usize) -> bool {
+    /// What of that are copies of pages that it had shared since its fork; zero where that is unknown.
+    pub(super) fn copied(&self, window: usize) -> Bytes {
         let copied = self.copied_bytes.get(window).copied().flatten();
-        copied.is_some_and(|copied| copied.0 > 0 && copied.0 * 2 >= self.grown(window).0)
+        copied.unwrap_or(Bytes(0))
+    }
+
+    /// Whether most of what it grew by in a window are such copies.
+    pub fn is_by_copies(&self, window: usize) -> bool {
+        let copied = self.copied(window);
+        copied.0 > 0 && copied.0 * 2 >= self.grown(window).0
     }
 }
 

@@ -124,22 +124,28 @@ fn foremost(
         pace(grown_lately, windows[lately]) >= pace(grown, windows[window]) * GOES_ON_PART
     };
     let enough = enough(windows[window], whole);
+    let of_kind = |window: usize, kind: HeldKind| {
+        let mut lines = kinds.get(window).into_iter().flatten();
+        lines.find(|line| line.kind == kind)?.grown_bytes
+    };
+    // What is copied is what nobody else took, and others are counted less often than they take.
+    let are_copies_unsure = of_kind(window, HeldKind::Unrecorded) >= Some(enough);
+    let grown_of = |grower: &Grower, window: usize| match are_copies_unsure {
+        true => grower.grown(window) - grower.copied(window).max(Bytes(0)),
+        false => grower.grown(window),
+    };
     let is_on = |grown: Bytes, lately: Option<(usize, Bytes)>| {
         grown >= enough && lately.is_none_or(|lately| goes_on(grown, lately))
     };
     let places = growers.iter().enumerate().map(|(place, grower)| {
-        let grown = grower.grown(window);
-        let lately = lately.map(|lately| (lately, grower.grown(lately)));
+        let grown = grown_of(grower, window);
+        let lately = lately.map(|lately| (lately, grown_of(grower, lately)));
         (is_on(grown, lately), grown, grower.bytes, place)
     });
     let most_of_any = places.clone().map(|(_, grown, ..)| grown).max();
     let process =
         places.max_by_key(|(is_on, grown, held, place)| (*is_on, *grown, *held, Reverse(*place)));
     let process = process.map(|(is_on, grown, _, place)| (is_on, grown, Winner::Grower(place)));
-    let of_kind = |window: usize, kind: HeldKind| {
-        let mut lines = kinds.get(window).into_iter().flatten();
-        lines.find(|line| line.kind == kind)?.grown_bytes
-    };
     let lines = kinds.get(window).into_iter().flatten();
     let lines = lines.filter(|line| {
         let is_of_processes = matches!(line.kind, HeldKind::Anonymous | HeldKind::Swap);

@@ -289,6 +289,15 @@ impl Account {
         self.held[HeldKind::Unrecorded as usize] = others.map(|others| others.max(Bytes(0)));
     }
 
+    /// Others, who are counted less often, have at least what recorded processes can't have.
+    pub(super) fn note_recorded_at_most(&mut self, anon: Bytes) {
+        let least = less(self.get(HeldKind::Anonymous), Some(anon));
+        let others = &mut self.held[HeldKind::Unrecorded as usize];
+        if self.other_process_count > Some(0) && others.is_some() {
+            *others = (*others).max(least);
+        }
+    }
+
     /// A kind without what is in another one.
     fn apart(&self, kind: HeldKind) -> Option<Bytes> {
         let all = self.get(kind)?;

@@ -122,11 +122,11 @@ fn the_group_at_a_kill_is_as_the_log_tells_it_and_not_as_it_was_read_after() {
 /// A server that took 350 MiB at its start and was flat from then on, and a kill 21.5 s later. Others
 /// in its group took so many MiB in the last 10 s.
 fn flat_since_its_start(others: i64) -> Report {
-    flat_after(others, 1.5)
+    flat_after(others, 1.5).reported(None, None)
 }
 
 /// The same of one that took them by then, of which the last 10 s can have a part.
-fn flat_after(others: i64, at: f64) -> Report {
+fn flat_after(others: i64, at: f64) -> Script {
     let mut run = Script::command(&["serve"], 30.0);
     run.process(1, None, 0.0, "serve");
     run.edit(1, |process| process.cgroup = Some(POD.into()));
@@ -149,7 +149,7 @@ fn flat_after(others: i64, at: f64) -> Report {
         row.memcg_shmem_bytes = Some(Bytes(0));
         row.memcg_file_bytes = Some(Bytes(0));
     });
-    run.reported(None, None)
+    run
 }
 
 #[test]
@@ -178,11 +178,20 @@ fn who_is_not_recorded_can_be_the_culprit() {
 
 #[test]
 fn who_is_not_recorded_is_named_before_one_that_took_more_and_had_stopped() {
-    let report = flat_after(180, 14.0);
-    let found = only(&report.analysis).post_mortem.as_ref();
-    let grown = found.and_then(|found| found.grown_kind);
-    let grown = grown.map(|grown| (grown.kind, grown.grown_bytes.0 >> 20));
-    assert_eq!(grown, Some((HeldKind::Unrecorded, 180)));
+    let grown = |run: Script| {
+        let analysis = run.analyzed(None);
+        let found = only(&analysis).post_mortem.as_ref();
+        let grown = found.and_then(|found| found.grown_kind);
+        grown.map(|grown| (grown.kind, grown.grown_bytes.0 >> 20))
+    };
+    let others = flat_after(180, 14.0);
+    assert_eq!(grown(others), Some((HeldKind::Unrecorded, 180)));
+    // Also where they took it since they were counted last.
+    let mut since = flat_after(0, 14.0);
+    edit_kill(&mut since, |row| {
+        row.memcg_anon_bytes = Some(Bytes(570 << 20))
+    });
+    assert_eq!(grown(since), Some((HeldKind::Unrecorded, 180)));
 }
 
 #[test]

@@ -155,8 +155,14 @@ fn a_line_that_names_nobody_tells_of_as_many_as_it_says_or_of_one() {
             says(run, at, &said);
         })
     };
-    for (workers, killed) in [(None, 1), (Some(1), 1), (Some(3), 3)] {
-        let reported = report(workers, killed, 9, 41.0);
+    // An ancestor can ask first, as Celery's main process does.
+    for (workers, killed, signal) in [
+        (None, 1, 9),
+        (None, 1, 15),
+        (Some(1), 1, 9),
+        (Some(3), 3, 9),
+    ] {
+        let reported = report(workers, killed, signal, 41.0);
         assert!(
             happened(&reported).starts_with("a limit ended 4 worker"),
             "{reported}"
@@ -167,7 +173,7 @@ fn a_line_that_names_nobody_tells_of_as_many_as_it_says_or_of_one() {
         several.contains("claims that a limit killed 1 process; 3 processes ended that way then"),
         "{several}"
     );
-    for (killed, signal, at) in [(3, 9, 41.0), (1, 15, 41.0), (1, 9, 44.0)] {
+    for (killed, signal, at) in [(3, 9, 41.0), (1, 2, 41.0), (1, 9, 44.0)] {
         let claim = report(None, killed, signal, at);
         assert!(
             claim.contains("claims that a limit killed 1 process"),
