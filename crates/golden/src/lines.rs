@@ -126,7 +126,7 @@ pub(super) fn grown_by_lines() -> Script {
         run.cgroup(
             at,
             pod,
-            [0.5 + 1.65 * part, 0.3 + 1.6 * part, 0.0],
+            [0.5 + 1.65 * part, (320.0 + 1_700.0 * part) / 1_024.0, 0.0],
             Some(gib(2.0)),
         );
     }

@@ -5,9 +5,7 @@ use crate::allocations::{AllocationSite, ProcessAllocations};
 use crate::{Analysis, Report, Who};
 use memtrace_model::{Bytes, Instant, Order};
 use memtrace_report::words::bytes;
-use memtrace_report::{
-    Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, words,
-};
+use memtrace_report::{Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, words};
 use std::cmp::Reverse;
 
 /// Processes of which it is reported unasked, and lines of each.

@@ -1,7 +1,7 @@
 //! The processes by role.
 
 use crate::keys::highest;
-use crate::{Analysis, PeakAt, Report, RoleAtPeak, RoleFinding, RoleShares};
+use crate::{PeakAt, Report, RoleAtPeak, RoleFinding, RoleShares};
 use memtrace_model::{Bytes, Kind, MAIN};
 use memtrace_report::words::bytes_or_unknown;
 use memtrace_report::{Cell, Chapter, Section, Table, TableOf, one_part, words};
