@@ -41,9 +41,6 @@ const SMALL_PACE: f64 = 0.25;
 /// No read(2) of smaps may keep the process's lock for longer than this. It is not known
 /// before how its memory is spread, so all of it is taken to lie in one mapping.
 const CEILING_NS: f64 = 3e6;
-/// A coarse look at a process takes no more than this; a closer one follows when every process was
-/// looked at.
-const FIRST_NS: f64 = 5e5;
 /// What a walk of resident memory takes before it was measured here: 4 KiB pages, cold
 /// caches.
 const WALK_NS_PER_MIB: f64 = 18_000.0;
@@ -383,14 +380,14 @@ impl Worker {
             unseen: status.unseen(),
         };
         let last = known.and_then(|known| known.last.as_ref());
-        let (ceiling, look) = match queue::begins_coarsely(now, subject.is_unshared, last) {
-            true => (FIRST_NS, Look::Coarse),
-            false => {
-                let is_anon_unshared = subject.is_unshared;
-                (CEILING_NS, Look::Close { is_anon_unshared })
-            }
+        let look = match queue::begins_coarsely(now, subject.is_unshared, last) {
+            true => Look::Coarse,
+            false => Look::Close {
+                is_anon_unshared: subject.is_unshared,
+            },
         };
-        let (totals, source, sampled_share) = if walk_ns <= ceiling {
+        // A sample of a smaller one costs no less than the whole text, and tells less.
+        let (totals, source, sampled_share) = if walk_ns <= CEILING_NS {
             (self.by_smaps(subject, meter)?, PssSource::Smaps, 1.0)
         } else {
             let (totals, share) = self.by_pages(subject, before, look, meter)?;
