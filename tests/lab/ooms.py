@@ -66,7 +66,7 @@ def play(seed: int, place: Path, memtrace: Path) -> Finding:
     if "culprit" in truth:
         asked = rf"because .*\b{truth['culprit']}\b"
         if truth["kind"] == "copies":
-            asked = r"because .*(6 . |\d+ processes)"
+            asked = r"because .*(\d . fork|\d+ processes)"
     elif "writers_of" in truth:
         asked = r"because .*shared memory"
     else:

@@ -157,16 +157,13 @@ fn foremost(
         let lately = lately.and_then(|lately| Some((lately, of_kind(lately, line.kind)?)));
         Some((is_on(grown, lately), grown, Winner::Kind(line.kind)))
     });
-    let is_process_on = process.is_some_and(|(is_on, ..)| is_on);
+    let first = process.map(|(is_on, grown, _)| (is_on, grown));
     // A kind that has little of the limit is no cause, whoever else had stopped.
     let much = Bytes(whole.0 / SUDDEN_PART);
-    let kind = kind.filter(
-        |(is_kind_on, by_kind, _)| match (is_kind_on, is_process_on) {
-            (false, true) => false,
-            (true, false) if *by_kind >= much => true,
-            _ => Some(*by_kind) > most_of_any,
-        },
-    );
+    let kind = kind.filter(|(is_kind_on, by_kind, _)| {
+        let is_much = *is_kind_on && *by_kind >= much;
+        Some((*is_kind_on, *by_kind)) > first && (is_much || Some(*by_kind) > most_of_any)
+    });
     let kind = kind.max_by_key(|(is_on, grown, _)| (*is_on, *grown));
     kind.or(process)
 }

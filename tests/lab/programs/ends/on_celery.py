@@ -16,7 +16,6 @@ app.conf.update(
         "control_folder": f"{PLACE}/control",
     },
     worker_concurrency=1,
-    worker_hijack_root_logger=False,
     broker_connection_retry_on_startup=True,
 )
 if os.environ.get("ENDS_CAUSE") == "import_error":
