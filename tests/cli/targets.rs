@@ -1,6 +1,8 @@
 //! Whom a recording takes in: by id, by name, by cgroup, everybody.
 
 use super::*;
+use memtrace_model::SurvivorRow;
+use memtrace_model::tables::Fate;
 use memtrace_tests::workload;
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
@@ -15,6 +17,69 @@ fn parent() -> Result<Running> {
     Running::spawn(&mut shell(
         "while read x; do sleep 60 & echo $!; pids=\"$pids $!\"; done; kill $pids",
     ))
+}
+
+/// A server that vLLM's rules and its path match, as they do its engine, and which is killed.
+struct Server {
+    running: Running,
+    place: tempfile::TempDir,
+    engine: u32,
+}
+
+impl Server {
+    fn start(place_in: impl FnOnce(Command) -> Command) -> Result<Self> {
+        let place = tempfile::tempdir()?;
+        let program = place.path().join("vllm");
+        std::os::unix::fs::symlink("/bin/sh", &program)?;
+        std::fs::write(place.path().join("engine"), "while :; do sleep 1; done")?;
+        std::fs::write(
+            place.path().join("serve"),
+            "\"$1/vllm\" \"$1/engine\" serve > /dev/null 2>&1 & echo $!; read x; kill -9 $$",
+        )?;
+        let mut command = Command::new(&program);
+        command.arg("serve").arg(place.path());
+        let mut command = place_in(command);
+        let mut running = Running::spawn(command.current_dir(place.path()))?;
+        let engine = running.line()?.as_u64().context("an id")?;
+        Ok(Self {
+            running,
+            place,
+            engine: u32::try_from(engine)?,
+        })
+    }
+
+    /// What becomes of the engine, with a recorder that is to end survivors where it may.
+    fn outlived(self, way: &[String]) -> Result<Option<Fate>> {
+        let Self {
+            mut running,
+            place: _place,
+            engine,
+        } = self;
+        let way = way.iter().map(String::as_str);
+        let mut words: Vec<&str> = ["--backend", "bpf"].into_iter().chain(way).collect();
+        if !words.contains(&"-a") {
+            words.push("--kill-survivors");
+        }
+        let recorder = Recorder::start(&words)?;
+        std::thread::sleep(POLLS);
+        running.go()?;
+        assert!(running.finish().is_err(), "it was killed");
+        std::thread::sleep(POLLS);
+        let fate = fate_of(&recorder.stop()?, engine);
+        if runs(&engine.to_string()) {
+            end(&engine.to_string())?;
+        }
+        fate
+    }
+}
+
+/// What became of a process that outlived its root.
+fn fate_of(recorded: &Recorded, pid: u32) -> Result<Option<Fate>> {
+    let rows: Vec<SurvivorRow> = recorded.recording.rows()?;
+    let row = rows.iter().find(|row| row.tgid.0 == pid);
+    let row = row.with_context(|| format!("{pid} is not reported: {rows:?}"))?;
+    assert!(row.has_root_ended, "{row:?}");
+    Ok(row.fate)
 }
 
 /// What is started while the recorder runs lives for some polls.
@@ -218,8 +283,6 @@ mod sysinfo {
 
 mod needs_bpf {
     use super::*;
-    use memtrace_model::SurvivorRow;
-    use memtrace_model::tables::Fate;
     use memtrace_tests::need;
 
     #[test]
@@ -246,26 +309,41 @@ mod needs_bpf {
         super::a_pattern_finds_processes_that_run_and_that_come("bpf")
     }
 
-    /// A server whose engine has its name, and which is killed.
     #[test]
-    fn what_a_killed_server_leaves_has_outlived_it_though_it_matches_by_itself() -> Result<()> {
+    fn what_a_killed_server_leaves_has_outlived_it_however_it_is_recorded() -> Result<()> {
         need::require("bpf");
-        let tag = format!("mtserver{}", std::process::id());
-        let words = ["--backend", "bpf", "--match", &tag, "--kill-survivors"];
-        let recorder = Recorder::start(&words)?;
-        let script = "sh -c 'sleep 60; :' \"$0\" > /dev/null & echo $!; read x; kill -9 $$";
-        let mut server = Running::spawn(shell(script).arg(&tag))?;
-        let engine = server.line()?.as_u64().context("an id")?;
-        std::thread::sleep(POLLS);
-        server.go()?;
-        assert!(server.finish().is_err(), "it was killed");
-        std::thread::sleep(POLLS);
-        let recorded = recorder.stop()?;
-        let rows: Vec<SurvivorRow> = recorded.recording.rows()?;
-        let row = rows.iter().find(|row| u64::from(row.tgid.0) == engine);
-        let row = row.with_context(|| format!("{engine} is not reported: {rows:?}"))?;
-        assert!(row.has_root_ended, "{row:?}");
-        assert_eq!(row.fate, Some(Fate::Terminated));
+        let ways: [fn(&Server) -> Vec<String>; 4] = [
+            |server| vec!["-p".to_owned(), server.running.pid().to_string()],
+            |server| {
+                vec![
+                    "--match".to_owned(),
+                    server.place.path().display().to_string(),
+                ]
+            },
+            |_| vec!["--vllm".to_owned()],
+            |_| vec!["-a".to_owned()],
+        ];
+        for way in ways {
+            let server = Server::start(|command| command)?;
+            let way = way(&server);
+            let fate = server.outlived(&way).with_context(|| format!("{way:?}"))?;
+            // Of the whole machine nobody is ended.
+            let is_all = way[0] == "-a";
+            let expected = if is_all { Fate::Left } else { Fate::Terminated };
+            assert_eq!(fate, Some(expected), "{way:?}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn what_a_killed_command_leaves_has_outlived_it() -> Result<()> {
+        need::require("bpf");
+        let words = ["--backend", "bpf", "--kill-survivors"];
+        let script = "sleep 60 > /dev/null & echo $!; sleep 2; kill -9 $$";
+        let mut recorder = Recorder::of_command(&words, &shell(script))?;
+        let engine = recorder.line()?.trim().parse()?;
+        let recorded = recorder.wait()?;
+        assert_eq!(fate_of(&recorded, engine)?, Some(Fate::Terminated));
         Ok(())
     }
 
@@ -325,6 +403,18 @@ mod needs_memcg {
         fn bpf_takes_in_who_is_moved_in_and_who_starts_there() -> Result<()> {
             need::require("bpf");
             a_cgroup_takes_in_who_is_moved_in_and_who_starts_there("bpf")
+        }
+
+        #[test]
+        fn what_a_killed_server_of_a_cgroup_leaves_has_outlived_it() -> Result<()> {
+            need::require("bpf");
+            need::require("memcg");
+            let group = MemoryGroup::new("memtrace-target-killed", 256 << 20)?;
+            let server = Server::start(|command| group.inside(&command))?;
+            let path = group.dir().to_str().context("a path that is text")?;
+            let fate = server.outlived(&["--cgroup".to_owned(), path.to_owned()])?;
+            assert_eq!(fate, Some(Fate::Terminated));
+            Ok(())
         }
     }
 }

@@ -97,7 +97,7 @@ def script(name: str) -> Callable[[Stage], list[str]]:
 
 
 def celery(stage: Stage) -> list[str]:
-    limit = {"timeout": ["--time-limit=3"], "monitor": ["--max-memory-per-child=100000"]}
+    limit = {"timeout": ["--time-limit=3"], "monitor": ["-linfo", "--max-memory-per-child=100000"]}
     line = [str(stage.python.with_name("celery")), "-A", "on_celery", "worker"]
     return [*line, f"--pidfile={stage.place / 'driver'}", *limit.get(stage.cause, [])]
 
