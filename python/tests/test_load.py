@@ -560,7 +560,9 @@ def test_findings_are_read_as_they_were_saved(tmp_path: Path) -> None:
         {"boot_ns": 4 * SECOND, "name": "vLLM worker", "process_count": 1, "rss_bytes": 9},
         {"boot_ns": 5 * SECOND, "name": "other", "process_count": 0, "rss_bytes": 0},
     ]
-    put_findings(path, "role_mem", [{**row, "held_bytes": row["rss_bytes"], **held} for row in rows])
+    put_findings(
+        path, "role_mem", [{**row, "held_bytes": row["rss_bytes"], **held} for row in rows]
+    )
     recording = memtrace.load(path)
     assert recording.phases().column("rss_delta_bytes") == [4]
     assert recording.phase is recording.phases()
