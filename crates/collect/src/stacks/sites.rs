@@ -90,7 +90,7 @@ struct Site {
     /// Of `grown`, in bytes squared.
     variance: f64,
     resident: i64,
-    /// Of `resident`.
+    /// The part of `resident` that the program uses.
     live: i64,
     kept: i64,
     returned: i64,
