@@ -56,6 +56,7 @@ def test_the_parts_stand_in_the_order_in_which_they_are_needed(open_page: Opener
         "gpus",
         "lanes",
         "ledger",
+        "stacks",
         "phases",
         "steps",
         "processes",

@@ -175,7 +175,7 @@ def test_stacks_are_as_wide_as_what_they_hold_and_can_be_searched(page: Page) ->
     for name, mib in [("loop.py", 1_000), ("feeder 830", 200), ("malloc (libc.so.6)", 600)]:
         assert drawn[name][1] == pytest.approx(whole[1] * mib / 1_200, abs=1.5)
     page.locator("#stacks input[type=search]").fill("LOOP.py")
-    assert page.locator("#stacks [role=status]").inner_text() == "1000 MiB, 83%"
+    assert page.locator("#stacks [role=status]").inner_text() == "1.0 GiB, 83%"
     found = page.locator("#stacks .icicle button.found")
     assert [cell.inner_text().split(" ")[0] for cell in found.all()] == ["loop.py:40"]
     page.locator("#stacks input[type=search]").fill("")

@@ -89,8 +89,17 @@ impl AllocationSite {
     /// `sched/output.py:118 update_from_output`; of a native function with those that called it:
     /// `grow (libfoo.so) < load < main`.
     pub(crate) fn place(&self) -> String {
-        let named = self.frame.as_ref().map(StackFrame::in_words);
-        let mut place = named.unwrap_or_else(|| "an unknown place".to_owned());
+        self.called(self.frame.as_ref().map(StackFrame::in_words))
+    }
+
+    /// The same without its line: lines move as a program is changed.
+    pub(crate) fn function(&self) -> String {
+        let without_line = |frame: &StackFrame| frame.without_line().in_words();
+        self.called(self.frame.as_ref().map(without_line))
+    }
+
+    fn called(&self, name: Option<String>) -> String {
+        let mut place = name.unwrap_or_else(|| "an unknown place".to_owned());
         for caller in self.callers.iter().map_while(StackFrame::short) {
             place.push_str(" < ");
             place.push_str(&caller);

@@ -61,7 +61,7 @@ pub struct Diff {
     pub stages: Vec<StageChange>,
     /// What changed inside of the processes of roles that are in both, the largest change first.
     pub layouts: Vec<LayoutChange>,
-    /// Lines that surely hold more or less than before, the one that gained most first (`record --stacks`).
+    /// Functions that surely hold more or less than before, the one that gained most first (`record --stacks`).
     pub sites: Vec<SiteChange>,
 }
 

@@ -57,7 +57,6 @@ const STACKS: [(What, StackFile, &str); 3] = [
 Examples:
   memtrace export --to csv --interval 500ms
   memtrace export --to perfetto
-  memtrace export --to speedscope
   memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
   memtrace export --force --to perfetto --with profile/")]
 pub(super) struct Args {

@@ -22,7 +22,7 @@ pub struct Flame {
     name: String,
     /// What it is of; null at the root.
     kind: Option<FrameKind>,
-    /// Resident memory that was touched here first.
+    /// Resident memory, by samples.
     bytes: Bytes,
     /// What it called, the largest first. They can add up to less.
     parts: Vec<Flame>,

@@ -139,6 +139,13 @@ impl StackFrame {
         frame
     }
 
+    /// The same function, wherever in it.
+    pub(super) fn without_line(&self) -> Self {
+        let mut frame = self.clone();
+        frame.row.line = None;
+        frame
+    }
+
     /// The same in whatever stack it stands.
     pub(super) fn alone(&self) -> Self {
         let mut row = self.row.clone();
@@ -147,7 +154,8 @@ impl StackFrame {
     }
 }
 
-fn base(path: &str) -> &str {
+/// The last part of a path.
+pub(super) fn base(path: &str) -> &str {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     path.rsplit('/').next().unwrap_or(path)
 }

@@ -1,7 +1,7 @@
 //! Resident memory by stack as a profile of pprof. Numbers of fields are those of
 //! `proto/profile.proto` in pprof's sources.
 
-use super::frame::StackFrame;
+use super::frame::{StackFrame, base};
 use super::resident::Resident;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -130,9 +130,13 @@ impl Profile {
         let mut function = Message::default();
         let id = self.functions.len() as u64 + 1;
         function.number(1, id);
-        let name = self.string(name);
-        function.number(2, name);
-        function.number(3, name);
+        // pprof leaves out what is in angle brackets, and so all of a name like `<module>`.
+        let shown = match name.strip_prefix('<') {
+            Some(rest) => format!("{}.{}", base(&key.1), rest.trim_end_matches('>')),
+            None => name.to_owned(),
+        };
+        function.number(2, self.string(&shown));
+        function.number(3, self.string(name));
         function.number(4, self.string(&key.1));
         self.message.message(field::FUNCTION, &function);
         self.functions.insert(key, id);

@@ -1,4 +1,4 @@
-//! Lines that hold more than before, or less: in the process of each role of which most is resident by
+//! Functions that hold more than before, or less: in the process of each role of which most is resident by
 //! its samples.
 
 use super::Diff;
@@ -16,12 +16,13 @@ const MIN_CHANGE: i64 = 1 << 20;
 /// So many standard errors hold a change in 95 of 100 cases.
 const ERRORS: f64 = 1.96;
 
-/// A line that surely holds more, or less.
+/// A function that surely holds more, or less.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SiteChange {
     /// The role of the process.
     pub role: Arc<str>,
-    /// The line of Python, or the native function and those that called it.
+    /// The function of Python with its file, or the native one and those that called it. Without a line:
+    /// lines move as a program is changed.
     pub place: String,
     /// Resident memory that was touched there first.
     pub resident: Change,
@@ -29,7 +30,7 @@ pub struct SiteChange {
     pub margin_bytes: Bytes,
 }
 
-/// What is resident of one line, and its standard error.
+/// What is resident of one function, and its standard error.
 type Held = (Bytes, f64);
 
 /// What changed, the largest change first. Roles that only one of the two has are reported elsewhere.
@@ -72,7 +73,7 @@ fn change(
     })
 }
 
-/// The lines of the process of each role of which most is resident: those of a role need not have lived
+/// The functions of the process of each role of which most is resident: those of a role need not have lived
 /// together.
 fn by_role(analysis: &Analysis) -> BTreeMap<Arc<str>, BTreeMap<String, Held>> {
     let roles = analysis.roles.iter().filter_map(|role| {
@@ -84,7 +85,7 @@ fn by_role(analysis: &Analysis) -> BTreeMap<Arc<str>, BTreeMap<String, Held>> {
         let mut places: BTreeMap<String, Held> = BTreeMap::new();
         for site in sites {
             let (bytes, error) = held(site);
-            let of_place = places.entry(site.place()).or_default();
+            let of_place = places.entry(site.function()).or_default();
             *of_place = (of_place.0 + bytes, of_place.1.hypot(error));
         }
         Some((Arc::clone(&role.name), places))
@@ -92,7 +93,7 @@ fn by_role(analysis: &Analysis) -> BTreeMap<Arc<str>, BTreeMap<String, Held>> {
     roles.collect()
 }
 
-/// The lines that changed; `None` where none did.
+/// The functions that changed; `None` where none did.
 pub(super) fn chapter(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> {
     let changes = &report.diff.sites;
     if changes.is_empty() {
@@ -109,8 +110,8 @@ pub(super) fn chapter(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> 
         .add_to(&mut section);
     section.rest(changes.len(), top, words::count, " more changes.");
     section.explain(
-        "Who allocated more or less: resident memory by the line that touched it first, in the process \
-         of each role that held most. From samples: ± is the 95 % interval of the change, and lines that \
+        "Who allocated more or less: resident memory by the function that touched it first, in the process \
+         of each role that held most. From samples: ± is the 95 % interval of the change, and those that \
          may not have changed are left out.",
     );
     Some(section)

@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::golden::{
-    Reported, Script, gib, ray_with_vllm, ray_with_vllm_later, vllm_on_gpus, vllm_on_gpus_later,
+    RUNS, Reported, Script, boot, gib, ray_with_vllm, ray_with_vllm_later, upid, vllm_on_gpus,
+    vllm_on_gpus_later,
 };
 use crate::{DiffReport, Report};
-use memtrace_model::Target;
+use memtrace_model::tables::GrowthSiteRow;
+use memtrace_model::{Target, Tgid};
 use memtrace_report::{FORMATS, Style};
 
 fn diff() -> Diff {
@@ -33,6 +35,37 @@ fn what_grew_is_reported_by_role_and_kind() {
     assert!((6_800..7_600).contains(&slope), "{slope} MiB/h");
     assert_eq!(workers.kind(Kind::File).peak.difference(), Some(Bytes(0)));
     assert_eq!(&*diff.roles[0].name, "vLLM worker");
+}
+
+#[test]
+fn functions_that_surely_hold_more_are_listed_with_their_interval() {
+    let (_, script, _) = RUNS
+        .iter()
+        .find(|(name, ..)| *name == "grown_by_lines")
+        .expect("a run");
+    let mut later = script();
+    let held = |stack_id: i64, mib: i64| GrowthSiteRow {
+        boot_ns: boot(59.5),
+        upid: upid(Tgid(700)),
+        stack_id,
+        sample_count: 100,
+        grown_bytes: Bytes(mib << 20),
+        grown_error_bytes: Bytes((mib << 20) / 10),
+        resident_bytes: Bytes(mib << 20),
+        ..GrowthSiteRow::default()
+    };
+    // 1,200 MiB before, and 400 MiB, which may be as before.
+    later.put(held(1, 2_400));
+    later.put(held(2, 420));
+    let diff = Diff::of(&script().analyzed(None), &later.analyzed(None));
+    let sites: Vec<_> = diff.sites.iter().collect();
+    assert_eq!(sites.len(), 1, "{sites:?}");
+    assert_eq!(sites[0].place, "buffer.py Trainer.update");
+    assert_eq!(sites[0].resident.difference(), Some(Bytes(1_200 << 20)));
+    // 1.96 times sqrt(240² + 125²), 125 being 130 times sqrt(1,200 / 1,300).
+    assert_eq!(sites[0].margin_bytes.0 >> 20, 530);
+    let same = Diff::of(&script().analyzed(None), &script().analyzed(None));
+    assert!(same.sites.is_empty());
 }
 
 #[test]

@@ -90,7 +90,7 @@ struct Site {
     /// Of `grown`, in bytes squared.
     variance: f64,
     resident: i64,
-    /// The part of `resident` that the program uses.
+    /// Of `resident`, what is in use, and what malloc keeps free.
     live: i64,
     kept: i64,
     returned: i64,

@@ -308,35 +308,36 @@ proptest! {
 
 #[test]
 fn an_address_in_a_block_that_was_freed_is_free_and_those_beside_it_are_not() {
-    // A thread of its own has a heap of its own.
-    let thread = std::thread::spawn(|| {
+    // A thread of its own has a heap of its own, in which looking at it changes nothing.
+    let (send, addresses) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
         let blocks: Vec<Vec<u8>> = (0..64).map(|number| vec![number; 96 << 10]).collect();
         let address = |block: &Vec<u8>| block.as_ptr() as u64 + 5_000;
         let all: Vec<u64> = blocks.iter().map(address).collect();
         let kept: Vec<Vec<u8>> = blocks.into_iter().skip(1).step_by(2).collect();
         let live: Vec<u64> = kept.iter().map(address).collect();
-        let mut asked = all.clone();
-        asked.sort_unstable();
-        let open = |name: &str| File::open(format!("/proc/self/{name}")).unwrap();
-        let mut blocks = Blocks::default();
-        let mut found = Vec::new();
-        // In several pieces.
-        loop {
-            let (mut left, page_size) = (1_024, page() as u64);
-            let files = (open("mem"), open("pagemap"));
-            let (some, is_done) = blocks.search(files, page_size, None, &asked, &mut left);
-            found.extend(some);
-            if is_done {
-                break;
-            }
-        }
-        let expected: Vec<(u64, bool)> = asked
-            .iter()
-            .map(|one| (*one, !live.contains(one)))
-            .collect();
+        send.send((all, live)).unwrap();
+        ended.recv().unwrap();
         drop(kept);
-        (found, expected)
     });
-    let (found, expected) = thread.join().unwrap();
-    assert_eq!(found, expected);
+    let (mut asked, live) = addresses.recv().unwrap();
+    asked.sort_unstable();
+    let open = |name: &str| File::open(format!("/proc/self/{name}")).unwrap();
+    let mut blocks = Blocks::default();
+    let mut found = Vec::new();
+    // In several pieces.
+    loop {
+        let (mut left, page_size) = (1_024, page() as u64);
+        let files = (open("mem"), open("pagemap"));
+        let (some, is_done) = blocks.search(files, page_size, None, &asked, &mut left);
+        found.extend(some);
+        if is_done {
+            break;
+        }
+    }
+    let expected = asked.iter().map(|one| (*one, !live.contains(one)));
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    end.send(()).unwrap();
+    thread.join().unwrap();
 }
