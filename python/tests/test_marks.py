@@ -178,7 +178,7 @@ def test_a_decorated_function_is_a_phase_per_call(recorder: FakeRecorder) -> Non
 def test_a_decorated_coroutine_is_a_phase_until_it_returns(recorder: FakeRecorder) -> None:
     @memtrace.phase("fetch")
     async def fetch(n: int) -> int:
-        await asyncio.sleep(0.001 * n)
+        await asyncio.sleep(0.05 * n)
         return n
 
     async def both() -> list[int]:

@@ -206,7 +206,8 @@ def test_everything_can_be_reached_by_tab_in_the_order_of_the_page(page: Page) -
             reached.append(part)
         if part == "BODY":
             break
-    assert reached[:8] == ["A", "memory", "gpus", "lanes", "ledger", "phases", "steps", "processes"]
+    sections = ["memory", "gpus", "lanes", "ledger", "stacks", "phases", "steps", "processes"]
+    assert reached[:9] == ["A", *sections]
     unnamed = page.locator("button, input, select, [role=application]").evaluate_all(
         "(all) => all.filter((one) =>"
         " !(one.ariaLabel || one.textContent || one.labels?.length)).length"

@@ -22,7 +22,7 @@ use resident::{Stacks, read_sites, read_stacks};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::iter;
 
 /// Rows come this much later than what they say.
@@ -48,6 +48,9 @@ pub struct ProcessAllocations {
     pub unnamed_bytes: Bytes,
     /// The lines, the one with most resident memory first; at most 50.
     pub sites: Vec<AllocationSite>,
+    /// All of them by function, whatever the line: for comparisons.
+    #[serde(skip)]
+    pub(crate) functions: BTreeMap<String, Sampled>,
 }
 
 /// One line of Python, or a native function where no Python runs.
@@ -108,9 +111,24 @@ impl AllocationSite {
     }
 }
 
+impl From<&GrowthSiteRow> for Sampled {
+    fn from(row: &GrowthSiteRow) -> Self {
+        Self {
+            sample_count: row.sample_count,
+            grown_bytes: row.grown_bytes,
+            grown_error_bytes: row.grown_error_bytes,
+            resident_bytes: row.resident_bytes,
+            live_bytes: row.live_bytes,
+            kept_bytes: row.kept_bytes,
+            returned_bytes: row.returned_bytes,
+            unknown_bytes: Bytes(0),
+        }
+    }
+}
+
 impl Sampled {
-    fn add(&mut self, row: &GrowthSiteRow) {
-        self.sample_count += row.sample_count;
+    fn add(&mut self, row: &Self) {
+        self.sample_count = self.sample_count.saturating_add(row.sample_count);
         self.grown_bytes = self.grown_bytes + row.grown_bytes;
         // Independent of each other.
         let [one, other] = [self.grown_error_bytes, row.grown_error_bytes].map(|one| one.0 as f64);
@@ -204,7 +222,8 @@ fn of_process(
     let mut sites: Vec<AllocationSite> = Vec::new();
     let mut places: HashMap<Vec<StackFrame>, usize> = HashMap::new();
     for row in &rows {
-        sum.add(row);
+        let sampled = Sampled::from(row);
+        sum.add(&sampled);
         let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
         let named = named_after(frames);
         if named.is_none() {
@@ -222,7 +241,12 @@ fn of_process(
             });
             sites.len() - 1
         });
-        sites[place].sum.add(row);
+        sites[place].sum.add(&sampled);
+    }
+    let mut functions: BTreeMap<String, Sampled> = BTreeMap::new();
+    for site in sites.iter().filter(|site| site.frame.is_some()) {
+        let function = functions.entry(site.function()).or_default();
+        function.add(&site.sum);
     }
     sites.order_by_key(|site| {
         (
@@ -237,8 +261,10 @@ fn of_process(
         sum,
         unnamed_bytes,
         sites,
+        functions,
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::frame::tests::frame;

@@ -172,8 +172,8 @@ pub struct KernelLine {
 
 /// The ledger at an instant. `anonymous_bytes`, `other_processes_bytes`, `recorder_bytes`,
 /// `shared_bytes`, `other_shared_bytes`, `files_bytes`, `other_files_bytes`, `kernel_bytes` and
-/// `residual_bytes` add up to `current_bytes`, what is unknown left out. Ages of lines count from the
-/// time at which `current_bytes` was read.
+/// `residual_bytes` add up to `current_bytes`, what is unknown left out. Lines of
+/// processes are of the instant, the others as old as `current_bytes`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Attribution {
     /// Whose ledger it is.

@@ -4,7 +4,7 @@
 //! A host's wall clock is off by up to so much, so what it shows in a second is all that was held
 //! from so much before that second until so much after it.
 
-use super::held::Held;
+use super::held::{Held, Once};
 use memtrace_model::{BootNs, Bytes, ClockOffset, ClockReading, DurationNs, Order, WallNs};
 use std::collections::BTreeMap;
 
@@ -158,6 +158,8 @@ pub(super) struct Bins {
     within: Option<(BootNs, BootNs)>,
     roles: Vec<Course>,
     shared: Course,
+    /// Which part of what roles have counts, as it was last.
+    once: Once,
 }
 
 /// A bin that is being filled.
@@ -260,6 +262,7 @@ impl Bins {
             within: None,
             roles: vec![Course::default(); role_count],
             shared: Course::default(),
+            once: Once::default(),
         }
     }
 
@@ -337,6 +340,15 @@ impl Bins {
         if let Some((course, bin)) = self.roles.get_mut(role).zip(bin) {
             course.set(bin, anon.0);
         }
+    }
+
+    /// Which part of what roles have counts from now on. Answers whether it is another one.
+    pub(super) fn note_once(&mut self, once: Once) -> bool {
+        let is_other = !self.once.is_like(once);
+        if is_other {
+            self.once = once;
+        }
+        is_other
     }
 
     /// So much is shared from an instant on.

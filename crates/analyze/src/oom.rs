@@ -321,8 +321,15 @@ impl Read<'_> {
         if row.memcg.is_some() {
             let holders = self.holders.holders.iter();
             let concerned = holders.filter(|one| is_concerned(&table.processes[one.process]));
-            let anon: Bytes = concerned.filter_map(|one| one.amounts.anon()).sum();
-            known.note_recorded_at_most(anon + recorder);
+            // Of the victim the kernel's log has what it had at the kill.
+            let of = |one: &crate::Holder| match row.victim_rss_anon_bytes {
+                Some(bytes) if Some(one.process) == victim => Some(bytes),
+                _ => one.amounts.anon(),
+            };
+            let anon: Option<Bytes> = concerned.map(of).sum();
+            if let (Some(anon), false) = (anon, self.holders.is_lower_bound) {
+                known.note_recorded_at_most(anon + recorder);
+            }
         }
         let in_use = row.memcg_usage_bytes.or(known.in_use);
         let whole = in_use.or(self.holders.totals[Kind::Rss].bytes());

@@ -450,9 +450,13 @@ fn note_bins(
         bins.hold(from, until, once.all());
         bins.set_shared(from, once.shared.bytes);
     }
-    for (role, part) in parts.roles_moved() {
-        let share = parts.once().share(role, part);
-        bins.set_role(role, from, share.anon_bytes);
+    let is_once_changed = bins.note_once(parts.once());
+    let once = parts.once();
+    let mut set = |(role, part)| bins.set_role(role, from, once.share(role, part).anon_bytes);
+    // Then all hold more or less, also those whose own part did not move.
+    match is_once_changed {
+        true => parts.roles().for_each(&mut set),
+        false => parts.roles_moved().for_each(&mut set),
     }
 }
 

@@ -67,8 +67,8 @@ impl TraceSummary {
         if !self.is_trace {
             chapter.alert(match self.problem {
                 Some(_) => "No list of events was found in it.",
-                None => "It is not a trace of a profiler: it has no list of events. A memory timeline or a \
-                         memory snapshot of torch is none.",
+                None => "It is not a trace of a profiler: it has no list of events. Memory timelines and \
+                         memory snapshots of torch are not traces.",
             });
         }
         if let Some(problem) = &self.problem {
@@ -129,6 +129,7 @@ impl TraceSummary {
         let has_kernels = !self.kernels.list.is_empty() || self.kernels.other_count > 0;
         let verb = match (self.has_used_devices, has_kernels) {
             (true, _) => "Ran on",
+            (false, true) if devices.len() == 1 => "Ran on",
             (false, true) => "Ran on some of",
             (false, false) => "Nothing ran on",
         };
@@ -202,7 +203,7 @@ impl Window {
             "{} start within {} and end within {}.",
             counted(self.ranks.len(), "trace", "traces"),
             took(self.begin_skew_ns),
-            took(self.end_skew_ns),
+            took_cell(self.end_skew_ns).shown(),
         ));
         let trace = |rank: &RankInWindow| &traces[rank.trace];
         let file = |rank: &&RankInWindow| {

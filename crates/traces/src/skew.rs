@@ -18,7 +18,7 @@ pub struct Window {
     /// From the first begin to the last begin.
     pub begin_skew_ns: DurationNs,
     /// From the first end to the last end.
-    pub end_skew_ns: DurationNs,
+    pub end_skew_ns: Option<DurationNs>,
     /// Each of them, in the order of ranks.
     pub ranks: Vec<RankInWindow>,
     /// Each step that more than one of them has, in the order of numbers.
@@ -128,7 +128,9 @@ impl Window {
             begin_wall_ns: begin,
             end_wall_ns: end,
             begin_skew_ns: since(begin, last_begin),
-            end_skew_ns: since(first_end.unwrap_or(end), last_end.unwrap_or(end)),
+            end_skew_ns: first_end
+                .zip(last_end)
+                .map(|(first, last)| since(first, last)),
             ranks: ranks.collect(),
             steps: steps(traces, &group),
         })
@@ -221,7 +223,10 @@ mod tests {
         };
         let ranks: Vec<_> = first.ranks.iter().map(|rank| rank.rank).collect();
         assert_eq!(ranks, [Some(0), Some(1)]);
-        assert_eq!((first.begin_skew_ns, first.end_skew_ns), (ms(3), ms(20)));
+        assert_eq!(
+            (first.begin_skew_ns, first.end_skew_ns),
+            (ms(3), Some(ms(20)))
+        );
         assert_eq!(first.ranks[1].begins_after_ns, ms(3));
         assert_eq!(first.ranks[0].ends_before_ns, Some(ms(20)));
         assert_eq!(first.ranks[0].steps_total_ns, ms(90));
@@ -267,7 +272,7 @@ mod tests {
         assert_eq!(ends, [Some(ms(2)), Some(ms(0)), None]);
         assert_eq!(
             (found[0].begin_skew_ns, found[0].end_skew_ns),
-            (ms(2), ms(2))
+            (ms(2), Some(ms(2)))
         );
     }
 }

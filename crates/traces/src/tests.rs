@@ -217,7 +217,7 @@ fn a_memory_timeline_of_torch_is_no_trace() {
         let timeline = summary("timeline.json", timeline.as_bytes());
         assert_eq!((timeline.is_trace, &timeline.problem), (false, &None));
         let text = reported(&mut Overview::of(vec![timeline], false), "text");
-        assert!(text.contains("memory timeline"), "{text}");
+        assert!(text.contains("Memory timelines"), "{text}");
     }
 }
 

@@ -134,7 +134,7 @@ fn speedscope(resident: &Resident, to: &mut impl io::Write) -> io::Result<()> {
             name: &process.name,
             unit: "bytes",
             start_value: 0,
-            end_value: weights.iter().sum(),
+            end_value: weights.iter().copied().fold(0, i64::saturating_add),
             samples: samples.collect(),
             weights,
         });
@@ -146,4 +146,64 @@ fn speedscope(resident: &Resident, to: &mut impl io::Write) -> io::Result<()> {
         profiles,
     };
     Ok(serde_json::to_writer(to, &object)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocations::flames;
+    use memtrace_golden::RUNS;
+    use std::io::Read;
+
+    #[test]
+    fn every_file_of_stacks_adds_up_to_what_was_resident() {
+        let (_, run, ..) = RUNS
+            .iter()
+            .find(|(name, ..)| *name == "grown_by_lines")
+            .unwrap();
+        let (_, run, _) = run().recorded();
+        let resident = Resident::read(&run).unwrap();
+        let rows = resident.processes.iter().flat_map(|process| &process.rows);
+        let all: i64 = rows.map(|row| row.resident_bytes.0).sum();
+        assert_eq!(all >> 20, 1_720);
+        let written = |file| {
+            let mut to = Vec::new();
+            export_stacks(&run, file, &mut to).unwrap().unwrap();
+            to
+        };
+        let folded = String::from_utf8(written(StackFile::Folded)).unwrap();
+        let bytes = |line: &str| line.rsplit(' ').next()?.parse::<i64>().ok();
+        assert_eq!(folded.lines().filter_map(bytes).sum::<i64>(), all);
+        assert!(
+            folded.contains(";buffer.py:118 Trainer.update;"),
+            "{folded}"
+        );
+        let speedscope: serde_json::Value =
+            serde_json::from_slice(&written(StackFile::Speedscope)).unwrap();
+        let profiles = speedscope["profiles"].as_array().unwrap();
+        let ends = profiles.iter().filter_map(|one| one["endValue"].as_i64());
+        assert_eq!(ends.sum::<i64>(), all);
+        let frames = speedscope["shared"]["frames"].as_array().unwrap();
+        let mut samples = profiles[0]["samples"].as_array().unwrap().iter();
+        let outermost = samples.find_map(|sample| sample[0].as_u64()).unwrap();
+        assert_eq!(frames[outermost as usize]["name"], "train.py:40 main");
+        let trees = flames(&run).unwrap();
+        let trees = serde_json::to_value(trees).unwrap();
+        let roots = trees.as_array().unwrap().iter();
+        assert_eq!(
+            roots.filter_map(|root| root["bytes"].as_i64()).sum::<i64>(),
+            all
+        );
+        let mut pprof = Vec::new();
+        let file = written(StackFile::Pprof);
+        flate2::read::GzDecoder::new(&file[..])
+            .read_to_end(&mut pprof)
+            .unwrap();
+        let has = |text: &str| {
+            pprof
+                .windows(text.len())
+                .any(|part| part == text.as_bytes())
+        };
+        assert!(has("inuse_space") && has("Trainer.update") && has("libfeed.so"));
+    }
 }

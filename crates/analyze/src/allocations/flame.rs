@@ -11,7 +11,7 @@ const PROCESSES_MAX: usize = 30;
 /// Functions of one process: the largest.
 const PARTS_MAX: usize = 2_000;
 /// A stack is cut at so many frames from the outermost.
-const FRAMES_MAX: usize = 128;
+const FRAMES_MAX: usize = 256;
 /// Smaller ones than one part in so many of a process are not drawn.
 const SMALLEST: i64 = 1_000;
 
@@ -56,7 +56,7 @@ fn tree(resident: &Resident, process: &ResidentProcess) -> Flame {
     for row in &process.rows {
         let bytes = row.resident_bytes.0;
         let mut at = 0;
-        nodes[at].bytes += bytes;
+        nodes[at].bytes = nodes[at].bytes.saturating_add(bytes);
         let frames = resident.frames(row.stack_id);
         for frame in frames.iter().rev().take(FRAMES_MAX) {
             let count = nodes.len();
@@ -68,7 +68,7 @@ fn tree(resident: &Resident, process: &ResidentProcess) -> Flame {
                     bytes: 0,
                 });
             }
-            nodes[place].bytes += bytes;
+            nodes[place].bytes = nodes[place].bytes.saturating_add(bytes);
             at = place;
         }
     }

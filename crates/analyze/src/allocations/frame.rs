@@ -97,6 +97,7 @@ impl StackFrame {
                 match (self.short(), row.address) {
                     (Some(function), _) => format!("{function} ({file})"),
                     (None, Some(address)) if !file.is_empty() => format!("{file}+{address:#x}"),
+                    (None, None) if !file.is_empty() => format!("code of {file}"),
                     _ => "code of no file".to_owned(),
                 }
             }
@@ -142,7 +143,8 @@ impl StackFrame {
     /// The same function, wherever in it.
     pub(super) fn without_line(&self) -> Self {
         let mut frame = self.clone();
-        frame.row.line = None;
+        // Another build has its code elsewhere.
+        (frame.row.line, frame.row.address) = (None, None);
         frame
     }
 

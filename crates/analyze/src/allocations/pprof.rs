@@ -26,7 +26,7 @@ mod field {
 struct Profile {
     message: Message,
     strings: HashMap<String, u64>,
-    mappings: HashMap<(String, Option<String>), u64>,
+    mappings: HashMap<(String, Option<String>, bool), u64>,
     functions: HashMap<(String, String), u64>,
     locations: HashMap<StackFrame, u64>,
 }
@@ -103,10 +103,12 @@ impl Profile {
         id
     }
 
-    /// The library or program: its build id lets its code be named elsewhere.
+    /// The library or program. That it has functions (7) keeps pprof from naming its code by the file,
+    /// so it is said of those alone of which a name is known.
     fn mapping(&mut self, frame: &StackFrame) -> u64 {
         let path = frame.row.file.clone().unwrap_or_default();
-        let key = (path, frame.row.build_id.clone());
+        let has_functions = frame.row.function.is_some();
+        let key = (path, frame.row.build_id.clone(), has_functions);
         if let Some(id) = self.mappings.get(&key) {
             return *id;
         }
@@ -116,7 +118,9 @@ impl Profile {
         mapping.number(3, u64::MAX);
         mapping.number(5, self.string(&key.0));
         mapping.number(6, self.string(key.1.as_deref().unwrap_or_default()));
-        mapping.number(7, 1);
+        if has_functions {
+            mapping.number(7, 1);
+        }
         self.message.message(field::MAPPING, &mapping);
         self.mappings.insert(key, id);
         id
@@ -131,8 +135,11 @@ impl Profile {
         let id = self.functions.len() as u64 + 1;
         function.number(1, id);
         // pprof leaves out what is in angle brackets, and so all of a name like `<module>`.
-        let shown = match name.strip_prefix('<') {
-            Some(rest) => format!("{}.{}", base(&key.1), rest.trim_end_matches('>')),
+        let inner = name
+            .strip_prefix('<')
+            .and_then(|rest| rest.strip_suffix('>'));
+        let shown = match inner {
+            Some(inner) => format!("{}.{inner}", base(&key.1)),
             None => name.to_owned(),
         };
         function.number(2, self.string(&shown));

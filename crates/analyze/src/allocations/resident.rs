@@ -69,7 +69,7 @@ impl Growing {
     fn add(&mut self, row: GrowthSiteRow, exit: Option<BootNs>) {
         if row.boot_ns != self.now_boot_ns {
             // Of what stands before its last moments the last counts.
-            if exit.is_some_and(|exit| row.boot_ns.0 >= exit.0 - LAST_NS) {
+            if exit.is_some_and(|exit| row.boot_ns.0 >= exit.0.saturating_sub(LAST_NS)) {
                 self.note_most();
             }
             self.now_boot_ns = row.boot_ns;

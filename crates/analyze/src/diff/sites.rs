@@ -1,9 +1,9 @@
-//! Functions that hold more than before, or less: in the process of each role of which most is resident by
-//! its samples.
+//! Functions that hold more than before, or less: in the process of each role of which most is
+//! resident by its samples.
 
 use super::Diff;
 use crate::comparison::{Change, DiffReport};
-use crate::{AllocationSite, Analysis};
+use crate::{Analysis, Sampled};
 use memtrace_model::{Bytes, Order};
 use memtrace_report::{Chapter, TableOf, words};
 use schemars::JsonSchema;
@@ -13,25 +13,25 @@ use std::sync::Arc;
 
 /// A change of less is none that is worth a line.
 const MIN_CHANGE: i64 = 1 << 20;
-/// So many standard errors hold a change in 95 of 100 cases.
-const ERRORS: f64 = 1.96;
+/// Nor is one by less than this part of what is more: two runs of the same differ by as much.
+const MIN_CHANGE_PART: f64 = 0.02;
+/// So many standard errors hold a change in 999 of 1,000 cases: there are many functions.
+const ERRORS: f64 = 3.3;
 
-/// A function that surely holds more, or less.
+/// A function that holds more, or less, by more than samples can be off.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SiteChange {
     /// The role of the process.
     pub role: Arc<str>,
-    /// The function of Python with its file, or the native one and those that called it. Without a line:
-    /// lines move as a program is changed.
+    /// The function of Python with its file, or the native one and those that called it. Without a
+    /// line: lines move as a program is changed.
     pub place: String,
     /// Resident memory that was touched there first.
     pub resident: Change,
-    /// The change can be more or less by this (95 %): both come from samples.
+    /// The change can be more or less by this (99.9 %): both come from samples, and of some memory it
+    /// is not known whether it was still resident.
     pub margin_bytes: Bytes,
 }
-
-/// What is resident of one function, and its standard error.
-type Held = (Bytes, f64);
 
 /// What changed, the largest change first. Roles that only one of the two has are reported elsewhere.
 pub(super) fn changes(before: &Analysis, after: &Analysis) -> Vec<SiteChange> {
@@ -48,21 +48,29 @@ pub(super) fn changes(before: &Analysis, after: &Analysis) -> Vec<SiteChange> {
         places.filter_map(|place| change(role, place, old.get(place), new.get(place)))
     });
     let mut changes: Vec<SiteChange> = changes.collect();
-    changes.order_by_key(|change| std::cmp::Reverse(change.resident.difference()));
+    changes.order_by_key(|change| std::cmp::Reverse(change.resident.moved()));
     changes
 }
 
 fn change(
     role: &Arc<str>,
     place: &str,
-    before: Option<&Held>,
-    after: Option<&Held>,
+    before: Option<&Sampled>,
+    after: Option<&Sampled>,
 ) -> Option<SiteChange> {
-    let [(before, old_error), (after, new_error)] =
-        [before, after].map(|held| held.copied().unwrap_or_default());
-    let margin = (ERRORS * old_error.hypot(new_error)) as i64;
-    let change = (after.0 - before.0).abs();
-    (change >= MIN_CHANGE && change > margin).then(|| SiteChange {
+    let sampled = [before, after].map(|one| one.copied().unwrap_or_default());
+    // Of a function that is in one alone the other had nothing.
+    let resident = |one: &Sampled| match one.grown_bytes {
+        Bytes(0) => Some(Bytes(0)),
+        _ => one.resident(),
+    };
+    let [before, after] = [resident(&sampled[0])?, resident(&sampled[1])?];
+    let [old, new] = sampled.map(|one| one.resident_error());
+    let unknown: Bytes = sampled.iter().map(|one| one.unknown_bytes).sum();
+    let margin = ((ERRORS * old.hypot(new)) as i64).saturating_add(unknown.0);
+    let change = (after - before).0.abs();
+    let least = (MIN_CHANGE_PART * before.max(after).0 as f64) as i64;
+    (change > margin.max(least).max(MIN_CHANGE)).then(|| SiteChange {
         role: Arc::clone(role),
         place: place.to_owned(),
         resident: Change {
@@ -73,22 +81,14 @@ fn change(
     })
 }
 
-/// The functions of the process of each role of which most is resident: those of a role need not have lived
-/// together.
-fn by_role(analysis: &Analysis) -> BTreeMap<Arc<str>, BTreeMap<String, Held>> {
+/// The functions of the process of each role of which most is resident: those of a role need not
+/// have lived together.
+fn by_role(analysis: &Analysis) -> BTreeMap<Arc<str>, &BTreeMap<String, Sampled>> {
     let roles = analysis.roles.iter().filter_map(|role| {
         let all = analysis.allocations.iter();
         let members = all.filter(|one| one.who.upid.is_some_and(|upid| role.upids.contains(&upid)));
         let largest = members.max_by_key(|one| one.sum.resident_bytes)?;
-        let sites = largest.sites.iter().filter(|site| site.frame.is_some());
-        let held = |site: &AllocationSite| (site.sum.resident_bytes, site.sum.resident_error());
-        let mut places: BTreeMap<String, Held> = BTreeMap::new();
-        for site in sites {
-            let (bytes, error) = held(site);
-            let of_place = places.entry(site.function()).or_default();
-            *of_place = (of_place.0 + bytes, of_place.1.hypot(error));
-        }
-        Some((Arc::clone(&role.name), places))
+        Some((Arc::clone(&role.name), &largest.functions))
     });
     roles.collect()
 }
@@ -110,9 +110,9 @@ pub(super) fn chapter(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> 
         .add_to(&mut section);
     section.rest(changes.len(), top, words::count, " more changes.");
     section.explain(
-        "Who allocated more or less: resident memory by the function that touched it first, in the process \
-         of each role that held most. From samples: ± is the 95 % interval of the change, and those that \
-         may not have changed are left out.",
+        "Who allocated more or less: resident memory by the function that touched it first, in the \
+         process of each role that held most. From samples: ± is the 99.9 % interval of the change, \
+         and functions that may not have changed are left out.",
     );
     Some(section)
 }

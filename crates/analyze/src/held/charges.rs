@@ -411,15 +411,37 @@ fn of_groups<S: RowSource>(
 
 /// Takes off what others hold, who come, go, grow and shrink between two counts.
 fn take_off_others(readings: &mut [Reading]) {
+    let others: Vec<Charged> = readings.iter().map(|reading| reading.others).collect();
+    let [mut most, mut least] = [(); 2].map(|()| VecDeque::<usize>::new());
+    let mut end = 0;
     for place in 0..readings.len() {
-        let now = readings[place];
-        let later = readings[place..].iter();
-        let later = later.take_while(|later| later.at - now.at <= COUNTED);
-        let others = later.fold(now.others, |others, later| others.hull(later.others));
+        // Of the counts from here to `end` those that are the highest, or the lowest, of all behind them.
+        while end < readings.len() && readings[end].at - readings[place].at <= COUNTED {
+            push(&mut most, end, |last| others[last].most <= others[end].most);
+            push(&mut least, end, |last| {
+                others[last].least >= others[end].least
+            });
+            end += 1;
+        }
+        let at = |places: &VecDeque<usize>| others[places.front().copied().unwrap_or(place)];
+        let (highest, lowest) = (at(&most).most, at(&least).least);
         let anon = &mut readings[place].anon;
-        anon.least = anon.least.saturating_sub(others.most).max(0);
-        anon.most = anon.most.saturating_sub(others.least).max(0);
+        anon.least = anon.least.saturating_sub(highest).max(0);
+        anon.most = anon.most.saturating_sub(lowest).max(0);
+        for places in [&mut most, &mut least] {
+            if places.front() == Some(&place) {
+                places.pop_front();
+            }
+        }
     }
+}
+
+/// Appends a place, behind those that it does not beat.
+fn push(places: &mut VecDeque<usize>, place: usize, is_beaten: impl Fn(usize) -> bool) {
+    while places.back().is_some_and(|last| is_beaten(*last)) {
+        places.pop_back();
+    }
+    places.push_back(place);
 }
 
 /// Whether somebody lived for long in a group of which there is no row.

@@ -208,7 +208,12 @@ impl Parts {
         self.once = Once::of_all(once, self.sum);
     }
 
-    /// What the processes of a role have by now, of those whose part moved at this instant.
+    /// What the processes of each role have by now.
+    pub(crate) fn roles(&self) -> impl Iterator<Item = (usize, Part)> {
+        self.of_groups.iter().copied().enumerate()
+    }
+
+    /// The same of those that moved at this instant.
     pub(crate) fn roles_moved(&self) -> impl Iterator<Item = (usize, Part)> {
         let groups = self.moved.iter().filter_map(|moved| moved.group);
         groups.filter_map(|group| Some((group as usize, *self.of_groups.get(group as usize)?)))

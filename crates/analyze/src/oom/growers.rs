@@ -55,7 +55,7 @@ pub struct Grower {
 
 impl Grower {
     /// By how much it grew in a window; zero where that is unknown.
-    pub(super) fn grown(&self, window: usize) -> Bytes {
+    pub(crate) fn grown(&self, window: usize) -> Bytes {
         let grown = self.grown_bytes.get(window).copied().flatten();
         grown.unwrap_or(Bytes(0))
     }

@@ -7,7 +7,7 @@ use crate::leftovers::held_in_words;
 use crate::log_kills::{LogKill, unread_in_words};
 use crate::{Analysis, Ending, Report, Survivor, together};
 use memtrace_model::{Bytes, Fate, Upid};
-use memtrace_report::words::{count, processes};
+use memtrace_report::words::{count, counted, processes};
 use memtrace_report::{Chapter, MORE_IN_JSON, Section, Tone};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -179,7 +179,7 @@ impl AbnormalEndings {
             .in_words(&analysis.processes, &analysis.clock)?;
         Some(match kills.count() {
             0 => first,
-            others => format!("{first} {} more ended so.", processes(others)),
+            others => format!("{first} {} more like it.", counted(others, "line", "lines")),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Who allocated what is still resident.
 
 use super::growth;
-use crate::allocations::{AllocationSite, ProcessAllocations};
+use crate::allocations::{AllocationSite, ProcessAllocations, Sampled};
 use crate::{Analysis, Report, Who};
 use memtrace_model::{Bytes, Instant, Order};
 use memtrace_report::words::bytes;
@@ -95,12 +95,16 @@ pub(super) fn at_kill(process: &ProcessAllocations) -> Option<String> {
     named.order_by_key(|site| Reverse(site.sum.not_returned()));
     let named = named.into_iter().take(NAMED_MAX).map(|site| {
         let share = words::share(Some(site.sum.not_returned()), Some(all));
-        format!("{share} of it at {}", site.place())
+        format!(
+            "{share} of it at {}{}",
+            site.place(),
+            kept_in_words(&site.sum)
+        )
     });
     let named: Vec<String> = named.collect();
     (!named.is_empty()).then(|| {
         let (who, all, named) = (process.who.in_words(), bytes(all), named.join(", "));
-        format!("Allocated: {who} had touched {all} and not given it back: {named}.")
+        format!("Allocated: {who} had touched {all} that is not known to be given back: {named}.")
     })
 }
 
@@ -138,15 +142,19 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     let unknown = Some(sum.unknown_bytes).filter(|unknown| unknown.0 > 0 && is_notable(*unknown));
     let unknown =
         unknown.map(|unknown| format!("what became of {} more is not known", bytes(unknown)));
-    let kept = sum.kept_bytes.filter(|kept| is_notable(*kept));
-    let kept = kept.map(|kept| format!("{} of it kept free by malloc", bytes(kept)));
-    let kept = kept.or_else(|| {
+    let of_heaps = || {
         let (free, at) = free_in_heaps(analysis, process).filter(|(free, _)| is_notable(*free))?;
         let (free, at) = (bytes(free), analysis.clock.when(at));
         Some(format!(
             "its heaps had {free} free at {at}, kept by the allocator"
         ))
-    });
+    };
+    let kept = match sum.kept_bytes {
+        Some(kept) => {
+            is_notable(kept).then(|| format!("{} of it kept free by malloc", bytes(kept)))
+        }
+        None => of_heaps(),
+    };
     let remarks: Vec<String> = kept.into_iter().chain(unknown).collect();
     let remarks = match remarks.is_empty() {
         true => String::new(),
@@ -156,16 +164,19 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     match process.sites.first() {
         Some(first) if resident.0 > 0 => {
             let share = words::share(first.sum.resident(), Some(resident));
-            let kept = first.sum.kept_bytes.unwrap_or_default();
-            let is_kept = kept.0 > 0 && 2 * kept.0 >= first.sum.resident_bytes.0;
-            let kept = if is_kept {
-                ", most of that kept free by malloc"
-            } else {
-                ""
-            };
+            let kept = kept_in_words(&first.sum);
             format!("{reported}: {share} at {}{kept}.", first.place())
         }
         _ => format!("{reported}."),
+    }
+}
+
+/// That most of what a line holds is no longer used, where that is known.
+fn kept_in_words(sum: &Sampled) -> &'static str {
+    let kept = sum.kept_bytes.unwrap_or_default();
+    match kept.0 > 0 && kept.0 >= sum.resident_bytes.0 - kept.0 {
+        true => ", most of that kept free by malloc",
+        false => "",
     }
 }
 

@@ -177,7 +177,10 @@ fn growth(found: &PostMortem) -> Vec<String> {
     };
     let window = window_words(length);
     if let Some(grown) = found.grown_kind {
+        let most = found.growers.iter().map(|one| one.grown(reported)).max();
         let than = match grown.kind {
+            // A process that grew by more had stopped.
+            _ if most >= Some(grown.grown_bytes) => "and went on until the kill",
             HeldKind::Unrecorded => "more than any recorded one",
             _ => "more than any process",
         };

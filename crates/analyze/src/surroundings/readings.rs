@@ -226,11 +226,17 @@ fn bring_to(state: &Snapshot, uses: &mut Uses) {
     let held = &state.once;
     let anon_moved = held.anon.bytes + own.unwrap_or_default() - anon;
     let shared_moved = held.shared.bytes - shared;
+    let moved = anon_moved + shared_moved;
+    // Near its limit the kernel takes page cache back, of which nothing is known until the next reading.
+    let current = row.current_bytes.map(|bytes| bytes + moved);
+    if current > group.effective_limit_bytes.or(current) {
+        return;
+    }
     let add = |to: &mut Option<Bytes>, moved| *to = to.map(|bytes| bytes + moved);
     add(&mut row.anon_bytes, anon_moved);
     add(&mut row.shmem_bytes, shared_moved);
     add(&mut row.file_bytes, shared_moved);
-    add(&mut row.current_bytes, anon_moved + shared_moved);
+    row.current_bytes = current;
     group.age_ns = DurationNs(0);
 }
 

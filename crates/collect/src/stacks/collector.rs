@@ -26,6 +26,8 @@ const SEARCH_BYTES: u64 = 16 << 20;
 const LAST_SEARCH_BYTES: u64 = 256 << 20;
 /// All searches at the end take no longer.
 const LAST_SEARCH_NS: i64 = 500_000_000;
+/// After so much CPU time no further heap is looked into at once: others wait in the same loop.
+const SEARCH_NS_MAX: i64 = 5_000_000;
 /// Searching heaps takes this part of a core.
 const SEARCH_PART: i64 = 200;
 
@@ -137,7 +139,8 @@ impl StackCollector {
             let mut left = SEARCH_BYTES;
             let (found, _) = watched.search(&addresses, page_size, &mut left);
             self.sites.note_use(*upid, &found);
-            if left < SEARCH_BYTES {
+            let took = clock::thread_cpu().0 - start.0;
+            if left < SEARCH_BYTES || took > SEARCH_NS_MAX {
                 break;
             }
         }

@@ -42,7 +42,7 @@ table! {
         page_tables_bytes: Option<Bytes>,
         /// Pages of the process that a device or io_uring has pinned (VmPin): they are resident as long, whether the process still maps them or not. Null in recordings of older versions.
         pinned_bytes: Option<Bytes>,
-        /// Whether no other process can share its anonymous pages: it executed its program under observation, and no living process was forked from that image, by all forks up to this row. The anonymous PSS is then the anonymous RSS, also between two rows, until the next one.
+        /// Whether no other process can share its anonymous pages: it executed its program under observation, and no living process was forked from that image, by all forks up to this row. The anonymous PSS is then the anonymous RSS, also after this row, until it forks.
         is_anon_unshared: bool,
         /// How it was learned.
         source: Option<PssSource>,

@@ -46,7 +46,6 @@ function ledgerParts(report, ledger) {
     name: `${visible(line.name)} ${line.pid ?? ''}`.trim(),
     bytes: line.bytes,
     colour: colours.role(roles.get(line.upid ?? -1) ?? visible(line.name)),
-    about: line.basis === 'exact' ? undefined : `Known as: ${line.basis.replace('_', ' ')}`,
     parts: [],
   }));
   const objects = ledger.shared.map((object) => ({

@@ -184,7 +184,7 @@ interface Attribution {
   current_bytes: Maybe;
   age_ns: number;
   anonymous_bytes: Maybe;
-  anonymous: (Who & { bytes: number; basis: string })[];
+  anonymous: (Who & { bytes: number })[];
   other_processes_bytes: Maybe;
   other_process_count: Maybe;
   recorder_bytes: Maybe;

@@ -336,10 +336,11 @@ class Recording:
         """Who touched the memory that is resident, the largest first: a row for each process and
         stack, with `memtrace record --stacks`. Without that the table is empty.
 
-        It stands as at a moment (`at` says which there are), by default as the report says: at the
-        end, and of a process that has ended at the moment in its last three seconds at which most
-        was resident. `resident_bytes` is what was still there of `grown_bytes`; of it `live_bytes`
-        was in use and `kept_bytes` freed, and kept by malloc, both None where that is not known.
+        It stands as at a moment (`at` says which there are), of the processes that live then; by
+        default as the report says: at the end, and of a process that has ended at the moment in its
+        last three seconds at which most was resident. `resident_bytes` is what was still there of
+        `grown_bytes`; of it `live_bytes` was in use and `kept_bytes` freed, and kept by malloc,
+        both None where that is not known.
         `returned_bytes` was seen to go back to the kernel. `python` and `native` are the innermost
         frames of each kind, `frames` has all of them, the outermost first, with `;` between.
         """

@@ -27,6 +27,8 @@ _COLUMNS = (
     ("native", "string"),
     ("frames", "string"),
 )
+# Rows come this much later than what they say.
+_LATE_NS = 1_000_000_000
 # A program that ends often frees all it has: what it held is what it held before that.
 _LAST_NS = 3_000_000_000
 
@@ -40,10 +42,12 @@ def table(
     ends: dict[int, int],
     until: int | None,
 ) -> Table:
-    """What each process touched anew at each stack, as it stood at `until`; without that at the
-    end, and of a process that has ended at the moment in its last three seconds at which most was
-    resident."""
+    """What each process that lives at `until` touched anew at each stack, as it stood then; without
+    that at the end, and of a process that has ended at the moment in its last three seconds at
+    which most was resident."""
     held = {} if sites is None else _held(sites, {} if until is not None else ends, until)
+    if until is not None:
+        held = {upid: sums for upid, sums in held.items() if ends.get(upid, until) >= until}
     stacks = _stacks(frames, {stack for sums in held.values() for stack in sums})
     rows = []
     for upid, sums in held.items():
@@ -70,9 +74,10 @@ def _held(sites: Table, ends: dict[int, int], until: int | None) -> dict[int, Su
             most[upid] = resident, dict(now[upid])
 
     for time, upid, stack, *amounts in rows:
-        if until is not None and time > until:
+        if until is not None and time > until + _LATE_NS:
             continue
-        if upid in now and time != times[upid] and time >= ends.get(upid, time + 1) - _LAST_NS:
+        is_last = upid in ends and time >= ends[upid] - _LAST_NS
+        if is_last and upid in now and time != times[upid]:
             note(upid)
         times[upid] = time
         now.setdefault(upid, {})[stack] = tuple(amounts)

@@ -218,7 +218,8 @@ impl Walk {
                     };
                 }
             }
-            *left = left.saturating_sub(bytes.len() as u64);
+            // However little is read, it costs as much as a page.
+            *left = left.saturating_sub(target.page_size.max(bytes.len() as u64));
             match self.along(from, &bytes, target) {
                 Some(true) => {}
                 Some(false) => return Walked::Whole,
