@@ -147,6 +147,11 @@ impl Process {
         self.gravity() <= Ending::STOPPED
     }
 
+    /// Whether an ancestor that goes on ended it: what pools do with workers.
+    pub fn is_stopped_end(&self) -> bool {
+        self.gravity() == Ending::STOPPED
+    }
+
     /// Gives its instants their offset and wall time.
     pub(super) fn settle(&mut self, clock: &RunClock) {
         let ends = self.end.iter_mut().chain(&mut self.peak.at);

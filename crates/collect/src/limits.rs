@@ -156,12 +156,14 @@ impl Collector for LimitCollector {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        if tick.boot >= self.next_round {
+        let processes = living(table);
+        // Of many, only some are asked at once: a round ends when all were.
+        let is_all_asked = processes.keys().all(|upid| self.asked.contains_key(upid));
+        if tick.boot >= self.next_round && is_all_asked {
             self.next_round = tick.boot + ROUND;
             self.asked.clear();
             self.namespaces.clear();
         }
-        let processes = living(table);
         self.ask(&processes, table);
         self.look(&processes, tick, out);
         Ok(())
@@ -261,6 +263,27 @@ mod tests {
         assert_eq!(limits(own).0, None);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_round_ends_when_all_were_asked_however_many_there_are() {
+        let proc = tempfile::tempdir().unwrap();
+        let mut table = ProcessTable::default();
+        let count = 3 * ASKED_MAX;
+        for tgid in 0..count as u32 {
+            // Above what the kernel gives out: nobody has them.
+            table.enter(birth((1 << 22) + 1 + tgid), BootNs(1));
+        }
+        let mut collector = LimitCollector::new(proc.path());
+        let mut most = 0;
+        for round in 1..5 {
+            let tick = Tick::at(BootNs(round * 2 * ROUND.0));
+            collector
+                .collect(&tick, &mut table, &mut Vec::new())
+                .unwrap();
+            most = most.max(collector.asked.len());
+        }
+        assert_eq!(most, count);
     }
 
     mod needs_mount {

@@ -122,14 +122,15 @@ fn losses(live: &Live, width: usize) -> Option<HeaderLine> {
     })
 }
 
-/// The process that was last killed or crashed by then, and who did it.
+/// The process that was last killed or crashed by then, and who did it. One that an ancestor stopped
+/// comes behind all others.
 fn killed(live: &Live, by: BootNs, width: usize) -> Option<HeaderLine> {
     let processes = live.processes().iter();
     let killed = processes.filter(|process| process.is_violent_end());
     let killed = killed.filter_map(|process| Some((process.exit_boot_ns()?, process)));
     let killed = killed.filter(|(end, _)| *end <= by);
     let all = killed.clone().count();
-    let (end, process) = killed.max_by_key(|(end, _)| *end)?;
+    let (end, process) = killed.max_by_key(|(end, process)| (!process.is_stopped_end(), *end))?;
     let pid = process.tgid.map_or(String::new(), |pid| format!("{pid} "));
     let more = match all {
         1 => String::new(),
@@ -142,7 +143,7 @@ fn killed(live: &Live, by: BootNs, width: usize) -> Option<HeaderLine> {
     let who = format!("Ended: {pid}{}", visible(&process.name));
     Some(HeaderLine {
         text: shorten(&format!("{}{end}", shorten(&who, room)), width).into_owned(),
-        is_alert: true,
+        is_alert: !process.is_stopped_end(),
         is_strong: false,
     })
 }

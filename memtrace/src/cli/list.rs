@@ -50,19 +50,26 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let zone = zone(args.local_time);
     let mut found = Vec::new();
     for dir in listed(&args.dir)? {
-        match open(recordings, &dir) {
-            Ok((recording, last)) => {
-                let has_it = |at: Moment| at.is_in(recording.info(), last, zone.clone());
-                if args.at.is_none_or(has_it) {
-                    found.push(Listed::of(&recording, &dir, last.map(|last| last.0))?);
-                }
-            }
-            Err(error) if args.at.is_none() => found.push(Listed::unread(&dir, &error)),
+        let read = open(recordings, &dir).and_then(|(recording, last)| {
+            let has_it = |at: Moment| at.is_in(recording.info(), last, zone.clone());
+            let is_wanted = args.at.is_none_or(has_it);
+            let listed = || Listed::of(&recording, &dir, last.map(|last| last.0));
+            is_wanted.then(listed).transpose()
+        });
+        match read {
+            Ok(listed) => found.extend(listed),
+            Err(error) if args.at.is_none() => found.push(Listed {
+                path: dir.display().to_string(),
+                error: Some(format!("{error:#}")),
+                ..Listed::default()
+            }),
             // Whether it has that time is not known.
             Err(error) => recordings.note_unread(&dir, format!("{error:#}")),
         }
     }
     let mut listing = Listing {
+        format: "memtrace-list",
+        version: 1,
         dir: args.dir.display().to_string(),
         recordings: found,
         zone,
@@ -74,14 +81,17 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
 /// The recordings of a directory: the object of the JSON.
 #[derive(Debug, Serialize)]
 struct Listing {
+    format: &'static str,
+    /// Within a version no key is renamed, removed or given another meaning.
+    version: u32,
     dir: String,
     recordings: Vec<Listed>,
     #[serde(skip)]
     zone: Option<TimeZone>,
 }
 
-/// A recording of the list.
-#[derive(Debug, Serialize)]
+/// A recording of the list. Of one that can't be read only its path and the reason are known.
+#[derive(Debug, Default, Serialize)]
 struct Listed {
     path: String,
     /// The wall clock at its start.
@@ -150,23 +160,6 @@ impl Listed {
             target: Some(words::target(&info.target)),
             error: None,
         })
-    }
-
-    fn unread(dir: &Path, error: &anyhow::Error) -> Self {
-        Self {
-            path: dir.display().to_string(),
-            start_wall_ns: None,
-            duration_ns: None,
-            state: None,
-            command_exit_code: None,
-            process_count: None,
-            oom_kill_count: None,
-            process_peak_rss_bytes: None,
-            size_bytes: None,
-            host: None,
-            target: None,
-            error: Some(format!("{error:#}")),
-        }
     }
 
     /// How it ended, in words.

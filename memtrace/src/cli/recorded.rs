@@ -11,72 +11,71 @@ use memtrace_report::{visible, words};
 use memtrace_store::{RUN_FILE, Recording, Recordings, StoreError, recordings_in};
 use std::path::{Path, PathBuf};
 
-/// The directory that was given, or the newest recording in it or, where none was given, here.
+/// The recording that was given, or the newest one in the directory that was given or, where none
+/// was, here.
 pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    if let Some(dir) = given.filter(|dir| !holds_recordings(dir)) {
-        return Ok(no_option(dir));
-    }
-    let dir = given.unwrap_or(Path::new("."));
-    let found = listed(dir)?;
-    let Some(newest) = found.first() else {
-        bail!(
-            "there is no recording in the current directory: give the directory of one, or make \
-             one with `memtrace record -- COMMAND`"
-        );
-    };
-    if given.is_some() && found.len() > 1 {
-        say(&format!(
-            "{} is the newest of {} recordings in {}; `memtrace list` names them",
-            newest.display(),
-            found.len(),
-            dir.display()
-        ));
-    }
-    Ok(newest.clone())
+    recording_dir_at(given, None, false)
 }
 
-/// The same where a time on the wall was asked for: the newest recording that has it, if the given
-/// directory, or the current one, holds several.
+/// The same where a time on the wall was asked for: of several recordings the newest that has it.
 pub(super) fn recording_dir_at(
     given: Option<&Path>,
     moment: Option<Moment>,
     is_local: bool,
 ) -> anyhow::Result<PathBuf> {
-    let Some(moment) = moment.filter(|moment| moment.is_wall()) else {
-        return recording_dir(given);
-    };
-    if given.is_some_and(|dir| !holds_recordings(dir)) {
-        return recording_dir(given);
+    let found = several(given)?;
+    let place = given.unwrap_or(Path::new(".")).display();
+    if let (Some(moment), 2..) = (moment.filter(|moment| moment.is_wall()), found.len()) {
+        // What can't be read has no time.
+        let has_it = |recording: &&PathBuf| {
+            let opened = open(&Recordings::default(), recording);
+            opened
+                .is_ok_and(|(recording, last)| moment.is_in(recording.info(), last, zone(is_local)))
+        };
+        return found.iter().find(has_it).cloned().with_context(|| {
+            format!(
+                "none of the {} recordings in {place} has that time; `memtrace list` names them \
+                 (times of day are UTC without --local-time)",
+                found.len()
+            )
+        });
     }
-    let dir = given.unwrap_or(Path::new("."));
-    let found = listed(dir)?;
-    // What can't be read has no time: the message about the only one says why.
-    let has_it = |recording: &&PathBuf| {
-        let opened = open(&Recordings::default(), recording);
-        opened.is_ok_and(|(recording, last)| moment.is_in(recording.info(), last, zone(is_local)))
-    };
-    match found.iter().find(has_it) {
-        Some(recording) => Ok(recording.clone()),
-        None if found.len() < 2 => recording_dir(given),
-        None => bail!(
-            "none of the {} recordings in {} has that time; `memtrace list` names them (times of day \
-             are UTC without --local-time)",
-            found.len(),
-            dir.display()
+    match (found.first(), given) {
+        (Some(newest), None) => Ok(newest.clone()),
+        (Some(newest), Some(_)) => {
+            if found.len() > 1 {
+                let (newest, count) = (newest.display(), found.len());
+                say(&format!(
+                    "{newest} is the newest of {count} recordings in {place}; `memtrace list` \
+                     names them"
+                ));
+            }
+            Ok(newest.clone())
+        }
+        (None, Some(dir)) => Ok(no_option(dir)),
+        (None, None) => bail!(
+            "there is no recording in the current directory: give the directory of one, or make \
+             one with `memtrace record -- COMMAND`"
         ),
     }
+}
+
+/// The recordings in the directory that was given, or here, the newest first; none where that is a
+/// recording itself, an address, or no directory of recordings.
+fn several(given: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(dir) = given else {
+        return listed(Path::new("."));
+    };
+    let is_itself = address_of(dir).is_some() || dir.join(RUN_FILE).exists();
+    Ok(match is_itself {
+        true => Vec::new(),
+        false => listed(dir).unwrap_or_default(),
+    })
 }
 
 /// The reader's time zone, where times are shown in it.
 pub(super) fn zone(is_local: bool) -> Option<TimeZone> {
     is_local.then(TimeZone::system)
-}
-
-/// Whether a directory is no recording itself and holds some.
-fn holds_recordings(dir: &Path) -> bool {
-    address_of(dir).is_none()
-        && !dir.join(RUN_FILE).exists()
-        && recordings_in(dir).is_ok_and(|found| !found.is_empty())
 }
 
 /// The recordings in a directory, the newest first, as commands take them.

@@ -11,10 +11,6 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A change of less is none that is worth a line.
-const MIN_CHANGE: i64 = 1 << 20;
-/// Nor is one by less than this part of what is more: two runs of the same differ by as much.
-const MIN_CHANGE_PART: f64 = 0.02;
 /// So many standard errors hold a change in 999 of 1,000 cases: there are many functions.
 const ERRORS: f64 = 3.3;
 
@@ -68,15 +64,14 @@ fn change(
     let [old, new] = sampled.map(|one| one.resident_error());
     let unknown: Bytes = sampled.iter().map(|one| one.unknown_bytes).sum();
     let margin = ((ERRORS * old.hypot(new)) as i64).saturating_add(unknown.0);
-    let change = (after - before).0.abs();
-    let least = (MIN_CHANGE_PART * before.max(after).0 as f64) as i64;
-    (change > margin.max(least).max(MIN_CHANGE)).then(|| SiteChange {
+    let resident = Change {
+        before: Some(before),
+        after: Some(after),
+    };
+    (resident.is_notable() && resident.moved() > margin).then(|| SiteChange {
         role: Arc::clone(role),
         place: place.to_owned(),
-        resident: Change {
-            before: Some(before),
-            after: Some(after),
-        },
+        resident,
         margin_bytes: Bytes(margin),
     })
 }
