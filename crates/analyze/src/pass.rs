@@ -208,6 +208,8 @@ impl<'a> Pass<'a> {
             mut state,
             ..
         } = self.sweep;
+        let once = notes.held.now();
+        notes.parts.follow(end, &state, &mut notes.held, &once);
         notes.keep_asked(|asked| asked <= end, &state);
         notes.end_stretch(end);
         let peak = notes.peak.map(|(boot_ns, totals, once)| Snapshot {
@@ -377,10 +379,13 @@ impl Observe for Notes<'_> {
         let totals = state.totals();
         let once = self.held.now();
         let all = once.all();
-        self.parts.follow(from, state, &mut self.held, &once);
         let best = self.held_peak.unwrap_or_default();
         let is_first = self.peak.is_none() && totals.rss_or_zero() > 0;
         let is_maximum = is_first || all.bytes > best.bytes;
+        let is_asked = self.asked.last().is_some_and(|asked| *asked < until);
+        if is_maximum || is_asked || self.keeps_parts() {
+            self.parts.follow(from, state, &mut self.held, &once);
+        }
         if is_maximum {
             self.peak = Some((from, *totals, once));
             self.parts.note_peak();
@@ -421,6 +426,11 @@ impl Observe for Notes<'_> {
 }
 
 impl Notes<'_> {
+    /// Whether parts are kept of every instant, and not of peaks and of what was asked alone.
+    fn keeps_parts(&self) -> bool {
+        self.tables.is_some() || self.bins.is_some() || self.drawing.is_some()
+    }
+
     fn end_stretch(&mut self, end: BootNs) {
         if let (Some(curves), false) = (&mut self.curves, self.is_over) {
             curves.end_stretch(end, self.row_count);

@@ -124,6 +124,8 @@ struct Own {
     then: Part,
     /// Of which peak `then` is.
     peak: u32,
+    /// Whether it is among those that changed.
+    is_changed: bool,
 }
 
 /// Follows the parts of all processes.
@@ -139,7 +141,7 @@ pub(crate) struct Parts {
     sum: Part,
     /// How many peaks there were.
     peak: u32,
-    /// Processes that changed at this instant.
+    /// Processes that changed since this was followed last.
     changed: Vec<usize>,
     moved: Vec<Moved>,
     once: Once,
@@ -162,10 +164,20 @@ impl Parts {
 
     /// A process holds something else from now on.
     pub(crate) fn change(&mut self, process: usize) {
-        self.changed.push(process);
+        if !std::mem::replace(&mut self.own(process).is_changed, true) {
+            self.changed.push(process);
+        }
     }
 
-    /// All that changes at an instant is in.
+    fn own(&mut self, process: usize) -> &mut Own {
+        if process >= self.own.len() {
+            self.own.resize(process + 1, Own::default());
+        }
+        &mut self.own[process]
+    }
+
+    /// Takes all that changed until an instant, at which nothing more does. What is asked of it before
+    /// is of the last time.
     pub(crate) fn follow(
         &mut self,
         at: BootNs,
@@ -176,20 +188,20 @@ impl Parts {
         self.moved.clear();
         self.follow_roles(at);
         held.take_touched(&mut self.changed);
-        for process in self.changed.drain(..) {
-            if process >= self.own.len() {
-                self.own.resize(process + 1, Own::default());
-            }
+        let mut changed = std::mem::take(&mut self.changed);
+        for process in changed.drain(..) {
             let amounts = state.processes.get(process).and_then(|track| track.held());
             let shmem = amounts.and_then(|amounts| amounts.shmem());
             let now = held.part(process, shmem.unwrap_or_default());
-            let own = &mut self.own[process];
+            let peak = self.peak;
+            let own = self.own(process);
+            own.is_changed = false;
             let more = now.minus(own.now);
             if more == Part::default() {
                 continue;
             }
-            if own.peak != self.peak {
-                (own.then, own.peak) = (own.now, self.peak);
+            if own.peak != peak {
+                (own.then, own.peak) = (own.now, peak);
             }
             own.now = now;
             self.sum = self.sum.plus(more);
@@ -199,6 +211,8 @@ impl Parts {
                 more,
             });
         }
+        // It keeps its room.
+        self.changed = changed;
         for moved in &self.moved {
             let place = moved.group.map(|group| group as usize);
             if let Some(part) = place.and_then(|place| self.of_groups.get_mut(place)) {
