@@ -3,6 +3,7 @@
 mod cached_file;
 mod cgroup_mem;
 mod clock;
+mod cuda;
 mod diag;
 mod gpu_device;
 mod gpu_process;
@@ -32,6 +33,7 @@ mod vm_summary;
 pub use cached_file::{CacheSource, CachedFileRow};
 pub use cgroup_mem::CgroupMemRow;
 pub use clock::ClockRow;
+pub use cuda::{CudaCallRow, CudaKind, CudaMemoryRow};
 pub use diag::{DiagKind, DiagRow, Severity};
 pub use gpu_device::{GpuDeviceRow, GpuSource};
 pub use gpu_process::{GpuProcessRow, GpuUse};
@@ -150,6 +152,8 @@ tables! {
         Tmpfs(TmpfsRow),
         GpuDevice(GpuDeviceRow) in Box,
         GpuProcess(GpuProcessRow) in Box,
+        CudaCall(CudaCallRow) in Box,
+        CudaMemory(CudaMemoryRow) in Box,
         Clock(ClockRow),
         SelfCost(SelfCostRow) in Box,
         Diag(DiagRow),
