@@ -163,6 +163,8 @@ pub struct Layout {
     pub regs_call: u32,
     /// The first five arguments of a system call in pt_regs, as they are when it returns
     pub regs_args: [u32; 5],
+    /// The first five arguments of a function in pt_regs, as they are when it is entered
+    pub regs_function_args: [u32; 5],
     /// The value that a function returns, in pt_regs (x86: ax, arm64: regs[0])
     pub regs_result: u32,
     /// What tells a 32-bit program in pt_regs (x86: cs, arm64: pstate)

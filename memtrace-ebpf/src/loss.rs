@@ -24,11 +24,13 @@ pub enum LossClass {
     Sender = 6,
     /// A sample of growth found the ring of stacks full.
     Stack = 7,
+    /// A call of the CUDA driver found the ring nearly full.
+    Cuda = 8,
 }
 
 impl LossClass {
     /// Every class.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Lifecycle,
         Self::Sample,
         Self::Oom,
@@ -37,6 +39,7 @@ impl LossClass {
         Self::Title,
         Self::Sender,
         Self::Stack,
+        Self::Cuda,
     ];
 
     /// Its name in a recording.
@@ -50,6 +53,7 @@ impl LossClass {
             Self::Title => "title",
             Self::Sender => "sender",
             Self::Stack => "stack",
+            Self::Cuda => "cuda",
         }
     }
 
@@ -79,6 +83,10 @@ impl LossClass {
             Self::Stack => {
                 "samples of growth were lost: the ring of stacks was full; what allocated it is shown \
                  too small"
+            }
+            Self::Cuda => {
+                "calls of the CUDA driver were lost: the event ring was nearly full; what is held by \
+                 kind of GPU memory is not whole from here on"
             }
         }
     }

@@ -23,6 +23,8 @@ pub const LOSSES: &str = "LOSSES";
 pub const CPU_OFFSETS: &str = "CPU_OFFSETS";
 /// The ring that carries samples of growth with stacks.
 pub const STACKS: &str = "STACKS";
+/// Calls of the CUDA driver that have not returned: thread to what entered.
+pub const CUDA_ENTERED: &str = "CUDA_ENTERED";
 /// Where interpreters keep their frames: tgid to [`crate::PythonLayout`].
 pub const PYTHON: &str = "PYTHON";
 /// The last samples by page: [`crate::Touched`].

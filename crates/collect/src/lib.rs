@@ -12,6 +12,8 @@ pub mod cgroup;
 pub mod clocks;
 mod container;
 #[cfg(target_os = "linux")]
+pub mod cuda;
+#[cfg(target_os = "linux")]
 mod fields;
 #[cfg(target_os = "linux")]
 pub mod gpu;

@@ -60,6 +60,8 @@ pub struct ProcessTable {
     are_oom_kills_observed: bool,
     declared: Vec<RoleDeclaration>,
     adoption_requests: Vec<Tgid>,
+    /// Whom a driver lists as holding memory of a GPU, since the last call.
+    on_gpus: Vec<Upid>,
     section_news: Vec<SectionNews>,
     killed_for: Vec<Upid>,
     ceiling: Arc<Ceiling>,
@@ -597,6 +599,16 @@ impl ProcessTable {
     /// The processes to be taken in since the last call.
     pub fn take_adoption_requests(&mut self) -> Vec<Tgid> {
         std::mem::take(&mut self.adoption_requests)
+    }
+
+    /// A driver lists the process as holding memory of a GPU.
+    pub fn note_on_gpu(&mut self, upid: Upid) {
+        self.on_gpus.push(upid);
+    }
+
+    /// Whom drivers listed since the last call.
+    pub fn take_on_gpus(&mut self) -> Vec<Upid> {
+        std::mem::take(&mut self.on_gpus)
     }
 
     /// Notes what a process tells or asks of a section of its.

@@ -14,43 +14,79 @@ pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 #[error("the recording ends")]
 pub(super) struct Stopped;
 
-/// The order to stop, which wakes whoever rests.
+/// The order to stop, and that to make haste, which wake whoever rests.
 #[derive(Debug, Default)]
 pub(super) struct Stop {
-    is_set: Mutex<bool>,
+    orders: Mutex<Orders>,
     wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    is_set: bool,
+    is_urgent: bool,
+}
+
+/// How a rest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// It took its time.
+    Whole,
+    /// Somebody wants to know at once.
+    Short,
 }
 
 impl Stop {
     pub(super) fn set(&self) {
-        *lock(&self.is_set) = true;
+        lock(&self.orders).is_set = true;
+        self.wake.notify_all();
+    }
+
+    /// Ends the rest that is being taken, or the next one.
+    pub(super) fn hurry(&self) {
+        lock(&self.orders).is_urgent = true;
         self.wake.notify_all();
     }
 
     /// Whether it has not come yet.
     pub(super) fn check(&self) -> Result<(), Stopped> {
-        if *lock(&self.is_set) {
+        if lock(&self.orders).is_set {
             Err(Stopped)
         } else {
             Ok(())
         }
     }
 
-    /// Rests, or less when the order comes.
-    pub(super) fn rest(&self, time: DurationNs) -> Result<(), Stopped> {
+    /// Rests, or less when an order comes.
+    pub(super) fn rest(&self, time: DurationNs) -> Result<Rest, Stopped> {
         let time = Duration::from_nanos(time.0.max(0).cast_unsigned());
-        let is_set = lock(&self.is_set);
+        let orders = lock(&self.orders);
         let waited = self
             .wake
-            .wait_timeout_while(is_set, time, |is_set| !*is_set);
-        let (is_set, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        if *is_set { Err(Stopped) } else { Ok(()) }
+            .wait_timeout_while(orders, time, |orders| !orders.is_set && !orders.is_urgent);
+        let (mut orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if orders.is_set {
+            return Err(Stopped);
+        }
+        Ok(match std::mem::take(&mut orders.is_urgent) {
+            true => Rest::Short,
+            false => Rest::Whole,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn haste_ends_one_rest() {
+        let stop = Stop::default();
+        stop.hurry();
+        let rest = |time| stop.rest(DurationNs(time)).expect("no order to stop");
+        assert_eq!(rest(3_600_000_000_000), Rest::Short);
+        assert_eq!(rest(1_000_000), Rest::Whole);
+    }
 
     #[test]
     fn an_order_to_stop_ends_a_rest() {

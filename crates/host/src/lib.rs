@@ -33,7 +33,7 @@ mod probes;
 mod remedy;
 
 #[cfg(target_os = "linux")]
-pub use bpf_call::{bpf, bpf_fd};
+pub use bpf_call::{BPF_PROG_LOAD, ProgramLoad, bpf, bpf_fd};
 pub use c_library::{LOADS_LIBRARIES, c_library};
 pub use capability::{Capabilities, Capability};
 pub use cgroup::{CgroupVersion, MemoryHierarchy};

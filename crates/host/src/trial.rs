@@ -3,7 +3,7 @@
 //! No file tells. The trial loads a program of two instructions and attaches it to
 //! `bpf_fentry_test1`, a function that the kernel has for such tests and nothing else calls.
 
-use super::bpf_call::bpf_fd;
+use super::bpf_call::{BPF_PROG_LOAD, ProgramLoad, bpf_fd};
 use super::btf::Btf;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,39 +11,12 @@ use std::os::fd::AsRawFd;
 const BTF_PATH: &str = "/sys/kernel/btf/vmlinux";
 const FUNCTION: &str = "bpf_fentry_test1";
 
-const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_FEXIT: u32 = 25;
 
 /// `r0 = 0; exit`
 static RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
-
-/// The part of union bpf_attr that BPF_PROG_LOAD takes here (include/uapi/linux/bpf.h).
-#[repr(C)]
-#[derive(Default)]
-struct Load {
-    prog_type: u32,
-    insn_cnt: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log_buf: u64,
-    kern_version: u32,
-    prog_flags: u32,
-    prog_name: [u8; 16],
-    prog_ifindex: u32,
-    expected_attach_type: u32,
-    prog_btf_fd: u32,
-    func_info_rec_size: u32,
-    func_info: u64,
-    func_info_cnt: u32,
-    line_info_rec_size: u32,
-    line_info: u64,
-    line_info_cnt: u32,
-    attach_btf_id: u32,
-}
 
 /// The part that BPF_RAW_TRACEPOINT_OPEN takes.
 #[repr(C)]
@@ -61,14 +34,14 @@ pub(super) fn attach_to_function() -> Result<(), String> {
     let function = btf
         .function_id(FUNCTION)
         .ok_or("the kernel has no function to try it on")?;
-    let mut load = Load {
+    let mut load = ProgramLoad {
         prog_type: BPF_PROG_TYPE_TRACING,
         insn_cnt: RETURN_ZERO.len() as u32,
         insns: RETURN_ZERO.as_ptr() as u64,
         license: c"Dual MIT/GPL".as_ptr() as u64,
         expected_attach_type: BPF_TRACE_FEXIT,
         attach_btf_id: function,
-        ..Load::default()
+        ..ProgramLoad::default()
     };
     let program = bpf_fd(BPF_PROG_LOAD, &mut load).map_err(step("load"))?;
     let mut open = Open {

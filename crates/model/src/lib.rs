@@ -65,12 +65,12 @@ pub use secrets::{masked, masked_arguments, masked_json};
 pub use shell::quoted;
 pub use table::{Column, Row, Table};
 pub use tables::{
-    CacheSource, CachedFileRow, CgroupMemRow, ClockRow, DiagKind, DiagRow, FINDINGS, Fate, Finding,
-    FirstSeenBy, FrameKind, GrowthSiteRow, LayoutPart, LayoutRow, MappingKind, MappingRow,
-    MarkKind, MarkRow, MarkSource, MemRow, MemSource, NodeMemRow, OomRow, OrphanedShmRow,
-    PeakSource, PhaseEnd, PhaseForm, PhaseRow, ProcessRow, PssRow, PssSource, Record,
-    RequestOutcome, RequestRow, RoleMemRow, SelfCostRow, Severity, ShmFamily, ShmObjectRow,
-    StackRow, SurvivorRow, TABLES, TitleRow, TitleSource, TmpfsRow, VmEventRow, VmOp, VmSummaryRow,
-    trim_title,
+    CacheSource, CachedFileRow, CgroupMemRow, ClockRow, CudaCallRow, CudaKind, CudaMemoryRow,
+    DiagKind, DiagRow, FINDINGS, Fate, Finding, FirstSeenBy, FrameKind, GrowthSiteRow, LayoutPart,
+    LayoutRow, MappingKind, MappingRow, MarkKind, MarkRow, MarkSource, MemRow, MemSource,
+    NodeMemRow, OomRow, OrphanedShmRow, PeakSource, PhaseEnd, PhaseForm, PhaseRow, ProcessRow,
+    PssRow, PssSource, Record, RequestOutcome, RequestRow, RoleMemRow, SelfCostRow, Severity,
+    ShmFamily, ShmObjectRow, StackRow, SurvivorRow, TABLES, TitleRow, TitleSource, TmpfsRow,
+    VmEventRow, VmOp, VmSummaryRow, trim_title,
 };
 pub use units::{BootNs, Bytes, DurationNs, PageSize, Pages, Tgid, Upid, WallNs};

@@ -2,6 +2,7 @@
 
 mod comm;
 mod counts;
+mod cuda;
 mod exec;
 mod exit;
 mod fork;
@@ -15,6 +16,7 @@ mod vm;
 
 pub use comm::Comm;
 pub use counts::Counts;
+pub use cuda::{CUDA_ARGS, CUDA_IN_BYTES, CudaCall, CudaCookie};
 pub use exec::{ARGS_MAX, Exec, PATH_MAX};
 pub use exit::{Ended, EndedKey, Exit};
 pub use fork::Fork;
@@ -55,6 +57,8 @@ pub enum EventKind {
     VmTotals = 8,
     /// [`StackSample`], in a ring of its own.
     StackSample = 9,
+    /// [`CudaCall`]
+    CudaCall = 10,
 }
 
 impl EventKind {
@@ -70,6 +74,7 @@ impl EventKind {
             7 => Self::VmCall,
             8 => Self::VmTotals,
             9 => Self::StackSample,
+            10 => Self::CudaCall,
             _ => return None,
         })
     }

@@ -5,7 +5,7 @@
 //! [`rss`] watches their resident pages, [`sweep`] samples those that moved at every tick,
 //! [`snapshot`] finds who runs already, [`oom`] reports kills, [`signal`] keeps who sent
 //! them signals, [`stacks`] samples who
-//! touches new memory, [`vm`] accounts calls on
+//! touches new memory, [`cuda`] sees calls of the CUDA driver, [`vm`] accounts calls on
 //! address spaces, which [`vm_ways`] sees by whatever way the kernel offers. [`kernel`] knows
 //! how to read kernel memory, [`space`] what is kept about an address space, [`ring`] how
 //! events leave, [`maps`] where state is kept.
@@ -14,6 +14,7 @@
 // For one instruction: an atomic addition.
 #![feature(asm_experimental_arch)]
 
+mod cuda;
 mod kernel;
 mod lifecycle;
 mod maps;

@@ -1,5 +1,6 @@
 //! State that outlives one event, and the globals that user space sets before loading.
 
+use crate::cuda::Entered;
 use crate::rss::LastSeen;
 use crate::space::Space;
 use crate::stacks::Fault;
@@ -7,7 +8,7 @@ use crate::sweep::Sweeps;
 use crate::vm::VmState;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
 use memtrace_abi::config::{CPUS_MAX, Member, TOUCHED_SLOTS};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
 use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, PythonLayout, Touched, VmOp};
@@ -60,6 +61,10 @@ pub static TARGET_CGROUPS: HashMap<u64, u8> = HashMap::with_max_entries(1024, BP
 /// Samples of growth with stacks.
 #[map]
 pub static STACKS: RingBuf = RingBuf::with_byte_size(4096, 0); // resized
+
+/// Calls of the CUDA driver that have not returned, by thread.
+#[map]
+pub static CUDA_ENTERED: LruHashMap<u32, Entered> = LruHashMap::with_max_entries(1, 0); // resized
 
 /// The interpreters of members, as user space finds them.
 #[map]

@@ -6,7 +6,7 @@
 
 use crate::kernel::{Mm, Task, now};
 use crate::maps::{EVENTS, VM_FRESH, VM_STATES, config, count_loss, layout};
-use crate::ring::{fill, wake_flag};
+use crate::ring::{BPF_RB_FORCE_WAKEUP, fill, wake_flag};
 use aya_ebpf::helpers::generated::{
     bpf_for_each_map_elem, bpf_get_current_pid_tgid, bpf_get_current_task, bpf_jiffies64,
     bpf_probe_read_kernel_str,
@@ -338,6 +338,7 @@ unsafe fn send(op: VmOp, call: &Call, ids: u64, result: i64, state: *mut VmState
         return false;
     };
     let event = entry.as_mut_ptr();
+    let mut flag = wake_flag(fill);
     // SAFETY: the reserved room is that of a VmCall, and every field of it is written.
     unsafe {
         (*event).header = EventHeader {
@@ -364,10 +365,14 @@ unsafe fn send(op: VmOp, call: &Call, ids: u64, result: i64, state: *mut VmState
                     FILE_NAME_LEN as u32,
                     name as *const _,
                 );
+                // Its functions are probed before the program can call them.
+                if (*event).file_name.starts_with(b"libcuda.") {
+                    flag = BPF_RB_FORCE_WAKEUP;
+                }
             }
         }
     }
-    entry.submit(wake_flag(fill));
+    entry.submit(flag);
     true
 }
 

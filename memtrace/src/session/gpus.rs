@@ -3,7 +3,9 @@
 
 use super::{Options, StartError};
 #[cfg(target_os = "linux")]
-use memtrace_collect::gpu::{DrmCollector, DrmOptions, GpuCollector, GpuOptions, LibraryError};
+use memtrace_collect::gpu::{
+    DrmCollector, DrmOptions, GpuCollector, GpuOptions, Haste, LibraryError,
+};
 use memtrace_collect::{Collector, Tick};
 use memtrace_host::HostFacts;
 use memtrace_model::{GpuInfo, Record, RunInfo};
@@ -64,6 +66,12 @@ impl Starting {
             nvidia.wait(PATIENCE_WITH_NAMES);
         }
         Self(Some(starting))
+    }
+
+    /// What has NVIDIA's devices read at once.
+    pub(super) fn haste(&self) -> Option<Haste> {
+        let started = self.0.as_ref()?.as_ref().ok()?;
+        Some(started.haste())
     }
 
     /// Adds the collectors of all GPUs that are wanted.

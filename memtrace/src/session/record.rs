@@ -110,7 +110,7 @@ impl Session {
             backend,
             reason,
         } = start::start(
-            options, targets, command, facts, plan, &tick, &mut table, &mut batch,
+            options, targets, command, facts, plan, &gpus, &tick, &mut table, &mut batch,
         )?;
         if let Some(held) = held {
             enter_command(held, &tick, &mut table);

@@ -1,7 +1,7 @@
 //! Starting the collectors: the backend of the plan, or the next best where the kernel
 //! refuses it after all, and those that every recording has.
 
-use super::Options;
+use super::{Options, gpus};
 #[cfg(target_os = "linux")]
 use memtrace_collect::bpf::{BpfBackend, BpfOptions, FEW_CPUS, HeldCommand};
 #[cfg(target_os = "linux")]
@@ -267,6 +267,7 @@ pub(super) fn start(
     held: Option<Tgid>,
     facts: &HostFacts,
     plan: &Plan,
+    gpus: &gpus::Starting,
     tick: &Tick,
     table: &mut ProcessTable,
     out: &mut Vec<Record>,
@@ -283,6 +284,7 @@ pub(super) fn start(
             held,
             facts,
             plan,
+            gpus,
         };
         // What a backend that failed has entered is not to be believed.
         *table = ProcessTable::default();
@@ -336,6 +338,7 @@ struct Request<'a> {
     held: Option<Tgid>,
     facts: &'a HostFacts,
     plan: &'a Plan,
+    gpus: &'a gpus::Starting,
 }
 
 impl Request<'_> {
@@ -353,7 +356,9 @@ impl Request<'_> {
             });
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (self.held, self.facts, self.plan, tick, table, out);
+        let _ = (
+            self.held, self.facts, self.plan, self.gpus, tick, table, out,
+        );
         let mut collectors = match backend {
             #[cfg(target_os = "linux")]
             Backend::Bpf => self.bpf(tick, table, out)?,
@@ -456,6 +461,9 @@ impl Request<'_> {
             are_probes_named: self.plan.are_probes_named,
             vm_min: self.options.vm_min,
             has_stacks: self.options.has_stacks,
+            has_cuda: self.facts.has_nvidia_device == Some(true)
+                || !memtrace_collect::cuda::installed().is_empty(),
+            gpu_haste: self.gpus.haste(),
             memory_hierarchy: self.facts.memory_hierarchy.clone(),
         };
         match BpfBackend::start(options, tick, table, out) {

@@ -10,11 +10,12 @@ use super::sender::Sender;
 use super::vm;
 use crate::cgroup::CgroupPaths;
 use crate::container_id;
+use crate::cuda::{self, Ledgers};
 use crate::procfs::command_line;
 use crate::{Birth, End, Process, ProcessTable, Targets, Tick, exit_row};
 use memtrace_abi::{
-    Comm, Counts, Ended, EndedKey, Exec, Exit, Fork, Oom, Origin, Sample, SampleCause, TaskSeen,
-    VmCall, VmTotals,
+    Comm, Counts, CudaCall, Ended, EndedKey, Exec, Exit, Fork, Oom, Origin, Sample, SampleCause,
+    TaskSeen, VmCall, VmTotals,
 };
 use memtrace_model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
@@ -22,6 +23,7 @@ use memtrace_model::{
 };
 use names::{executed_file, title};
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Ended processes are remembered for a while, so that a sample that was on its way when
@@ -37,6 +39,10 @@ pub(super) struct Apply {
     /// The command, as long as it is memtrace's own copy: what that holds is not its own.
     held: Option<Tgid>,
     pub(super) sums: vm::Sums,
+    /// What is held of the CUDA driver.
+    pub(super) cuda: Ledgers,
+    /// Who mapped libcuda since the last call.
+    cuda_mapped: Vec<Tgid>,
     /// Whose program is not yet looked up in /proc.
     unnamed: VecDeque<Unnamed>,
     /// Of so many that ended the last program is not known in full.
@@ -86,6 +92,8 @@ impl Apply {
             matches: Vec::new(),
             held: None,
             sums: vm::Sums::default(),
+            cuda: Ledgers::default(),
+            cuda_mapped: Vec::new(),
             unnamed: VecDeque::new(),
             unnamed_ended: 0,
         }
@@ -94,6 +102,11 @@ impl Apply {
     /// Strangers whose name came to match since the last call.
     pub(super) fn take_matches(&mut self) -> Vec<Tgid> {
         std::mem::take(&mut self.matches)
+    }
+
+    /// Who mapped libcuda since the last call.
+    pub(super) fn take_cuda_mapped(&mut self) -> Vec<Tgid> {
+        std::mem::take(&mut self.cuda_mapped)
     }
 
     /// Keeps events that are still on their way from bringing an ended process back.
@@ -129,6 +142,7 @@ impl Apply {
             Event::Sample(sample) => self.sample(&sample, tick, table, out),
             Event::VmCall(call) => self.vm_call(&call, tick, table, out),
             Event::VmTotals(totals) => self.vm_totals(&totals, tick, table, out),
+            Event::CudaCall(call) => self.cuda_call(&call, tick, table, out),
             Event::Oom(oom) => return Some(self.oom(&oom, tick, table)),
         }
         None
@@ -210,6 +224,8 @@ impl Apply {
         if self.held == Some(tgid) {
             self.held = None;
         }
+        self.cuda.end(upid, at, tick, out);
+        self.cuda.note_beginning(tgid);
         // Where a later one found the ring full, or the kernel was asked between the exec and its
         // event, it is noted already.
         let noted = table.process(upid).and_then(Process::execs);
@@ -358,6 +374,8 @@ impl Apply {
             }
         }
         out.push(Record::Mem(exit_row(upid, at, tick)));
+        self.cuda.end(upid, at, tick, out);
+        self.cuda.forget(tgid);
         table.end(
             upid,
             End {
@@ -382,6 +400,9 @@ impl Apply {
         let header = &call.header;
         let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
         let seen_by = FirstSeenBy::Sample;
+        if cuda::is_library(Path::new(&comm_text(&call.file_name))) {
+            self.cuda_mapped.push(tgid);
+        }
         let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
         let row = upid.and_then(|upid| vm::event_row(upid, call, tick));
         out.extend(row.map(Record::VmEvent));
@@ -403,6 +424,25 @@ impl Apply {
         {
             let first_seen = process.row().first_seen_boot_ns;
             self.sums.write(upid, first_seen, totals, tick, out);
+        }
+    }
+
+    fn cuda_call(
+        &mut self,
+        call: &CudaCall,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
+        let header = &call.header;
+        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
+        let seen_by = FirstSeenBy::Sample;
+        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
+        if let Some(upid) = upid
+            && let Some(process) = table.process(upid)
+        {
+            let began = process.row().start_boot_ns;
+            self.cuda.take(upid, began, call, tick, out);
         }
     }
 

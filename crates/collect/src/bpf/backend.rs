@@ -1,6 +1,7 @@
 //! The running backend: what it is asked to do, and the order in which it does it.
 
 mod attach;
+mod cuda;
 mod late;
 
 use super::apply::Apply;
@@ -14,6 +15,7 @@ use super::peaks::Peaks;
 use super::stacks::StackSource;
 use super::{cost, load};
 use crate::cgroup::CgroupPaths;
+use crate::gpu::Haste;
 use crate::procfs::own_processes;
 use crate::{CollectError, Collector, ProcessTable, Targets, Tick};
 use aya::maps::{MapData, RingBuf};
@@ -21,8 +23,9 @@ use late::Late;
 use memtrace_abi::{Config, LossClass};
 use memtrace_host::{MemoryHierarchy, ProbeWay, clock};
 use memtrace_model::{
-    BootNs, Bytes, DiagKind, DiagRow, DurationNs, PageSize, Pages, Record, Severity, Tgid,
+    BootNs, Bytes, DiagKind, DiagRow, DurationNs, PageSize, Pages, Record, Severity, Tgid, Upid,
 };
+use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -56,6 +59,10 @@ pub struct BpfOptions {
     pub vm_min: Bytes,
     /// Whether growth is sampled with stacks.
     pub has_stacks: bool,
+    /// Whether calls of the CUDA driver are followed.
+    pub has_cuda: bool,
+    /// Has the GPUs read at once: when a context was made, what it takes is known.
+    pub gpu_haste: Option<Haste>,
     /// Where memory cgroups are, to name those of processes.
     pub memory_hierarchy: Option<MemoryHierarchy>,
 }
@@ -128,6 +135,8 @@ pub struct BpfBackend {
     waiting: Option<Vec<u8>>,
     /// A row of every process is due, because some have none.
     wants_keyframe: bool,
+    /// Processes on GPUs that were asked what they have mapped.
+    asked_for_cuda: HashSet<Upid>,
 }
 
 /// Events that could not be decoded since the last report.
@@ -196,11 +205,14 @@ impl BpfBackend {
             late: Late::default(),
             waiting: None,
             wants_keyframe: false,
+            asked_for_cuda: HashSet::new(),
         };
         if backend.programs.sees_oom_kills || backend.kills.has_log() {
             table.observe_oom_kills();
         }
+        backend.find_cuda(tick, out);
         backend.enter_running(tick, table, out)?;
+        backend.find_mapped_cuda(tick, table, out);
         Ok(backend)
     }
 
@@ -310,13 +322,16 @@ impl BpfBackend {
                         table.note_lost_lifecycle();
                     }
                     LossClass::Title => self.has_lost_titles = true,
+                    LossClass::Cuda => self.apply.cuda.note_loss(),
                     _ => {}
                 }
                 table.add_lost_events(count);
                 let severity = match class {
-                    LossClass::Sample | LossClass::Title | LossClass::Sender | LossClass::Stack => {
-                        Severity::Degraded
-                    }
+                    LossClass::Sample
+                    | LossClass::Title
+                    | LossClass::Sender
+                    | LossClass::Stack
+                    | LossClass::Cuda => Severity::Degraded,
                     _ => Severity::Loss,
                 };
                 out.push(tick.diag(
@@ -418,6 +433,9 @@ impl Collector for BpfBackend {
         let adopted = self
             .adopt_strangers(tick, table, out)
             .map_err(collect_error);
+        self.follow_cuda(tick, table, out);
+        self.ask_for_contexts();
+        self.write_cuda(tick, table, out);
         self.kills.write(false, tick, table, out);
         if scope != SweepScope::Moved {
             self.report_losses(tick, table, out);
@@ -457,6 +475,8 @@ impl Collector for BpfBackend {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take_events(tick, table, out).map_err(collect_error)?;
+        self.follow_cuda(tick, table, out);
+        self.ask_for_contexts();
         self.adopt_strangers(tick, table, out)
             .map_err(collect_error)
     }
@@ -509,6 +529,7 @@ pub(super) fn settings(options: &BpfOptions) -> Settings {
         ended_max: options.ended_max,
         possible_cpus: options.possible_cpus,
         probes: options.probes.clone(),
+        has_cuda: options.has_cuda,
     }
 }
 

@@ -124,6 +124,7 @@ fn place_x86(btf: &KernelBtf<'_>, layout: &mut Layout) -> Option<()> {
     layout.regs_call = reg("orig_ax")?;
     layout.regs_args = [reg("di")?, reg("si")?, reg("dx")?, reg("r10")?, reg("r8")?];
     layout.regs_result = reg("ax")?;
+    layout.regs_function_args = [reg("di")?, reg("si")?, reg("dx")?, reg("cx")?, reg("r8")?];
     layout.regs_instruction = reg("ip")?;
     layout.regs_stack = reg("sp")?;
     layout.regs_frame = reg("bp")?;
@@ -142,6 +143,7 @@ fn place_arm64(btf: &KernelBtf<'_>, layout: &mut Layout) -> Option<()> {
     layout.regs_call = reg("syscallno")?;
     layout.regs_args = [reg("orig_x0")?, regs + 8, regs + 16, regs + 24, regs + 32];
     layout.regs_result = regs;
+    layout.regs_function_args = [regs, regs + 8, regs + 16, regs + 24, regs + 32];
     layout.regs_mode = reg("pstate")?;
     layout.mode_mask = PSR_MODE32_BIT;
     layout.mode_compat = PSR_MODE32_BIT;

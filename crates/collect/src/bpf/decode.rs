@@ -1,7 +1,9 @@
 //! Bytes from the ring to one event, or a counted error: exact length, known kind.
 
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
-use memtrace_abi::{Comm, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, VmCall, VmTotals};
+use memtrace_abi::{
+    Comm, CudaCall, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, VmCall, VmTotals,
+};
 use memtrace_model::BootNs;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -24,6 +26,8 @@ pub enum Event<'a> {
     VmCall(VmCall),
     /// What calls without an event add up to.
     VmTotals(VmTotals),
+    /// A call of the CUDA driver.
+    CudaCall(CudaCall),
 }
 
 impl Event<'_> {
@@ -38,6 +42,7 @@ impl Event<'_> {
             Self::Oom(event) => &event.header,
             Self::VmCall(event) => &event.header,
             Self::VmTotals(event) => &event.header,
+            Self::CudaCall(event) => &event.header,
         };
         header.boot_ns
     }
@@ -87,6 +92,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         Some(EventKind::Oom) => Event::Oom(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::VmCall) => Event::VmCall(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::VmTotals) => Event::VmTotals(whole(bytes).ok_or(wrong_length)?),
+        Some(EventKind::CudaCall) => Event::CudaCall(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::Exec) => {
             let (exec, strings) = Exec::read_from_prefix(bytes).map_err(|_| wrong_length)?;
             let (path_len, args_len) = (usize::from(exec.path_len), usize::from(exec.args_len));

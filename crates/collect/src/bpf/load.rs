@@ -3,6 +3,7 @@
 //! know aya.
 
 use super::calls::{self, Calls};
+use super::cuda::{self, CudaProbes};
 use super::ended::EndedMap;
 use super::error::{BTF_PATH, LoadError, refused};
 use super::layout::{self, Counting};
@@ -10,6 +11,7 @@ use super::object::{object, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use super::program::program;
 use super::stacks::{self, StackSource};
+use crate::cuda::{FileId, Library};
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, Iter, RawTracePoint, RawTracePointRunOptions, TestRun};
 use aya::{Btf, Ebpf, EbpfLoader, Endianness};
@@ -60,6 +62,8 @@ pub struct Settings {
     pub possible_cpus: u32,
     /// Ways to see calls on address spaces, in the order in which they are tried.
     pub probes: Vec<ProbeWay>,
+    /// Whether calls of the CUDA driver may be seen.
+    pub has_cuda: bool,
 }
 
 /// Which members a sweep samples.
@@ -94,6 +98,8 @@ pub struct Programs {
     calls: Option<Calls>,
     /// Ways that the kernel refused, each a sentence.
     pub probe_refusals: Vec<String>,
+    /// Calls of the CUDA driver; none where they are not followed.
+    cuda: Option<CudaProbes>,
     /// Samples of growth, where they were asked for.
     pub stacks: Option<StackSource>,
 }
@@ -132,6 +138,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::TARGET_CGROUPS, members_max)
         .map_max_entries(names::VM_STATES, vm_states_max(settings).min(most))
         .map_max_entries(names::STACKS, stack_ring_bytes(settings))
+        .map_max_entries(names::CUDA_ENTERED, cuda_entered_max(settings))
         .map_max_entries(names::PYTHON, interpreters_max(settings).min(most))
         .map_max_entries(names::TOUCHED, touched_slots(settings))
         .map_max_entries(names::ENDED, settings.ended_max.min(most))
@@ -162,6 +169,19 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         calls::take(&mut ebpf, &settings.probes, &btf, &mut probe_refusals)
     } else {
         probe_refusals.push("where the registers of a call are is not known".to_owned());
+        None
+    };
+    let cuda = if settings.has_cuda {
+        let loaded = CudaProbes::load(&ebpf);
+        loaded
+            .map_err(|error| {
+                missing.push(format!(
+                    "what the CUDA driver hands out is not seen (Linux 6.6 has the probes for it): \
+                     {error}"
+                ));
+            })
+            .ok()
+    } else {
         None
     };
     // Taken last: a map that is dropped is gone for programs that are loaded later.
@@ -202,6 +222,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             sees_oom_kills: false,
             calls,
             probe_refusals,
+            cuda,
             stacks,
         },
         ring,
@@ -223,6 +244,22 @@ impl Programs {
             }
         }
         Ok(())
+    }
+
+    /// Whether a copy of libcuda is probed, or can't be.
+    pub fn has_cuda(&self, file: FileId) -> bool {
+        self.cuda.as_ref().is_none_or(|cuda| cuda.has(file))
+    }
+
+    /// Probes a copy of libcuda.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn attach_cuda(&mut self, library: &Library) -> Result<(), LoadError> {
+        match &mut self.cuda {
+            Some(cuda) => cuda.attach(library),
+            None => Ok(()),
+        }
     }
 
     /// Enters a process by its id; the next [`Programs::visit_tasks`] completes it.
@@ -393,10 +430,13 @@ impl Programs {
         let is_ours =
             |name: &str| name == TASK_ITERATOR || name == SWEEP_MOVED || RUN_BY_US.contains(&name);
         let programs = self.ebpf.programs().filter(move |(name, _)| !is_ours(name));
-        programs.filter_map(|(name, program)| {
-            let fd = program.fd().ok()?;
-            let path = format!("/proc/self/fdinfo/{}", fd.as_fd().as_raw_fd());
-            Some((name, std::fs::read_to_string(path).ok()))
+        let programs = programs
+            .filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd().as_raw_fd())));
+        let cuda = self.cuda.iter().flat_map(CudaProbes::programs);
+        let cuda = cuda.map(|(name, fd)| (name, fd.as_raw_fd()));
+        programs.chain(cuda).map(|(name, fd)| {
+            let path = format!("/proc/self/fdinfo/{fd}");
+            (name, std::fs::read_to_string(path).ok())
         })
     }
 }
@@ -407,6 +447,15 @@ fn stack_ring_bytes(settings: &Settings) -> u32 {
         rustix::param::page_size() as u32
     } else {
         stacks::RING_BYTES
+    }
+}
+
+/// Room for calls of the CUDA driver, where they are seen.
+fn cuda_entered_max(settings: &Settings) -> u32 {
+    if settings.has_cuda {
+        cuda::ENTERED_MAX
+    } else {
+        1
     }
 }
 

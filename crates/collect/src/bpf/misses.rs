@@ -4,8 +4,8 @@
 //! Whoever looks is counted with the rest: the counts are of the whole machine, so they are
 //! an upper bound of what a recording misses, and are said to be one.
 
-use super::calls;
 use super::load::Programs;
+use super::{calls, cuda};
 use crate::{ProcessTable, Tick};
 use memtrace_model::{DiagKind, Record, Severity};
 use std::collections::HashMap;
@@ -50,6 +50,8 @@ impl Misses {
 fn detail(program: &str) -> String {
     let what = if calls::is_program(program) {
         "calls of mmap, munmap, mremap, brk or madvise that no probe had room for"
+    } else if cuda::is_program(program) {
+        "calls of the CUDA driver that the kernel left out"
     } else {
         "runs of a program that the kernel left out"
     };

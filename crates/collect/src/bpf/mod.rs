@@ -12,6 +12,7 @@ mod apply;
 mod backend;
 mod calls;
 mod cost;
+mod cuda;
 mod decode;
 mod ended;
 mod error;

@@ -68,6 +68,17 @@ pub struct GpuCollector {
     hang: Hang,
 }
 
+/// Has the devices read, without waiting for their turn.
+#[derive(Clone, Debug)]
+pub struct Haste(Arc<Stop>);
+
+impl Haste {
+    /// Asks for it.
+    pub fn ask(&self) {
+        self.0.hurry();
+    }
+}
+
 impl GpuCollector {
     /// Starts the thread, which loads the library and has the driver wake its devices: without
     /// a persistence daemon that takes seconds, in which the recording has long begun.
@@ -106,6 +117,11 @@ impl GpuCollector {
         })
     }
 
+    /// What has the devices read at once.
+    pub fn haste(&self) -> Haste {
+        Haste(Arc::clone(&self.stop))
+    }
+
     /// Waits for the library's answer, at most so long.
     pub fn wait(&mut self, patience: Duration) {
         if self.answer.is_none() {
@@ -134,7 +150,7 @@ impl GpuCollector {
         is_news.then(|| error.diag(tick))
     }
 
-    fn take(&mut self, found: Found, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
+    fn take(&mut self, found: Found, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         self.latest = found.stamp().or(self.latest);
         match found {
             Found::Ready(gpus) => self.answer = Some(Ok(gpus)),
@@ -172,7 +188,7 @@ impl GpuCollector {
         device: &Arc<str>,
         stamp: Stamp,
         listed: &[Listed],
-        table: &ProcessTable,
+        table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
         let found = listed.iter().map(|process| {
@@ -188,7 +204,10 @@ impl GpuCollector {
             };
             (key, value)
         });
-        let found = found.collect();
+        let found: Vec<(Key, Value)> = found.collect();
+        for upid in found.iter().filter_map(|(_, value)| value.upid) {
+            table.note_on_gpu(upid);
+        }
         self.steps
             .update((device, GpuSource::Nvml), stamp, found, out);
     }
@@ -266,7 +285,7 @@ impl GpuCollector {
         named.next().map(|row| row.upid)
     }
 
-    fn take_all(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
+    fn take_all(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         while let Ok(found) = self.found.try_recv() {
             self.take(found, tick, table, out);
         }

@@ -20,7 +20,7 @@ mod survey;
 mod turn;
 mod worker;
 
-pub use collector::{GpuCollector, GpuOptions};
+pub use collector::{GpuCollector, GpuOptions, Haste};
 pub use drm::{DrmCollector, DrmOptions};
 pub use library::{LIBRARY_VARIABLE, LibraryError};
 pub use survey::survey;

@@ -10,7 +10,7 @@ use super::merge::{Listed, merge};
 use super::pace::{Asked, Calls, HANG, KEYFRAME_PERIOD, LIST_PERIOD, Pace};
 use super::steps::Stamp;
 use super::turn::Turn;
-use crate::stop::{Stop, Stopped};
+use crate::stop::{Rest, Stop, Stopped};
 use memtrace_host::clock;
 use memtrace_model::tables::GpuDeviceRow;
 use memtrace_model::{BootNs, Bytes, DiagKind, DurationNs, GpuInfo, Severity, Tgid, WallNs};
@@ -113,6 +113,26 @@ pub(super) fn run(order: Order, stop: &Stop, tell: &SyncSender<Found>) {
     let _ = worker.run(ready, problems, stop);
 }
 
+/// Why a round is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// It is time.
+    Usual,
+    /// Somebody wants to know who holds what at once.
+    Urgent,
+    /// The recording ends.
+    Last,
+}
+
+impl Round {
+    fn after(rest: Rest) -> Self {
+        match rest {
+            Rest::Whole => Self::Usual,
+            Rest::Short => Self::Urgent,
+        }
+    }
+}
+
 struct Worker<'n, 't> {
     order: Order,
     turns: Vec<Turn<'n>>,
@@ -139,19 +159,23 @@ impl Worker<'_, '_> {
         }
         let mut next = clock::boot();
         let mut next_accounting = next;
+        let mut rest = Rest::Whole;
         loop {
             let stamp = Stamp::now();
-            self.round(stamp, false)?;
+            self.round(stamp, Round::after(rest))?;
             if stamp.boot >= next_accounting {
                 self.read_accounting(stamp)?;
                 next_accounting = stamp.boot + KEYFRAME_PERIOD;
             }
             next = (next + self.memory_pace.interval()).max(stamp.boot);
-            if stop.rest(next - clock::boot()).is_err() {
-                let stamp = Stamp::now();
-                self.round(stamp, true)?;
-                return self.read_accounting(stamp);
-            }
+            rest = match stop.rest(next - clock::boot()) {
+                Ok(rest) => rest,
+                Err(Stopped) => {
+                    let stamp = Stamp::now();
+                    self.round(stamp, Round::Last)?;
+                    return self.read_accounting(stamp);
+                }
+            };
         }
     }
 
@@ -198,7 +222,8 @@ impl Worker<'_, '_> {
     }
 
     /// The memory of every device, and the processes of those that moved or are due.
-    fn round(&mut self, stamp: Stamp, is_last: bool) -> Result<(), Stopped> {
+    fn round(&mut self, stamp: Stamp, round: Round) -> Result<(), Stopped> {
+        let is_last = round == Round::Last;
         if self.calls.clear_hung() {
             self.turns.iter_mut().for_each(Turn::forget);
         }
@@ -214,8 +239,8 @@ impl Worker<'_, '_> {
         self.back_off(is_slow, "nvml memory", |worker| &worker.memory_pace)?;
 
         let since = self.listed_at.map(|at| stamp.boot - at);
-        let may_list =
-            is_last || since.is_none_or(|since| since >= self.list_pace.least_interval());
+        let may_list = round != Round::Usual
+            || since.is_none_or(|since| since >= self.list_pace.least_interval());
         let has_moved = self.turns.iter().any(|turn| turn.has_moved);
         let is_due = since.is_none_or(|since| since >= self.list_pace.interval());
         if may_list && (has_moved || is_due || is_last) {

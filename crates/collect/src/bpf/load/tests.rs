@@ -22,6 +22,7 @@ mod needs_bpf {
             ended_max: 64,
             possible_cpus,
             probes: vec![ProbeWay::Syscalls],
+            has_cuda: true,
         }
     }
 

@@ -1,0 +1,130 @@
+//! Which copies of libcuda are probed: those that are installed, and those that a process maps.
+
+use super::BpfBackend;
+use crate::cuda::{Library, installed, mapped};
+use crate::{ProcessTable, Tick};
+use memtrace_model::{DiagKind, Record, Severity, Tgid};
+use std::path::{Path, PathBuf};
+
+/// So many running processes are asked at the start whether they have mapped the library.
+const ASKED_MAX: usize = 1_000;
+
+impl BpfBackend {
+    /// Probes what is installed and what running processes have mapped.
+    pub(super) fn find_cuda(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+        if self.options.has_cuda {
+            for path in installed() {
+                self.probe_cuda(path, tick, out);
+            }
+        }
+    }
+
+    /// The same of what processes have mapped that run already.
+    pub(super) fn find_mapped_cuda(
+        &mut self,
+        tick: &Tick,
+        table: &ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
+        if !self.options.has_cuda {
+            return;
+        }
+        let running = table.processes().map(|process| process.row().tgid);
+        for tgid in running.take(ASKED_MAX) {
+            self.probe_mapped_cuda(tgid, tick, out);
+        }
+    }
+
+    /// Probes what processes have mapped since the last call, and what those have mapped that hold
+    /// memory of a GPU: where no probe sees mmap, that is how a copy of the library is found.
+    pub(super) fn follow_cuda(
+        &mut self,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
+        let mapped = self.apply.take_cuda_mapped();
+        let on_gpus = table.take_on_gpus();
+        if !self.options.has_cuda {
+            return;
+        }
+        for tgid in mapped {
+            self.probe_mapped_cuda(tgid, tick, out);
+            self.apply.cuda.note_beginning(tgid);
+        }
+        for upid in on_gpus {
+            if self.asked_for_cuda.insert(upid)
+                && let Some(process) = table.process(upid)
+            {
+                self.probe_mapped_cuda(process.row().tgid, tick, out);
+            }
+        }
+    }
+
+    /// Has the GPUs read at once where a context was made: what it takes is what the process holds
+    /// then.
+    pub(super) fn ask_for_contexts(&mut self) {
+        if self.apply.cuda.take_new_contexts()
+            && let Some(haste) = &self.options.gpu_haste
+        {
+            haste.ask();
+        }
+    }
+
+    fn probe_mapped_cuda(&mut self, tgid: Tgid, tick: &Tick, out: &mut Vec<Record>) {
+        // One that has ended meanwhile has mapped nothing.
+        for path in mapped(Path::new("/proc"), tgid).unwrap_or_default() {
+            self.probe_cuda(path, tick, out);
+        }
+    }
+
+    fn probe_cuda(&mut self, path: PathBuf, tick: &Tick, out: &mut Vec<Record>) {
+        let shown = path.display().to_string();
+        let outcome = Library::open(path).map_err(|error| error.to_string());
+        let outcome = outcome.and_then(|library| {
+            if self.programs.has_cuda(library.file) {
+                return Ok(());
+            }
+            self.programs
+                .attach_cuda(&library)
+                .map_err(|error| error.to_string())?;
+            self.apply.cuda.note_probed(tick.boot);
+            Ok(())
+        });
+        if let Err(error) = outcome {
+            let detail = format!(
+                "what the CUDA driver hands out of {shown} is not known, GPU memory by process is: \
+                 {error}"
+            );
+            out.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::Unavailable,
+                "cuda",
+                None,
+                detail,
+            ));
+        }
+    }
+
+    /// Writes what is held by now, and what could not be followed.
+    pub(super) fn write_cuda(
+        &mut self,
+        tick: &Tick,
+        table: &mut ProcessTable,
+        out: &mut Vec<Record>,
+    ) {
+        self.apply.cuda.write(tick, out);
+        let count = self.apply.cuda.take_left_out();
+        if count > 0 {
+            table.add_lost_events(count);
+            out.push(tick.diag(
+                Severity::Degraded,
+                DiagKind::Limit,
+                "cuda",
+                Some(count),
+                "allocations of the CUDA driver are more than are remembered: that they are given \
+                 back is not seen",
+            ));
+        }
+    }
+}

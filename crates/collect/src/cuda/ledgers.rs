@@ -1,0 +1,275 @@
+//! The ledgers of all processes, and their rows.
+
+use super::functions::{Does, FUNCTIONS};
+use super::ledger::{Effect, Held, Ledger};
+use crate::Tick;
+use memtrace_abi::CudaCall;
+use memtrace_model::{
+    BootNs, Bytes, CudaCallRow, CudaKind, CudaMemoryRow, DurationNs, Label, Record, Tgid, Upid,
+};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Calls of at least so many bytes have a row of their own ...
+const ROW_MIN: i64 = 1 << 20;
+/// ... no more often than this, sustained ...
+const ROW_INTERVAL: DurationNs = DurationNs(5_000_000);
+/// ... after a burst of so many.
+const ROW_BURST: i64 = 2_000;
+/// What is held has a row at once where it moved by so much, else at the next tick.
+const STEP: i64 = 16 << 20;
+/// Allocations that are remembered, of all processes together.
+const ALLOCATIONS_MAX: usize = 400_000;
+
+/// What the recorded processes hold of the driver.
+#[derive(Default)]
+pub struct Ledgers {
+    processes: HashMap<Upid, OfProcess>,
+    changed: Vec<Upid>,
+    /// When the first library was probed.
+    probed_since: Option<BootNs>,
+    /// Who runs a program, or mapped a library, that was probed by then: whatever it does is seen.
+    seen_from_the_start: HashSet<Tgid>,
+    /// Allocations that are remembered.
+    count: usize,
+    /// Those for which there was no room.
+    left_out: i64,
+    /// A context was made since the last call.
+    has_new_contexts: bool,
+}
+
+struct OfProcess {
+    ledger: Ledger,
+    is_whole: bool,
+    /// Time of the last call.
+    at: BootNs,
+    is_changed: bool,
+    /// As last written.
+    written: BTreeMap<Option<i32>, Held>,
+    /// When the next row of a call would conform to the sustained rate (GCRA).
+    conforms: BootNs,
+}
+
+impl Ledgers {
+    /// From now on the library is probed.
+    pub fn note_probed(&mut self, at: BootNs) {
+        self.probed_since.get_or_insert(at);
+    }
+
+    /// A process began a program, or mapped the library, and is seen from there on.
+    pub fn note_beginning(&mut self, tgid: Tgid) {
+        if self.probed_since.is_some() {
+            self.seen_from_the_start.insert(tgid);
+        }
+    }
+
+    /// Calls were lost, of whomever.
+    pub fn note_loss(&mut self) {
+        for process in self.processes.values_mut() {
+            process.is_whole = false;
+        }
+    }
+
+    /// Takes a call of a process that began then.
+    pub fn take(
+        &mut self,
+        upid: Upid,
+        began: BootNs,
+        call: &CudaCall,
+        tick: &Tick,
+        out: &mut Vec<Record>,
+    ) {
+        let Some(function) = FUNCTIONS.get(call.call as usize) else {
+            return;
+        };
+        let at = BootNs(call.header.boot_ns.cast_signed());
+        let is_first = function.does == Does::Init
+            && (self.probed_since.is_some_and(|since| began >= since)
+                || self.seen_from_the_start.contains(&Tgid(call.header.tgid)));
+        let process = self.processes.entry(upid).or_insert_with(|| OfProcess {
+            ledger: Ledger::default(),
+            is_whole: is_first,
+            at,
+            is_changed: false,
+            written: BTreeMap::new(),
+            conforms: at,
+        });
+        let has_room = self.count < ALLOCATIONS_MAX;
+        let before = process.ledger.len();
+        let (effect, is_kept) = process.ledger.take(function, call, at, has_room);
+        self.count = self.count + process.ledger.len() - before;
+        if !is_kept {
+            process.is_whole = false;
+            self.left_out += 1;
+        }
+        process.at = at;
+        self.has_new_contexts |= call.result == 0
+            && matches!(function.does, Does::RetainPrimary | Does::CreateContext(_));
+        if !process.is_changed {
+            process.is_changed = true;
+            self.changed.push(upid);
+        }
+        let is_row = call.result != 0
+            || effect.size.is_some_and(|size| size >= ROW_MIN)
+            || matches!(
+                function.does,
+                Does::RetainPrimary
+                    | Does::ReleasePrimary
+                    | Does::ResetPrimary
+                    | Does::CreateContext(_)
+                    | Does::DestroyContext
+                    | Does::Other(_)
+            );
+        if is_row && process.may_write(at) {
+            out.push(call_row(upid, function.name, call, &effect, at, tick));
+        }
+        if process.has_moved_far(&effect) {
+            process.write(upid, tick, out);
+        }
+    }
+
+    /// A process has ended, or runs another program: nothing is left of what it held.
+    pub fn end(&mut self, upid: Upid, at: BootNs, tick: &Tick, out: &mut Vec<Record>) {
+        let Some(process) = self.processes.remove(&upid) else {
+            return;
+        };
+        self.count -= process.ledger.len();
+        let Ledger { uuids, .. } = &process.ledger;
+        for device in process.written.keys() {
+            let uuid = device.and_then(|device| uuids.get(&device));
+            let row = memory_row(upid, *device, uuid, &Held::default(), at, tick);
+            out.push(
+                CudaMemoryRow {
+                    is_whole: process.is_whole,
+                    ..row
+                }
+                .into(),
+            );
+        }
+    }
+
+    /// Forgets what was noted of the id of a process.
+    pub fn forget(&mut self, tgid: Tgid) {
+        self.seen_from_the_start.remove(&tgid);
+    }
+
+    /// Writes what has changed.
+    pub fn write(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+        for upid in std::mem::take(&mut self.changed) {
+            if let Some(process) = self.processes.get_mut(&upid) {
+                process.is_changed = false;
+                process.write(upid, tick, out);
+            }
+        }
+    }
+
+    /// Whether a context was made since the last call.
+    pub fn take_new_contexts(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_contexts)
+    }
+
+    /// Allocations for which there was no room, since the last call.
+    pub fn take_left_out(&mut self) -> i64 {
+        std::mem::take(&mut self.left_out)
+    }
+}
+
+impl OfProcess {
+    fn may_write(&mut self, at: BootNs) -> bool {
+        let conforms = self.conforms.max(at);
+        if conforms - at > DurationNs(ROW_INTERVAL.0 * ROW_BURST) {
+            return false;
+        }
+        self.conforms = conforms + ROW_INTERVAL;
+        true
+    }
+
+    /// Whether the device that a call was about holds much more or less than its last row says.
+    fn has_moved_far(&self, effect: &Effect) -> bool {
+        let now = self.ledger.devices.get(&effect.device);
+        let then = self.written.get(&effect.device);
+        let of = |held: Option<&Held>, kind| held.map_or(0, |held| held.of(kind));
+        let moved = CudaKind::ALL
+            .iter()
+            .map(|kind| (of(now, *kind) - of(then, *kind)).abs());
+        moved.fold(0, i64::saturating_add) >= STEP
+    }
+
+    fn write(&mut self, upid: Upid, tick: &Tick, out: &mut Vec<Record>) {
+        for (device, held) in &self.ledger.devices {
+            let is_news = match self.written.get(device) {
+                Some(written) => written != held,
+                None => !held.is_empty(),
+            };
+            if !is_news {
+                continue;
+            }
+            let uuid = device.and_then(|device| self.ledger.uuids.get(&device));
+            let row = memory_row(upid, *device, uuid, held, self.at, tick);
+            out.push(
+                CudaMemoryRow {
+                    is_whole: self.is_whole,
+                    ..row
+                }
+                .into(),
+            );
+            self.written.insert(*device, *held);
+        }
+    }
+}
+
+fn call_row(
+    upid: Upid,
+    name: &str,
+    call: &CudaCall,
+    effect: &Effect,
+    at: BootNs,
+    tick: &Tick,
+) -> Record {
+    CudaCallRow {
+        ts: tick.clock.to_wall(at),
+        boot_ns: at,
+        upid,
+        tid: call.tid.cast_signed(),
+        call: name.to_owned(),
+        kind: effect.kind,
+        cuda_device: effect.device,
+        size_bytes: effect.size.map(Bytes),
+        address: effect.address.map(u64::cast_signed),
+        result: call.result,
+        duration_ns: at - BootNs(call.entered_boot_ns.cast_signed()),
+    }
+    .into()
+}
+
+fn memory_row(
+    upid: Upid,
+    device: Option<i32>,
+    uuid: Option<&String>,
+    held: &Held,
+    at: BootNs,
+    tick: &Tick,
+) -> CudaMemoryRow {
+    let bytes = |kind| Bytes(held.of(kind));
+    CudaMemoryRow {
+        ts: tick.clock.to_wall(at),
+        boot_ns: at,
+        upid,
+        cuda_device: device,
+        device_uuid: uuid.cloned(),
+        direct_bytes: bytes(CudaKind::Direct),
+        vmm_bytes: bytes(CudaKind::Vmm),
+        pool_bytes: bytes(CudaKind::Pool),
+        managed_bytes: bytes(CudaKind::Managed),
+        imported_bytes: bytes(CudaKind::Imported),
+        pinned_bytes: bytes(CudaKind::Pinned),
+        registered_bytes: bytes(CudaKind::Registered),
+        padding_bytes: Bytes(held.padding()),
+        context_count: held.contexts,
+        context_boot_ns: held.context_at,
+        library_count: held.libraries,
+        graph_count: held.graphs,
+        call_count: held.calls,
+        failed_count: held.failed,
+        is_whole: false,
+    }
+}

@@ -1,0 +1,147 @@
+//! Probes on functions of libcuda: what enters is kept until it returns, and sent then.
+
+use crate::kernel::{now, read};
+use crate::maps::{CUDA_ENTERED, EVENTS, MEMBERS, config, count_loss, layout};
+use crate::ring::{BPF_RB_FORCE_WAKEUP, fill, wake_flag};
+use aya_ebpf::EbpfContext;
+use aya_ebpf::helpers::generated::{
+    bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_probe_read_user,
+};
+use aya_ebpf::macros::{uprobe, uretprobe};
+use aya_ebpf::programs::{ProbeContext, RetProbeContext};
+use memtrace_abi::event::{CUDA_ARGS, CUDA_IN_BYTES};
+use memtrace_abi::{CudaCall, CudaCookie, EventHeader, EventKind, LossClass};
+
+/// A call that has not returned yet.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Entered {
+    cookie: u64,
+    boot_ns: u64,
+    args: [u64; CUDA_ARGS],
+    structure: [u64; CUDA_IN_BYTES / 8],
+}
+
+#[uprobe]
+pub fn cuda_enter(ctx: ProbeContext) -> u32 {
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let ids = unsafe { bpf_get_current_pid_tgid() };
+    if MEMBERS.get_ptr((ids >> 32) as u32).is_none() {
+        return 0;
+    }
+    let regs = ctx.as_ptr() as u64;
+    let argument = |index: usize| read::<u64>(regs, function_argument(index));
+    let mut entered = Entered {
+        // SAFETY: the context is that of the program.
+        cookie: unsafe { bpf_get_attach_cookie(ctx.as_ptr()) },
+        boot_ns: now(),
+        args: [
+            argument(0),
+            argument(1),
+            argument(2),
+            argument(3),
+            argument(4),
+        ],
+        structure: [0; CUDA_IN_BYTES / 8],
+    };
+    let cookie = CudaCookie::unpack(entered.cookie);
+    let from = match cookie.in_arg {
+        1 => entered.args[1],
+        _ => entered.args[2],
+    };
+    let len = u32::from(cookie.in_bytes);
+    if len != 0 && len <= CUDA_IN_BYTES as u32 {
+        // SAFETY: no more than the room that there is; the helper checks the source.
+        unsafe { bpf_probe_read_user((&raw mut entered.structure).cast(), len, from as *const _) };
+    }
+    // Least recently used go first: of threads that ended inside a call.
+    let _ = CUDA_ENTERED.insert(ids as u32, &entered, 0);
+    0
+}
+
+#[uretprobe]
+pub fn cuda_return(ctx: RetProbeContext) -> u32 {
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let ids = unsafe { bpf_get_current_pid_tgid() };
+    let tid = ids as u32;
+    let tgid = (ids >> 32) as u32;
+    let Some(entered) = CUDA_ENTERED.get_ptr(tid) else {
+        return 0;
+    };
+    // SAFETY: a map value that only this thread writes.
+    let entered = unsafe { *entered };
+    // SAFETY: the context is that of the program.
+    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) };
+    // One function of the driver called another: the inner one was seen.
+    if entered.cookie != cookie {
+        return 0;
+    }
+    let _ = CUDA_ENTERED.remove(tid);
+    let Some(member) = MEMBERS.get_ptr(tgid) else {
+        return 0;
+    };
+    let fill = fill();
+    if fill > config!(ring_bytes) / 4 * 3 {
+        count_loss(LossClass::Cuda);
+        return 0;
+    }
+    let Some(mut entry) = EVENTS.reserve::<CudaCall>(0) else {
+        count_loss(LossClass::Cuda);
+        return 0;
+    };
+    let cookie = CudaCookie::unpack(cookie);
+    let mut out = [0; 2];
+    if cookie.out_words != 0 {
+        out[0] = read_word(entered.args[0]);
+    }
+    if cookie.reads_second {
+        out[1] = read_word(entered.args[1]);
+    } else if cookie.out_words == 2 {
+        out[1] = read_word(entered.args[0] + 8);
+    }
+    let result = read::<u64>(ctx.as_ptr() as u64, layout!(regs_result)) as i32;
+    let event = entry.as_mut_ptr();
+    // SAFETY: the reserved room is that of a CudaCall, and every field of it is written; the
+    // member is a map value.
+    unsafe {
+        (*event).header = EventHeader {
+            kind: EventKind::CudaCall as u32,
+            tgid,
+            boot_ns: now(),
+            start_boot_ns: (*member).start_boot_ns,
+        };
+        (*event).entered_boot_ns = entered.boot_ns;
+        (*event).args = entered.args;
+        (*event).out = out;
+        (*event).structure = entered.structure;
+        (*event).tid = tid;
+        (*event).call = u32::from(cookie.call);
+        (*event).result = result;
+        (*event).reserved = 0;
+    }
+    entry.submit(if cookie.wakes {
+        BPF_RB_FORCE_WAKEUP
+    } else {
+        wake_flag(fill)
+    });
+    0
+}
+
+/// A word in the process's memory; 0 where it can't be read.
+#[inline(always)]
+fn read_word(address: u64) -> u64 {
+    let mut value = 0_u64;
+    // SAFETY: the destination is `value`, which the helper clears when it fails.
+    unsafe { bpf_probe_read_user((&raw mut value).cast(), 8, address as *const _) };
+    value
+}
+
+/// Where the argument of a function stands in pt_regs.
+#[inline(always)]
+fn function_argument(index: usize) -> u32 {
+    // SAFETY: a static of plain integers; every caller's index is below 5.
+    unsafe {
+        let first = (&raw const (*crate::maps::layout_ptr()).regs_function_args).cast::<u32>();
+        core::ptr::read_volatile(first.add(index))
+    }
+}
