@@ -7,8 +7,22 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Arguments that are taken along.
 pub const CUDA_ARGS: usize = 5;
 
-/// Longest structure that is read behind an argument when the call enters.
-pub const CUDA_IN_BYTES: usize = 40;
+/// Longest structure that is read.
+pub const CUDA_STRUCTURE_BYTES: usize = 64;
+
+/// Where the structure is that is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CudaPlace {
+    /// Behind the first argument, when the call returns.
+    FirstAtReturn = 0,
+    /// Behind the second argument, when it enters.
+    Second = 1,
+    /// Behind the third argument, when it enters.
+    Third = 2,
+    /// On the stack, above the return address, when it enters: passed by value on x86-64.
+    Stack = 3,
+}
 
 /// What a probe knows of the function that it hangs on, packed into its cookie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,10 +35,10 @@ pub struct CudaCookie {
     pub reads_second: bool,
     /// Whether the reader is woken at once.
     pub wakes: bool,
-    /// Which argument points to a structure that is read when the call enters.
-    pub in_arg: u8,
-    /// Length of that structure in bytes, at most [`CUDA_IN_BYTES`]; 0 for none.
-    pub in_bytes: u8,
+    /// Where a structure is that is read: a [`CudaPlace`].
+    pub place: u8,
+    /// Length of that structure in bytes, at most [`CUDA_STRUCTURE_BYTES`]; 0 for none.
+    pub bytes: u8,
 }
 
 impl CudaCookie {
@@ -35,8 +49,8 @@ impl CudaCookie {
             | (self.out_words as u64) << 8
             | (self.reads_second as u64) << 10
             | (self.wakes as u64) << 11
-            | (self.in_arg as u64) << 16
-            | (self.in_bytes as u64) << 24
+            | (self.place as u64) << 16
+            | (self.bytes as u64) << 24
     }
 
     /// What a cookie says.
@@ -47,8 +61,8 @@ impl CudaCookie {
             out_words: (cookie >> 8) as u8 & 3,
             reads_second: cookie >> 10 & 1 != 0,
             wakes: cookie >> 11 & 1 != 0,
-            in_arg: (cookie >> 16) as u8,
-            in_bytes: (cookie >> 24) as u8,
+            place: (cookie >> 16) as u8,
+            bytes: (cookie >> 24) as u8,
         }
     }
 }
@@ -65,8 +79,8 @@ pub struct CudaCall {
     pub args: [u64; CUDA_ARGS],
     /// What stood behind the first argument at the return, as the cookie asked for; else zero.
     pub out: [u64; 2],
-    /// The structure behind an argument when it entered; else zeroes.
-    pub structure: [u64; CUDA_IN_BYTES / 8],
+    /// The structure that the cookie asked for; else zeroes.
+    pub structure: [u64; CUDA_STRUCTURE_BYTES / 8],
     /// The thread that called.
     pub tid: u32,
     /// [`CudaCookie::call`]

@@ -9,8 +9,13 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::{uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
-use memtrace_abi::event::{CUDA_ARGS, CUDA_IN_BYTES};
-use memtrace_abi::{CudaCall, CudaCookie, EventHeader, EventKind, LossClass};
+use memtrace_abi::event::{CUDA_ARGS, CUDA_STRUCTURE_BYTES};
+use memtrace_abi::{CudaCall, CudaCookie, CudaPlace, EventHeader, EventKind, LossClass};
+
+const FIRST_AT_RETURN: u8 = CudaPlace::FirstAtReturn as u8;
+const SECOND: u8 = CudaPlace::Second as u8;
+const THIRD: u8 = CudaPlace::Third as u8;
+const STACK: u8 = CudaPlace::Stack as u8;
 
 /// A call that has not returned yet.
 #[derive(Clone, Copy)]
@@ -19,7 +24,7 @@ pub struct Entered {
     cookie: u64,
     boot_ns: u64,
     args: [u64; CUDA_ARGS],
-    structure: [u64; CUDA_IN_BYTES / 8],
+    structure: [u64; CUDA_STRUCTURE_BYTES / 8],
 }
 
 #[uprobe]
@@ -42,17 +47,18 @@ pub fn cuda_enter(ctx: ProbeContext) -> u32 {
             argument(3),
             argument(4),
         ],
-        structure: [0; CUDA_IN_BYTES / 8],
+        structure: [0; CUDA_STRUCTURE_BYTES / 8],
     };
     let cookie = CudaCookie::unpack(entered.cookie);
-    let from = match cookie.in_arg {
-        1 => entered.args[1],
-        _ => entered.args[2],
+    let from = match cookie.place {
+        SECOND => entered.args[1],
+        THIRD => entered.args[2],
+        // Above the return address.
+        STACK => read::<u64>(regs, layout!(regs_stack)) + 8,
+        _ => 0,
     };
-    let len = u32::from(cookie.in_bytes);
-    if len != 0 && len <= CUDA_IN_BYTES as u32 {
-        // SAFETY: no more than the room that there is; the helper checks the source.
-        unsafe { bpf_probe_read_user((&raw mut entered.structure).cast(), len, from as *const _) };
+    if from != 0 {
+        read_structure(from, cookie.bytes, &mut entered.structure);
     }
     // Least recently used go first: of threads that ended inside a call.
     let _ = CUDA_ENTERED.insert(ids as u32, &entered, 0);
@@ -90,6 +96,10 @@ pub fn cuda_return(ctx: RetProbeContext) -> u32 {
         return 0;
     };
     let cookie = CudaCookie::unpack(cookie);
+    let mut entered = entered;
+    if cookie.place == FIRST_AT_RETURN {
+        read_structure(entered.args[0], cookie.bytes, &mut entered.structure);
+    }
     let mut out = [0; 2];
     if cookie.out_words != 0 {
         out[0] = read_word(entered.args[0]);
@@ -125,6 +135,16 @@ pub fn cuda_return(ctx: RetProbeContext) -> u32 {
         wake_flag(fill)
     });
     0
+}
+
+/// So much of a structure in the process's memory; zeroes where it can't be read.
+#[inline(always)]
+fn read_structure(from: u64, bytes: u8, structure: &mut [u64; CUDA_STRUCTURE_BYTES / 8]) {
+    for (index, word) in structure.iter_mut().enumerate() {
+        if index * 8 < usize::from(bytes) {
+            *word = read_word(from + index as u64 * 8);
+        }
+    }
 }
 
 /// A word in the process's memory; 0 where it can't be read.

@@ -15,7 +15,6 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 
 /// Room for calls that have not returned, where they are seen.
 pub(super) const ENTERED_MAX: u32 = 2_048;
@@ -98,15 +97,16 @@ impl CudaProbes {
             let detail = format!("{LIBRARIES_MAX} copies of libcuda are probed already");
             return Err(refused(ENTER, "attach", &detail));
         }
-        self.files.insert(library.file);
+        let mut links = Vec::with_capacity(2);
         for (name, program, flags) in [
             (RETURN, &self.leave, BPF_F_UPROBE_MULTI_RETURN),
             (ENTER, &self.enter, 0),
         ] {
             let link = linked(program, library, flags);
-            self.links
-                .push(link.map_err(|error| refused(name, "attach", &error))?);
+            links.push(link.map_err(|error| refused(name, "attach", &error))?);
         }
+        self.links.append(&mut links);
+        self.files.insert(library.id);
         Ok(())
     }
 }
@@ -124,7 +124,7 @@ fn data(map: &Map) -> Option<&MapData> {
 }
 
 fn linked(program: &OwnedFd, library: &Library, flags: u32) -> io::Result<OwnedFd> {
-    let path = CString::new(library.path.as_os_str().as_bytes())?;
+    let path = CString::new(format!("/proc/self/fd/{}", library.file.as_raw_fd()))?;
     let offsets: Vec<u64> = library.offsets.iter().map(|(_, offset)| *offset).collect();
     let cookies = library.offsets.iter().map(|(number, _)| *number);
     let cookies: Vec<u64> = cookies

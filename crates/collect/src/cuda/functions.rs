@@ -3,10 +3,10 @@
 //! Signatures from cuda.h of CUDA 13. A program gets them by linking, by dlsym or from
 //! cuGetProcAddress, which hands out the exported functions: all three enter here.
 
-use memtrace_abi::CudaCookie;
+use memtrace_abi::{CudaCookie, CudaPlace};
 use memtrace_model::CudaKind;
 
-/// A function.
+/// A function of the driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Function {
     /// Its name, without the suffix of its version.
@@ -37,7 +37,7 @@ pub(super) enum Does {
     Free,
     /// Makes physical memory and a handle of it.
     Create,
-    /// Gives a handle back.
+    /// Gives back the handle in its first argument.
     Release,
     /// Another reference to the handle behind an address.
     Retain,
@@ -47,7 +47,9 @@ pub(super) enum Does {
     Unmap,
     /// A handle of another process's memory.
     Import,
-    /// The memory of another process at an address.
+    /// Makes a handle, by which other processes can open the memory at an address.
+    IpcGet,
+    /// Opens the memory behind such a handle.
     IpcOpen,
     /// Pins memory of the program.
     Register,
@@ -79,7 +81,7 @@ pub(super) enum Does {
     Unload,
     /// Makes a graph that can run.
     Instantiate,
-    /// Ends one.
+    /// Ends such a graph.
     DestroyGraph,
     /// Nothing that is counted, but worth a row; its second argument may be a number of bytes.
     Other(bool),
@@ -105,7 +107,6 @@ impl Function {
             | Does::PoolAlloc
             | Does::Retain
             | Does::Import
-            | Does::IpcOpen
             | Does::PoolOf
             | Does::Load
             | Does::Instantiate => cookie.out_words = 1,
@@ -119,13 +120,17 @@ impl Function {
             }
             Does::Uuid => cookie.out_words = 2,
             // CUmemAllocationProp, and CUmemPoolProps: the location follows two integers.
-            Does::Create => (cookie.out_words, cookie.in_arg, cookie.in_bytes) = (1, 2, 16),
-            Does::CreatePool => (cookie.out_words, cookie.in_arg, cookie.in_bytes) = (1, 1, 16),
+            Does::Create => reads(&mut cookie, CudaPlace::Third, 16),
+            Does::CreatePool => reads(&mut cookie, CudaPlace::Second, 16),
             // CUDA_ARRAY_DESCRIPTOR and CUDA_ARRAY3D_DESCRIPTOR
-            Does::Array(2) => (cookie.out_words, cookie.in_arg, cookie.in_bytes) = (1, 1, 24),
-            Does::Array(_) | Does::Mipmap => {
-                (cookie.out_words, cookie.in_arg, cookie.in_bytes) = (1, 1, 40);
+            Does::Array(2) => reads(&mut cookie, CudaPlace::Second, 24),
+            Does::Array(_) | Does::Mipmap => reads(&mut cookie, CudaPlace::Second, 40),
+            // CUipcMemHandle, which is passed by value.
+            Does::IpcGet => reads(&mut cookie, CudaPlace::FirstAtReturn, 64),
+            Does::IpcOpen if cfg!(target_arch = "x86_64") => {
+                reads(&mut cookie, CudaPlace::Stack, 64);
             }
+            Does::IpcOpen => reads(&mut cookie, CudaPlace::Second, 64),
             Does::Init
             | Does::Free
             | Does::Release
@@ -144,6 +149,12 @@ impl Function {
         }
         cookie
     }
+}
+
+fn reads(cookie: &mut CudaCookie, place: CudaPlace, bytes: u8) {
+    cookie.out_words = 1;
+    cookie.place = place as u8;
+    cookie.bytes = bytes;
 }
 
 macro_rules! functions {
@@ -183,7 +194,7 @@ functions! {
     cuMemAddressReserve => Does::Other(true),
     cuMemExportToShareableHandle => Does::Other(false),
     cuMemImportFromShareableHandle => Does::Import,
-    cuIpcGetMemHandle => Does::Other(false),
+    cuIpcGetMemHandle => Does::IpcGet,
     cuIpcOpenMemHandle [cuIpcOpenMemHandle_v2] => Does::IpcOpen,
     cuIpcCloseMemHandle => Does::Free,
     cuMemHostAlloc => Does::Alloc(CudaKind::Pinned),

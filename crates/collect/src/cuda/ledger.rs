@@ -2,6 +2,7 @@
 
 use super::functions::{Does, Function};
 use memtrace_abi::CudaCall;
+use memtrace_abi::event::CUDA_STRUCTURE_BYTES;
 use memtrace_model::{BootNs, CudaKind, Label};
 use std::collections::{BTreeMap, HashMap};
 
@@ -80,6 +81,10 @@ struct Block {
     size: i64,
     /// The context that it goes with; 0 where that is not known.
     context: u64,
+    /// When the call that made it returned.
+    since: BootNs,
+    /// Memory of another process that is opened again is at the same address.
+    opens: i64,
 }
 
 /// Physical memory behind a handle.
@@ -90,16 +95,47 @@ struct Physical {
     references: i64,
     mappings: i64,
     is_imported: bool,
+    since: BootNs,
+}
+
+/// A mapping of physical memory.
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    size: i64,
+    handle: u64,
+    since: BootNs,
+}
+
+/// What all ledgers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Allocations for which there is still room.
+    pub(super) room: usize,
+    /// Those for which there was none.
+    pub(super) left_out: i64,
+    /// Sizes of the memory behind handles that processes made for others.
+    exports: HashMap<[u64; CUDA_STRUCTURE_BYTES / 8], i64>,
+}
+
+impl Shared {
+    pub(super) fn new(room: usize) -> Self {
+        Self {
+            room,
+            left_out: 0,
+            exports: HashMap::new(),
+        }
+    }
 }
 
 /// What one process holds, and what it takes to follow that.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) devices: BTreeMap<Device, Held>,
+    /// Not everything was seen, or remembered.
+    pub(super) is_partial: bool,
     blocks: HashMap<u64, Block>,
     physical: HashMap<u64, Physical>,
-    /// By address: length and handle.
-    mappings: BTreeMap<u64, (i64, u64)>,
+    mappings: BTreeMap<u64, Mapping>,
     contexts: HashMap<u64, i32>,
     /// Of each device: the primary context, and how often it is retained.
     primary: HashMap<i32, (u64, i64)>,
@@ -109,63 +145,71 @@ pub(super) struct Ledger {
     pub(super) uuids: HashMap<i32, String>,
 }
 
-/// Threads, and contexts that one has pushed, that are remembered.
+/// Of threads, contexts that one has pushed, pools and exported handles no more are remembered.
 const THREADS_MAX: usize = 4_096;
 const PUSHED_MAX: usize = 64;
 
 impl Ledger {
-    /// How many things are remembered.
-    pub(super) fn len(&self) -> usize {
-        self.blocks.len() + self.physical.len() + self.mappings.len()
+    /// Of a process that is seen from its first call on, or from a later one.
+    pub(super) fn new(is_partial: bool) -> Self {
+        Self {
+            is_partial,
+            ..Self::default()
+        }
     }
 
-    /// Takes a call. Where there is no room for more, what it allocated is counted and its end
-    /// will not be known: false.
+    /// Takes a call that returned then.
     pub(super) fn take(
         &mut self,
         function: &Function,
         call: &CudaCall,
         at: BootNs,
-        has_room: bool,
-    ) -> (Effect, bool) {
-        let device = self.device_of(call.tid);
-        if call.result != 0 {
-            let effect = self.refused(function, call, device);
-            let held = self.devices.entry(effect.device).or_default();
-            held.calls += 1;
-            held.failed += 1;
-            return (effect, true);
-        }
-        let (effect, is_kept) = self.did(function, call, device, at, has_room);
-        self.devices.entry(effect.device).or_default().calls += 1;
-        (effect, is_kept)
+        shared: &mut Shared,
+    ) -> Effect {
+        let before = self.len();
+        let may_grow = shared.room > 0;
+        let has_failed = call.result != 0;
+        let effect = match has_failed {
+            true => self.refused(function, call),
+            false => self.did(function, call, at, may_grow, shared),
+        };
+        let held = self.held(effect.device);
+        held.calls += 1;
+        held.failed += i64::from(has_failed);
+        let after = self.len();
+        shared.room = (shared.room + before).saturating_sub(after);
+        effect
+    }
+
+    /// How many things are remembered.
+    pub(super) fn len(&self) -> usize {
+        self.blocks.len() + self.physical.len() + self.mappings.len()
     }
 
     /// What a call that failed had asked for.
-    fn refused(&self, function: &Function, call: &CudaCall, device: Device) -> Effect {
+    fn refused(&self, function: &Function, call: &CudaCall) -> Effect {
         let mut effect = Effect {
-            device,
+            device: self.device_of(call.tid),
             ..Effect::default()
         };
+        let mut asked = |kind, size| (effect.kind, effect.size) = (Some(kind), size);
         let second = Some(call.args[1].cast_signed());
         match function.does {
-            Does::Alloc(kind) => (effect.kind, effect.size) = (Some(kind), second),
+            Does::Alloc(kind) => asked(kind, second),
             Does::PoolAlloc => {
-                (effect.kind, effect.size) = (Some(CudaKind::Pool), second);
-                effect.device = self.pools.get(&call.args[2]).copied().or(device);
+                asked(CudaKind::Pool, second);
+                effect.device = self.pools.get(&call.args[2]).copied().or(effect.device);
             }
-            Does::Pitch => {
-                effect.kind = Some(CudaKind::Direct);
-                effect.size = Some(product(&[call.args[2], call.args[3]]));
-            }
-            Does::Array(_) | Does::Mipmap => {
-                (effect.kind, effect.size) = (Some(CudaKind::Direct), array(function.does, call));
-            }
+            Does::Pitch => asked(
+                CudaKind::Direct,
+                Some(product(&[call.args[2], call.args[3]])),
+            ),
+            Does::Array(_) | Does::Mipmap => asked(CudaKind::Direct, array(function.does, call)),
             Does::Create => {
-                (effect.kind, effect.size) = (Some(CudaKind::Vmm), second);
-                effect.device = location(call).or(device);
+                asked(CudaKind::Vmm, second);
+                effect.device = location(call).or(effect.device);
             }
-            Does::Register => (effect.kind, effect.size) = (Some(CudaKind::Registered), second),
+            Does::Register => asked(CudaKind::Registered, second),
             Does::RetainPrimary => effect.device = Some(call.args[1] as i32),
             Does::CreateContext(argument) => effect.device = Some(call.args[argument] as i32),
             _ => {}
@@ -177,85 +221,66 @@ impl Ledger {
         &mut self,
         function: &Function,
         call: &CudaCall,
-        device: Device,
         at: BootNs,
-        has_room: bool,
-    ) -> (Effect, bool) {
+        may_grow: bool,
+        shared: &mut Shared,
+    ) -> Effect {
+        let device = self.device_of(call.tid);
+        let size = call.args[1].cast_signed().max(0);
         let mut effect = Effect {
             device,
             ..Effect::default()
         };
-        let mut is_kept = true;
-        let size = call.args[1].cast_signed();
+        let mut made = |kind, device, size, place| {
+            effect = Effect {
+                kind: Some(kind),
+                device,
+                size: Some(size),
+                address: Some(place),
+            };
+        };
         match function.does {
-            Does::Alloc(kind) => {
-                (effect, is_kept) = self.allocate(call, kind, device, size, has_room);
-            }
+            Does::Alloc(kind) => made(kind, device, size, call.out[0]),
             Does::PoolAlloc => {
                 let device = self.pools.get(&call.args[2]).copied().or(device);
-                (effect, is_kept) = self.allocate(call, CudaKind::Pool, device, size, has_room);
+                made(CudaKind::Pool, device, size, call.out[0]);
             }
             Does::Pitch => {
                 let size = product(&[call.out[1], call.args[3]]);
-                (effect, is_kept) = self.allocate(call, CudaKind::Direct, device, size, has_room);
+                made(CudaKind::Direct, device, size, call.out[0]);
             }
             Does::Array(_) | Does::Mipmap => {
                 if let Some(size) = array(function.does, call) {
-                    (effect, is_kept) =
-                        self.allocate(call, CudaKind::Direct, device, size, has_room);
+                    made(CudaKind::Direct, device, size, call.out[0]);
                 }
             }
-            Does::Register => {
-                let place = call.args[0];
-                let kind = CudaKind::Registered;
-                (effect, is_kept) = self.enter(place, call.tid, kind, device, size, has_room);
-            }
+            Does::Register => made(CudaKind::Registered, device, size, call.args[0]),
             Does::IpcOpen => {
-                let kind = CudaKind::Imported;
-                (effect, is_kept) = self.enter(call.out[0], call.tid, kind, device, 0, has_room);
-                effect.size = None;
+                let size = shared.exports.get(&call.structure).copied();
+                made(CudaKind::Imported, device, size.unwrap_or(0), call.out[0]);
             }
-            Does::Free => effect = self.free(call.args[0], device),
-            Does::Create
-            | Does::Import
-            | Does::Retain
-            | Does::Release
-            | Does::Map
-            | Does::Unmap => {
-                (effect, is_kept) = self.by_hand(function.does, call, device, has_room);
-            }
-            Does::RetainPrimary => {
-                let device = call.args[1] as i32;
-                let primary = self.primary.entry(device).or_default();
-                primary.0 = call.out[0];
-                primary.1 += 1;
-                effect.device = Some(device);
-                if primary.1 == 1 {
-                    self.begin_context(call.out[0], device, at);
+            Does::IpcGet => {
+                if let Some(block) = self.blocks.get(&call.args[1])
+                    && shared.exports.len() < THREADS_MAX
+                {
+                    shared.exports.insert(call.structure, block.size);
+                    effect.size = Some(block.size);
                 }
             }
-            Does::ReleasePrimary | Does::ResetPrimary => {
-                let device = call.args[0] as i32;
-                effect.device = Some(device);
-                let is_reset = function.does == Does::ResetPrimary;
-                if let Some(primary) = self.primary.get_mut(&device) {
-                    primary.1 -= 1;
-                    let context = primary.0;
-                    if is_reset || primary.1 <= 0 {
-                        self.primary.remove(&device);
-                        self.end_context(context);
-                    }
-                }
+            Does::Free => return self.free(call, device),
+            Does::Create | Does::Import => {
+                return self.create(function.does, call, at, may_grow, shared);
             }
-            Does::CreateContext(argument) => {
-                let device = call.args[argument] as i32;
-                effect.device = Some(device);
-                self.begin_context(call.out[0], device, at);
-                self.push(call.tid, call.out[0]);
-            }
-            Does::DestroyContext => {
-                effect.device = self.contexts.get(&call.args[0]).copied();
-                self.end_context(call.args[0]);
+            Does::Retain | Does::Release => return self.refer(function.does, call, device),
+            Does::Map => return self.map(call, device, at),
+            Does::Unmap => return self.unmap(call, device),
+            Does::RetainPrimary
+            | Does::ReleasePrimary
+            | Does::ResetPrimary
+            | Does::CreateContext(_)
+            | Does::DestroyContext => {
+                effect.device = self.change_contexts(function.does, call, at);
+                return effect;
             }
             Does::SetCurrent => {
                 self.pop(call.tid);
@@ -279,175 +304,216 @@ impl Ledger {
             Does::Other(has_size) => effect.size = has_size.then_some(size),
             Does::Init => {}
         }
-        (effect, is_kept)
-    }
-
-    /// Memory whose address stands in the first argument.
-    fn allocate(
-        &mut self,
-        call: &CudaCall,
-        kind: CudaKind,
-        device: Device,
-        size: i64,
-        has_room: bool,
-    ) -> (Effect, bool) {
-        self.enter(call.out[0], call.tid, kind, device, size, has_room)
-    }
-
-    fn enter(
-        &mut self,
-        place: u64,
-        tid: u32,
-        kind: CudaKind,
-        device: Device,
-        size: i64,
-        has_room: bool,
-    ) -> (Effect, bool) {
-        let size = size.max(0);
-        if has_room {
-            let block = Block {
-                kind,
-                device,
-                size,
-                context: self.context_of(tid).unwrap_or(0),
-            };
-            // Whatever stood there has gone without a call that was seen.
-            if let Some(before) = self.blocks.insert(place, block) {
-                self.held(before.device).add(before.kind, before.size, -1);
-            }
-        }
-        self.held(device).add(kind, size, 1);
-        let effect = Effect {
+        if let Effect {
             kind: Some(kind),
-            device,
             size: Some(size),
             address: Some(place),
-        };
-        (effect, has_room)
-    }
-
-    fn free(&mut self, place: u64, device: Device) -> Effect {
-        match self.blocks.remove(&place) {
-            Some(block) => {
-                self.held(block.device).add(block.kind, block.size, -1);
-                Effect {
-                    kind: Some(block.kind),
-                    device: block.device,
-                    size: Some(block.size),
-                    address: Some(place),
-                }
-            }
-            None => Effect {
-                device,
-                address: Some(place),
-                ..Effect::default()
-            },
+            ..
+        } = effect
+        {
+            let block = Block {
+                kind,
+                device: effect.device,
+                size,
+                context: self.context_of(call.tid).unwrap_or(0),
+                since: at,
+                opens: 1,
+            };
+            self.enter(place, block, may_grow, shared);
         }
+        effect
     }
 
-    /// Memory that a program maps by hand: it is there until the last handle and the last mapping
+    fn enter(&mut self, place: u64, block: Block, may_grow: bool, shared: &mut Shared) {
+        match self.blocks.get_mut(&place) {
+            Some(before)
+                if (before.kind, block.kind) == (CudaKind::Imported, CudaKind::Imported) =>
+            {
+                before.opens += 1;
+                return;
+            }
+            // It was given back by a call that has yet to return.
+            Some(before) => {
+                let before = std::mem::replace(before, block);
+                self.held(before.device).add(before.kind, before.size, -1);
+            }
+            None if may_grow => {
+                self.blocks.insert(place, block);
+            }
+            None => self.leave_out(shared),
+        }
+        self.held(block.device).add(block.kind, block.size, 1);
+    }
+
+    /// Counts what is not remembered: that it is given back will not be seen.
+    fn leave_out(&mut self, shared: &mut Shared) {
+        self.is_partial = true;
+        shared.left_out += 1;
+    }
+
+    fn free(&mut self, call: &CudaCall, device: Device) -> Effect {
+        let place = call.args[0];
+        let mut effect = Effect {
+            device,
+            address: Some(place),
+            ..Effect::default()
+        };
+        // What stands there since is another's: its call returned before this one.
+        let entered = BootNs(call.entered_boot_ns.cast_signed());
+        let Some(block) = self
+            .blocks
+            .get_mut(&place)
+            .filter(|block| block.since < entered)
+        else {
+            return effect;
+        };
+        (effect.kind, effect.device) = (Some(block.kind), block.device);
+        block.opens -= 1;
+        if block.opens > 0 {
+            return effect;
+        }
+        let block = *block;
+        self.blocks.remove(&place);
+        self.held(block.device).add(block.kind, block.size, -1);
+        effect.size = Some(block.size);
+        effect
+    }
+
+    /// Physical memory and a handle of it: it is there until the last handle and the last mapping
     /// are gone.
-    fn by_hand(
+    fn create(
         &mut self,
         does: Does,
         call: &CudaCall,
-        device: Device,
-        has_room: bool,
-    ) -> (Effect, bool) {
-        let mut effect = Effect {
-            kind: Some(CudaKind::Vmm),
-            device,
-            ..Effect::default()
+        at: BootNs,
+        may_grow: bool,
+        shared: &mut Shared,
+    ) -> Effect {
+        let is_imported = does == Does::Import;
+        let size = match is_imported {
+            true => 0,
+            false => call.args[1].cast_signed().max(0),
         };
-        match does {
-            Does::Create => {
-                let size = call.args[1].cast_signed().max(0);
-                effect.device = location(call).or(device);
-                effect.size = Some(size);
-                effect.address = Some(call.out[0]);
-                self.held(effect.device).add(CudaKind::Vmm, size, 1);
-                if !has_room {
-                    return (effect, false);
-                }
-                self.note_physical(call.out[0], effect.device, size, false);
-            }
-            Does::Import => {
-                effect.kind = Some(CudaKind::Imported);
-                effect.address = Some(call.out[0]);
-                if !has_room {
-                    return (effect, false);
-                }
-                self.note_physical(call.out[0], device, 0, true);
-            }
-            Does::Retain => {
-                effect.address = Some(call.out[0]);
-                if let Some(physical) = self.physical.get_mut(&call.out[0]) {
-                    physical.references += 1;
-                    effect.device = physical.device;
-                }
-            }
-            Does::Release => {
-                effect.address = Some(call.args[0]);
-                if let Some(physical) = self.physical.get_mut(&call.args[0]) {
-                    physical.references -= 1;
-                    effect.device = physical.device;
-                }
-                effect.size = self.let_go(call.args[0]);
-            }
-            Does::Map => {
-                let (place, size, handle) = (call.args[0], call.args[1], call.args[3]);
-                effect.address = Some(place);
-                effect.size = Some(size.cast_signed());
-                if let Some(physical) = self.physical.get_mut(&handle) {
-                    physical.mappings += 1;
-                    effect.device = physical.device;
-                    if physical.is_imported {
-                        effect.kind = Some(CudaKind::Imported);
-                        let device = physical.device;
-                        self.held(device)
-                            .add(CudaKind::Imported, size.cast_signed(), 1);
-                    }
-                    self.mappings.insert(place, (size.cast_signed(), handle));
-                    return (effect, has_room);
-                }
-            }
-            _ => {
-                let (start, size) = (call.args[0], call.args[1]);
-                effect.address = Some(start);
-                let end = start.saturating_add(size);
-                let ended: Vec<_> = self
-                    .mappings
-                    .range(start..end)
-                    .map(|(place, mapping)| (*place, *mapping))
-                    .collect();
-                let mut freed = 0;
-                for (place, (size, handle)) in ended {
-                    self.mappings.remove(&place);
-                    if let Some(physical) = self.physical.get_mut(&handle) {
-                        physical.mappings -= 1;
-                        effect.device = physical.device;
-                        if physical.is_imported {
-                            let device = physical.device;
-                            self.held(device).add(CudaKind::Imported, size, -1);
-                        }
-                    }
-                    freed += self.let_go(handle).unwrap_or(0);
-                }
-                effect.size = Some(freed);
-            }
-        }
-        (effect, true)
-    }
-
-    fn note_physical(&mut self, handle: u64, device: Device, size: i64, is_imported: bool) {
+        let device = location(call).or_else(|| self.device_of(call.tid));
+        let kind = match is_imported {
+            true => CudaKind::Imported,
+            false => CudaKind::Vmm,
+        };
         let physical = Physical {
             device,
             size,
             references: 1,
             mappings: 0,
             is_imported,
+            since: at,
         };
-        self.physical.insert(handle, physical);
+        if may_grow {
+            if let Some(before) = self.physical.insert(call.out[0], physical)
+                && !before.is_imported
+            {
+                self.held(before.device).add(CudaKind::Vmm, before.size, -1);
+            }
+        } else {
+            self.leave_out(shared);
+        }
+        self.held(device).add(kind, size, 1);
+        Effect {
+            kind: Some(kind),
+            device,
+            size: (!is_imported).then_some(size),
+            address: Some(call.out[0]),
+        }
+    }
+
+    /// One more reference to a handle, or one fewer.
+    fn refer(&mut self, does: Does, call: &CudaCall, device: Device) -> Effect {
+        let entered = BootNs(call.entered_boot_ns.cast_signed());
+        let (handle, more) = match does {
+            Does::Retain => (call.out[0], 1),
+            _ => (call.args[0], -1),
+        };
+        let mut effect = Effect {
+            kind: Some(CudaKind::Vmm),
+            device,
+            address: Some(handle),
+            ..Effect::default()
+        };
+        let physical = self.physical.get_mut(&handle);
+        if let Some(physical) = physical.filter(|physical| physical.since < entered) {
+            physical.references += more;
+            effect.device = physical.device;
+            if physical.is_imported {
+                effect.kind = Some(CudaKind::Imported);
+            }
+            effect.size = self.let_go(handle);
+        }
+        effect
+    }
+
+    fn map(&mut self, call: &CudaCall, device: Device, at: BootNs) -> Effect {
+        let (place, handle) = (call.args[0], call.args[3]);
+        let size = call.args[1].cast_signed().max(0);
+        let mut effect = Effect {
+            kind: Some(CudaKind::Vmm),
+            device,
+            size: Some(size),
+            address: Some(place),
+        };
+        let Some(physical) = self.physical.get_mut(&handle) else {
+            return effect;
+        };
+        physical.mappings += 1;
+        let physical = *physical;
+        effect.device = physical.device;
+        if physical.is_imported {
+            effect.kind = Some(CudaKind::Imported);
+            self.held(physical.device).add(CudaKind::Imported, size, 1);
+        }
+        let mapping = Mapping {
+            size,
+            handle,
+            since: at,
+        };
+        if let Some(before) = self.mappings.insert(place, mapping) {
+            self.end_mapping(before);
+        }
+        effect
+    }
+
+    fn unmap(&mut self, call: &CudaCall, device: Device) -> Effect {
+        let start = call.args[0];
+        let entered = BootNs(call.entered_boot_ns.cast_signed());
+        let range = start..start.saturating_add(call.args[1]);
+        let ended = self.mappings.range(range);
+        let ended = ended.filter(|(_, mapping)| mapping.since < entered);
+        let ended: Vec<_> = ended.map(|(place, mapping)| (*place, *mapping)).collect();
+        let mut effect = Effect {
+            kind: Some(CudaKind::Vmm),
+            device,
+            size: Some(0),
+            address: Some(start),
+        };
+        for (place, mapping) in ended {
+            self.mappings.remove(&place);
+            if let Some(physical) = self.physical.get(&mapping.handle) {
+                effect.device = physical.device;
+            }
+            let freed = self.end_mapping(mapping);
+            effect.size = Some(effect.size.unwrap_or(0) + freed.unwrap_or(0));
+        }
+        effect
+    }
+
+    /// What a mapping that has ended gave back.
+    fn end_mapping(&mut self, mapping: Mapping) -> Option<i64> {
+        let physical = self.physical.get_mut(&mapping.handle)?;
+        physical.mappings -= 1;
+        let physical = *physical;
+        if physical.is_imported {
+            let held = self.held(physical.device);
+            held.add(CudaKind::Imported, mapping.size, -1);
+        }
+        self.let_go(mapping.handle)
     }
 
     /// Forgets physical memory that nothing holds any more, and gives its size.
@@ -462,6 +528,45 @@ impl Ledger {
             held.add(CudaKind::Vmm, physical.size, -1);
         }
         Some(physical.size)
+    }
+
+    /// The device that a context was made or ended on.
+    fn change_contexts(&mut self, does: Does, call: &CudaCall, at: BootNs) -> Device {
+        match does {
+            Does::RetainPrimary => {
+                let device = call.args[1] as i32;
+                let primary = self.primary.entry(device).or_default();
+                primary.0 = call.out[0];
+                primary.1 += 1;
+                if primary.1 == 1 {
+                    self.begin_context(call.out[0], device, at);
+                }
+                Some(device)
+            }
+            Does::CreateContext(argument) => {
+                let device = call.args[argument] as i32;
+                self.begin_context(call.out[0], device, at);
+                self.push(call.tid, call.out[0]);
+                Some(device)
+            }
+            Does::DestroyContext => {
+                let device = self.contexts.get(&call.args[0]).copied();
+                self.end_context(call.args[0]);
+                device
+            }
+            _ => {
+                let device = call.args[0] as i32;
+                if let Some(primary) = self.primary.get_mut(&device) {
+                    primary.1 -= 1;
+                    let context = primary.0;
+                    if does == Does::ResetPrimary || primary.1 <= 0 {
+                        self.primary.remove(&device);
+                        self.end_context(context);
+                    }
+                }
+                Some(device)
+            }
+        }
     }
 
     fn begin_context(&mut self, context: u64, device: i32, at: BootNs) {
@@ -618,3 +723,6 @@ fn uuid(words: [u64; 2]) -> String {
     ];
     format!("GPU-{}", parts.join("-"))
 }
+
+#[cfg(test)]
+mod tests;

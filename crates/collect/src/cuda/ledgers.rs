@@ -1,7 +1,7 @@
 //! The ledgers of all processes, and their rows.
 
 use super::functions::{Does, FUNCTIONS};
-use super::ledger::{Effect, Held, Ledger};
+use super::ledger::{Effect, Held, Ledger, Shared};
 use crate::Tick;
 use memtrace_abi::CudaCall;
 use memtrace_model::{
@@ -9,19 +9,18 @@ use memtrace_model::{
 };
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Calls of at least so many bytes have a row of their own ...
+/// Calls of at least so many bytes have a row of their own.
 const ROW_MIN: i64 = 1 << 20;
-/// ... no more often than this, sustained ...
+/// What is held has a row at once where it moved by so much, else at the next tick.
+const STEP: i64 = 16 << 20;
+/// Both kinds of rows of one process come no more often than this, sustained ...
 const ROW_INTERVAL: DurationNs = DurationNs(5_000_000);
 /// ... after a burst of so many.
 const ROW_BURST: i64 = 2_000;
-/// What is held has a row at once where it moved by so much, else at the next tick.
-const STEP: i64 = 16 << 20;
 /// Allocations that are remembered, of all processes together.
 const ALLOCATIONS_MAX: usize = 400_000;
 
 /// What the recorded processes hold of the driver.
-#[derive(Default)]
 pub struct Ledgers {
     processes: HashMap<Upid, OfProcess>,
     changed: Vec<Upid>,
@@ -29,17 +28,26 @@ pub struct Ledgers {
     probed_since: Option<BootNs>,
     /// Who runs a program, or mapped a library, that was probed by then: whatever it does is seen.
     seen_from_the_start: HashSet<Tgid>,
-    /// Allocations that are remembered.
-    count: usize,
-    /// Those for which there was no room.
-    left_out: i64,
+    shared: Shared,
     /// A context was made since the last call.
     has_new_contexts: bool,
 }
 
+impl Default for Ledgers {
+    fn default() -> Self {
+        Self {
+            processes: HashMap::new(),
+            changed: Vec::new(),
+            probed_since: None,
+            seen_from_the_start: HashSet::new(),
+            shared: Shared::new(ALLOCATIONS_MAX),
+            has_new_contexts: false,
+        }
+    }
+}
+
 struct OfProcess {
     ledger: Ledger,
-    is_whole: bool,
     /// Time of the last call.
     at: BootNs,
     is_changed: bool,
@@ -65,7 +73,7 @@ impl Ledgers {
     /// Calls were lost, of whomever.
     pub fn note_loss(&mut self) {
         for process in self.processes.values_mut() {
-            process.is_whole = false;
+            process.ledger.is_partial = true;
         }
     }
 
@@ -86,21 +94,13 @@ impl Ledgers {
             && (self.probed_since.is_some_and(|since| began >= since)
                 || self.seen_from_the_start.contains(&Tgid(call.header.tgid)));
         let process = self.processes.entry(upid).or_insert_with(|| OfProcess {
-            ledger: Ledger::default(),
-            is_whole: is_first,
+            ledger: Ledger::new(!is_first),
             at,
             is_changed: false,
             written: BTreeMap::new(),
             conforms: at,
         });
-        let has_room = self.count < ALLOCATIONS_MAX;
-        let before = process.ledger.len();
-        let (effect, is_kept) = process.ledger.take(function, call, at, has_room);
-        self.count = self.count + process.ledger.len() - before;
-        if !is_kept {
-            process.is_whole = false;
-            self.left_out += 1;
-        }
+        let effect = process.ledger.take(function, call, at, &mut self.shared);
         process.at = at;
         self.has_new_contexts |= call.result == 0
             && matches!(function.does, Does::RetainPrimary | Does::CreateContext(_));
@@ -122,7 +122,7 @@ impl Ledgers {
         if is_row && process.may_write(at) {
             out.push(call_row(upid, function.name, call, &effect, at, tick));
         }
-        if process.has_moved_far(&effect) {
+        if process.has_moved_far(&effect) && process.may_write(at) {
             process.write(upid, tick, out);
         }
     }
@@ -132,14 +132,14 @@ impl Ledgers {
         let Some(process) = self.processes.remove(&upid) else {
             return;
         };
-        self.count -= process.ledger.len();
+        self.shared.room += process.ledger.len();
         let Ledger { uuids, .. } = &process.ledger;
         for device in process.written.keys() {
             let uuid = device.and_then(|device| uuids.get(&device));
             let row = memory_row(upid, *device, uuid, &Held::default(), at, tick);
             out.push(
                 CudaMemoryRow {
-                    is_whole: process.is_whole,
+                    is_whole: !process.ledger.is_partial,
                     ..row
                 }
                 .into(),
@@ -169,7 +169,7 @@ impl Ledgers {
 
     /// Allocations for which there was no room, since the last call.
     pub fn take_left_out(&mut self) -> i64 {
-        std::mem::take(&mut self.left_out)
+        std::mem::take(&mut self.shared.left_out)
     }
 }
 
@@ -207,7 +207,7 @@ impl OfProcess {
             let row = memory_row(upid, *device, uuid, held, self.at, tick);
             out.push(
                 CudaMemoryRow {
-                    is_whole: self.is_whole,
+                    is_whole: !self.ledger.is_partial,
                     ..row
                 }
                 .into(),

@@ -27,10 +27,10 @@ const OTHER_DIRECTORIES: [&str; 3] = [
 /// A library whose functions can be probed.
 #[derive(Debug)]
 pub struct Library {
-    /// A path to it, for this process.
-    pub path: PathBuf,
-    /// The file: device and inode.
-    pub file: FileId,
+    /// The open file: the path by which it was found can be gone a moment later.
+    pub file: File,
+    /// Device and inode of it.
+    pub id: FileId,
     /// Number of the function, and its offset in the file.
     pub offsets: Vec<(usize, u64)>,
 }
@@ -57,10 +57,10 @@ impl Library {
     ///
     /// # Errors
     /// When it can't be read, or is not the driver's library.
-    pub fn open(path: PathBuf) -> Result<Self, LibraryError> {
-        let file = File::open(&path)?;
+    pub fn open(path: &Path) -> Result<Self, LibraryError> {
+        let file = File::open(path)?;
         let metadata = file.metadata()?;
-        let cache = ReadCache::new(file);
+        let cache = ReadCache::new(&file);
         let elf = ElfFile::<FileHeader64<Endianness>, _>::parse(&cache)?;
         let mut addresses = HashMap::new();
         for symbol in elf
@@ -94,9 +94,9 @@ impl Library {
         }
         offsets.sort_unstable();
         Ok(Self {
-            path,
-            file: (metadata.dev(), metadata.ino()),
+            id: (metadata.dev(), metadata.ino()),
             offsets,
+            file,
         })
     }
 }

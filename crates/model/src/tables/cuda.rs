@@ -33,13 +33,13 @@ table! {
 }
 
 table! {
-    /// What a process holds of the CUDA driver, by kind, after each change, at most every 100 ms. Bytes as they were asked for. A row holds from its time until the next of the same process and device (a step function); a process that has ended has a last row of zeroes.
+    /// What a process holds of the CUDA driver, by kind: at the next tick after it changed, and at once where it moved by 16 MiB (as often as `cuda_call` has rows). Bytes as they were asked for. A row holds from its time until the next of the same process and device (a step function); a process that has ended has a last row of zeroes.
     pub struct CudaMemoryRow in "cuda_memory" {
         /// Wall-clock time (UTC) of the last call that is counted.
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME of the last call that is counted.
         boot_ns: BootNs,
-        /// The process.
+        /// The process that holds it.
         upid: Upid,
         /// The device as the process counts (CUDA_VISIBLE_DEVICES); null where it is not known.
         cuda_device: Option<i32>,
@@ -53,7 +53,7 @@ table! {
         pool_bytes: Bytes,
         /// cuMemAllocManaged: moves between host and device. The driver counts it for no process.
         managed_bytes: Bytes,
-        /// Memory of another process (cuIpcOpenMemHandle, cuMemImportFromShareableHandle); who created it has it in its own row. Of imported handles as far as they are mapped.
+        /// Memory of another process (cuIpcOpenMemHandle, cuMemImportFromShareableHandle); who created it has it in its own row. Imported handles count as far as they are mapped; memory opened by cuIpcOpenMemHandle where the process that made the handle is recorded too.
         imported_bytes: Bytes,
         /// Host memory that the driver allocated and pinned (cuMemHostAlloc, cuMemAllocHost).
         pinned_bytes: Bytes,

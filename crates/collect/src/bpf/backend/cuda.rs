@@ -4,7 +4,7 @@ use super::BpfBackend;
 use crate::cuda::{Library, installed, mapped};
 use crate::{ProcessTable, Tick};
 use memtrace_model::{DiagKind, Record, Severity, Tgid};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// So many running processes are asked at the start whether they have mapped the library.
 const ASKED_MAX: usize = 1_000;
@@ -14,7 +14,7 @@ impl BpfBackend {
     pub(super) fn find_cuda(&mut self, tick: &Tick, out: &mut Vec<Record>) {
         if self.options.has_cuda {
             for path in installed() {
-                self.probe_cuda(path, tick, out);
+                self.probe_cuda(&path, tick, out);
             }
         }
     }
@@ -74,15 +74,14 @@ impl BpfBackend {
     fn probe_mapped_cuda(&mut self, tgid: Tgid, tick: &Tick, out: &mut Vec<Record>) {
         // One that has ended meanwhile has mapped nothing.
         for path in mapped(Path::new("/proc"), tgid).unwrap_or_default() {
-            self.probe_cuda(path, tick, out);
+            self.probe_cuda(&path, tick, out);
         }
     }
 
-    fn probe_cuda(&mut self, path: PathBuf, tick: &Tick, out: &mut Vec<Record>) {
-        let shown = path.display().to_string();
+    fn probe_cuda(&mut self, path: &Path, tick: &Tick, out: &mut Vec<Record>) {
         let outcome = Library::open(path).map_err(|error| error.to_string());
         let outcome = outcome.and_then(|library| {
-            if self.programs.has_cuda(library.file) {
+            if self.programs.has_cuda(library.id) {
                 return Ok(());
             }
             self.programs
@@ -93,8 +92,9 @@ impl BpfBackend {
         });
         if let Err(error) = outcome {
             let detail = format!(
-                "what the CUDA driver hands out of {shown} is not known, GPU memory by process is: \
-                 {error}"
+                "what the CUDA driver hands out of {} is not known, GPU memory by process is: \
+                 {error}",
+                path.display()
             );
             out.push(tick.diag(
                 Severity::Degraded,
