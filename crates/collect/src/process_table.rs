@@ -9,7 +9,8 @@ pub use process::{End, NAME_BYTES_KEPT, Peak, Process};
 use super::{Ceiling, Part, SectionNews, Tick};
 use images::Images;
 use memtrace_model::{
-    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record, Role, Tgid, Upid,
+    BootNs, Bytes, CudaCallRow, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record,
+    Role, Tgid, Upid,
 };
 use process::{may_be_oom_killed, note_status};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -60,6 +61,8 @@ pub struct ProcessTable {
     are_oom_kills_observed: bool,
     declared: Vec<RoleDeclaration>,
     adoption_requests: Vec<Tgid>,
+    /// Calls of the CUDA driver whose stack is still to be named.
+    cuda_calls: Vec<CudaCallRow>,
     /// Whom a driver lists as holding memory of a GPU, since the last call.
     on_gpus: Vec<Upid>,
     section_news: Vec<SectionNews>,
@@ -599,6 +602,16 @@ impl ProcessTable {
     /// The processes to be taken in since the last call.
     pub fn take_adoption_requests(&mut self) -> Vec<Tgid> {
         std::mem::take(&mut self.adoption_requests)
+    }
+
+    /// Hands calls of the CUDA driver to whoever names their stacks, and writes them then.
+    pub fn note_cuda_calls(&mut self, calls: Vec<CudaCallRow>) {
+        self.cuda_calls.extend(calls);
+    }
+
+    /// The calls since the last one.
+    pub fn take_cuda_calls(&mut self) -> Vec<CudaCallRow> {
+        std::mem::take(&mut self.cuda_calls)
     }
 
     /// A driver lists the process as holding memory of a GPU.

@@ -35,6 +35,8 @@ pub struct CudaCookie {
     pub reads_second: bool,
     /// Whether the reader is woken at once.
     pub wakes: bool,
+    /// Whether the second argument is a number of bytes that are taken: then large calls have stacks.
+    pub takes_second: bool,
     /// Where a structure is that is read: a [`CudaPlace`].
     pub place: u8,
     /// Length of that structure in bytes, at most [`CUDA_STRUCTURE_BYTES`]; 0 for none.
@@ -49,6 +51,7 @@ impl CudaCookie {
             | (self.out_words as u64) << 8
             | (self.reads_second as u64) << 10
             | (self.wakes as u64) << 11
+            | (self.takes_second as u64) << 12
             | (self.place as u64) << 16
             | (self.bytes as u64) << 24
     }
@@ -61,6 +64,7 @@ impl CudaCookie {
             out_words: (cookie >> 8) as u8 & 3,
             reads_second: cookie >> 10 & 1 != 0,
             wakes: cookie >> 11 & 1 != 0,
+            takes_second: cookie >> 12 & 1 != 0,
             place: (cookie >> 16) as u8,
             bytes: (cookie >> 24) as u8,
         }
@@ -87,6 +91,6 @@ pub struct CudaCall {
     pub call: u32,
     /// CUresult.
     pub result: i32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: its stack is sent as a [`super::StackSample`] of the same thread and time.
+    pub has_stack: u32,
 }

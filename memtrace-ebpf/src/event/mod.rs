@@ -59,6 +59,8 @@ pub enum EventKind {
     StackSample = 9,
     /// [`CudaCall`]
     CudaCall = 10,
+    /// [`StackSample`] of a call of the CUDA driver, in the ring of those.
+    CudaStack = 11,
 }
 
 impl EventKind {
@@ -75,6 +77,7 @@ impl EventKind {
             8 => Self::VmTotals,
             9 => Self::StackSample,
             10 => Self::CudaCall,
+            11 => Self::CudaStack,
             _ => return None,
         })
     }

@@ -12,6 +12,9 @@ use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 use memtrace_abi::event::{CUDA_ARGS, CUDA_STRUCTURE_BYTES};
 use memtrace_abi::{CudaCall, CudaCookie, CudaPlace, EventHeader, EventKind, LossClass};
 
+/// Calls that take as much have their stacks taken.
+const STACK_BYTES_MIN: u64 = 16 << 20;
+
 const FIRST_AT_RETURN: u8 = CudaPlace::FirstAtReturn as u8;
 const SECOND: u8 = CudaPlace::Second as u8;
 const THIRD: u8 = CudaPlace::Third as u8;
@@ -110,16 +113,24 @@ pub fn cuda_return(ctx: RetProbeContext) -> u32 {
         out[1] = read_word(entered.args[0] + 8);
     }
     let result = read::<u64>(ctx.as_ptr() as u64, layout!(regs_result)) as i32;
+    // SAFETY: the member is a map value.
+    let start_boot_ns = unsafe { (*member).start_boot_ns };
+    let header = EventHeader {
+        kind: EventKind::CudaCall as u32,
+        tgid,
+        boot_ns: now(),
+        start_boot_ns,
+    };
+    let is_large = cookie.takes_second && entered.args[1] >= STACK_BYTES_MIN;
+    let mut has_stack = 0;
+    if config!(has_stacks) != 0 && is_large && result == 0 {
+        has_stack = crate::stacks::sample_call(&header);
+    }
     let event = entry.as_mut_ptr();
     // SAFETY: the reserved room is that of a CudaCall, and every field of it is written; the
     // member is a map value.
     unsafe {
-        (*event).header = EventHeader {
-            kind: EventKind::CudaCall as u32,
-            tgid,
-            boot_ns: now(),
-            start_boot_ns: (*member).start_boot_ns,
-        };
+        (*event).header = header;
         (*event).entered_boot_ns = entered.boot_ns;
         (*event).args = entered.args;
         (*event).out = out;
@@ -127,7 +138,7 @@ pub fn cuda_return(ctx: RetProbeContext) -> u32 {
         (*event).tid = tid;
         (*event).call = u32::from(cookie.call);
         (*event).result = result;
-        (*event).reserved = 0;
+        (*event).has_stack = has_stack;
     }
     entry.submit(if cookie.wakes {
         BPF_RB_FORCE_WAKEUP

@@ -182,12 +182,24 @@ pub fn note_growth(mm: u64, space: &mut Space, anon_pages: i64) {
     }
 }
 
-/// Sends a sample, or counts it as lost.
+/// Sends the stack of a call of the CUDA driver that returns: 1 where there was room for it.
+#[inline(always)]
+pub fn sample_call(header: &EventHeader) -> u32 {
+    let header = EventHeader {
+        kind: EventKind::CudaStack as u32,
+        ..*header
+    };
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let task = Task(unsafe { bpf_get_current_task() });
+    sample(task.mm().0, &header, 0, 0)
+}
+
+/// Sends a sample, or counts it as lost: 0.
 #[inline(never)]
-fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) {
+fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) -> u32 {
     let Some(mut entry) = STACKS.reserve::<StackSample>(0) else {
         count_loss(LossClass::Stack);
-        return;
+        return 0;
     };
     // SAFETY: the helpers take the current task, which has registers: it has an address space.
     let (task, regs) = unsafe {
@@ -199,7 +211,10 @@ fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) {
     let stack: u64 = read(regs, layout!(regs_stack));
     let instruction = read(regs, layout!(regs_instruction));
     let frame = read(regs, layout!(regs_frame));
-    let address = touched(regs);
+    let address = match grown_pages {
+        0 => 0,
+        _ => touched(regs),
+    };
     if address != 0 {
         note_sampled(tgid, address, header.boot_ns);
     }
@@ -228,6 +243,7 @@ fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) {
     } else {
         BPF_RB_NO_WAKEUP
     });
+    1
 }
 
 /// Samples in the ring that the reader has not taken.

@@ -110,7 +110,9 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             Event::Comm(comm, args)
         }
         // Samples with stacks have a ring of their own.
-        Some(EventKind::StackSample) | None => return Err(DecodeError::UnknownKind { kind }),
+        Some(EventKind::StackSample | EventKind::CudaStack) | None => {
+            return Err(DecodeError::UnknownKind { kind });
+        }
     };
     Ok(event)
 }

@@ -102,6 +102,7 @@ impl Function {
             call: number as u8,
             ..CudaCookie::default()
         };
+        cookie.takes_second = matches!(self.does, Does::Alloc(_) | Does::PoolAlloc | Does::Create);
         match self.does {
             Does::Alloc(_)
             | Does::PoolAlloc

@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 /// size into them (measured on an H200, driver 580).
 const PIECE: i64 = 2 << 20;
 
+/// CUresult of calls that come after the driver has ended.
+pub(super) const CUDA_ERROR_DEINITIALIZED: i32 = 4;
+
 /// A device as the process counts; `None` where it is not known.
 pub(super) type Device = Option<i32>;
 
@@ -168,6 +171,10 @@ impl Ledger {
     ) -> Effect {
         let before = self.len();
         let may_grow = shared.room > 0;
+        // At the end of a program the driver is gone before those who still call it.
+        if call.result == CUDA_ERROR_DEINITIALIZED {
+            return Effect::default();
+        }
         let has_failed = call.result != 0;
         let effect = match has_failed {
             true => self.refused(function, call),

@@ -1,7 +1,7 @@
 //! The ledgers of all processes, and their rows.
 
 use super::functions::{Does, FUNCTIONS};
-use super::ledger::{Effect, Held, Ledger, Shared};
+use super::ledger::{CUDA_ERROR_DEINITIALIZED, Effect, Held, Ledger, Shared};
 use crate::Tick;
 use memtrace_abi::CudaCall;
 use memtrace_model::{
@@ -11,9 +11,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Calls of at least so many bytes have a row of their own.
 const ROW_MIN: i64 = 1 << 20;
-/// What is held has a row at once where it moved by so much, else at the next tick.
+/// What is held has a row at once where it moved by so much, and by this part of itself; else at the
+/// next tick.
 const STEP: i64 = 16 << 20;
-/// Both kinds of rows of one process come no more often than this, sustained ...
+const STEP_PART: i64 = 64;
+/// Rows of either kind of one process come no more often than this, sustained ...
 const ROW_INTERVAL: DurationNs = DurationNs(5_000_000);
 /// ... after a burst of so many.
 const ROW_BURST: i64 = 2_000;
@@ -31,6 +33,8 @@ pub struct Ledgers {
     shared: Shared,
     /// A context was made since the last call.
     has_new_contexts: bool,
+    /// Calls whose stack is not named yet.
+    unnamed: Vec<CudaCallRow>,
 }
 
 impl Default for Ledgers {
@@ -42,6 +46,7 @@ impl Default for Ledgers {
             seen_from_the_start: HashSet::new(),
             shared: Shared::new(ALLOCATIONS_MAX),
             has_new_contexts: false,
+            unnamed: Vec::new(),
         }
     }
 }
@@ -53,8 +58,22 @@ struct OfProcess {
     is_changed: bool,
     /// As last written.
     written: BTreeMap<Option<i32>, Held>,
-    /// When the next row of a call would conform to the sustained rate (GCRA).
-    conforms: BootNs,
+    calls: Rate,
+    steps: Rate,
+}
+
+/// How often rows are written: when the next one would conform to the sustained rate (GCRA).
+struct Rate(BootNs);
+
+impl Rate {
+    fn allows(&mut self, at: BootNs) -> bool {
+        let conforms = self.0.max(at);
+        if conforms - at > DurationNs(ROW_INTERVAL.0 * ROW_BURST) {
+            return false;
+        }
+        self.0 = conforms + ROW_INTERVAL;
+        true
+    }
 }
 
 impl Ledgers {
@@ -98,7 +117,8 @@ impl Ledgers {
             at,
             is_changed: false,
             written: BTreeMap::new(),
-            conforms: at,
+            calls: Rate(at),
+            steps: Rate(at),
         });
         let effect = process.ledger.take(function, call, at, &mut self.shared);
         process.at = at;
@@ -108,21 +128,26 @@ impl Ledgers {
             process.is_changed = true;
             self.changed.push(upid);
         }
-        let is_row = call.result != 0
+        let is_row = (call.result != 0 && call.result != CUDA_ERROR_DEINITIALIZED)
             || effect.size.is_some_and(|size| size >= ROW_MIN)
-            || matches!(
-                function.does,
-                Does::RetainPrimary
-                    | Does::ReleasePrimary
-                    | Does::ResetPrimary
-                    | Does::CreateContext(_)
-                    | Does::DestroyContext
-                    | Does::Other(_)
-            );
-        if is_row && process.may_write(at) {
-            out.push(call_row(upid, function.name, call, &effect, at, tick));
+            || call.result == 0
+                && matches!(
+                    function.does,
+                    Does::RetainPrimary
+                        | Does::ReleasePrimary
+                        | Does::ResetPrimary
+                        | Does::CreateContext(_)
+                        | Does::DestroyContext
+                        | Does::Other(_)
+                );
+        if is_row && process.calls.allows(at) {
+            let row = call_row(upid, function.name, call, &effect, at, tick);
+            match call.has_stack {
+                0 => out.push(row.into()),
+                _ => self.unnamed.push(row),
+            }
         }
-        if process.has_moved_far(&effect) && process.may_write(at) {
+        if process.has_moved_far(&effect) && process.steps.allows(at) {
             process.write(upid, tick, out);
         }
     }
@@ -133,17 +158,8 @@ impl Ledgers {
             return;
         };
         self.shared.room += process.ledger.len();
-        let Ledger { uuids, .. } = &process.ledger;
         for device in process.written.keys() {
-            let uuid = device.and_then(|device| uuids.get(&device));
-            let row = memory_row(upid, *device, uuid, &Held::default(), at, tick);
-            out.push(
-                CudaMemoryRow {
-                    is_whole: !process.ledger.is_partial,
-                    ..row
-                }
-                .into(),
-            );
+            out.push(process.row(upid, *device, &Held::default(), at, tick));
         }
     }
 
@@ -162,6 +178,11 @@ impl Ledgers {
         }
     }
 
+    /// Calls since the last one whose stack is still to be named.
+    pub fn take_unnamed(&mut self) -> Vec<CudaCallRow> {
+        std::mem::take(&mut self.unnamed)
+    }
+
     /// Whether a context was made since the last call.
     pub fn take_new_contexts(&mut self) -> bool {
         std::mem::take(&mut self.has_new_contexts)
@@ -174,24 +195,18 @@ impl Ledgers {
 }
 
 impl OfProcess {
-    fn may_write(&mut self, at: BootNs) -> bool {
-        let conforms = self.conforms.max(at);
-        if conforms - at > DurationNs(ROW_INTERVAL.0 * ROW_BURST) {
-            return false;
-        }
-        self.conforms = conforms + ROW_INTERVAL;
-        true
-    }
-
     /// Whether the device that a call was about holds much more or less than its last row says.
     fn has_moved_far(&self, effect: &Effect) -> bool {
         let now = self.ledger.devices.get(&effect.device);
         let then = self.written.get(&effect.device);
         let of = |held: Option<&Held>, kind| held.map_or(0, |held| held.of(kind));
-        let moved = CudaKind::ALL
-            .iter()
-            .map(|kind| (of(now, *kind) - of(then, *kind)).abs());
-        moved.fold(0, i64::saturating_add) >= STEP
+        let (mut moved, mut held) = (0_i64, 0_i64);
+        for kind in CudaKind::ALL {
+            let (now, then) = (of(now, *kind), of(then, *kind));
+            moved = moved.saturating_add((now - then).abs());
+            held = held.saturating_add(now.max(then));
+        }
+        moved >= STEP.max(held / STEP_PART)
     }
 
     fn write(&mut self, upid: Upid, tick: &Tick, out: &mut Vec<Record>) {
@@ -203,17 +218,37 @@ impl OfProcess {
             if !is_news {
                 continue;
             }
-            let uuid = device.and_then(|device| self.ledger.uuids.get(&device));
-            let row = memory_row(upid, *device, uuid, held, self.at, tick);
-            out.push(
-                CudaMemoryRow {
-                    is_whole: !self.ledger.is_partial,
-                    ..row
-                }
-                .into(),
-            );
+            out.push(self.row(upid, *device, held, self.at, tick));
             self.written.insert(*device, *held);
         }
+    }
+
+    fn row(&self, upid: Upid, device: Option<i32>, held: &Held, at: BootNs, tick: &Tick) -> Record {
+        let bytes = |kind| Bytes(held.of(kind));
+        let uuid = device.and_then(|device| self.ledger.uuids.get(&device));
+        CudaMemoryRow {
+            ts: tick.clock.to_wall(at),
+            boot_ns: at,
+            upid,
+            cuda_device: device,
+            device_uuid: uuid.cloned(),
+            direct_bytes: bytes(CudaKind::Direct),
+            vmm_bytes: bytes(CudaKind::Vmm),
+            pool_bytes: bytes(CudaKind::Pool),
+            managed_bytes: bytes(CudaKind::Managed),
+            imported_bytes: bytes(CudaKind::Imported),
+            pinned_bytes: bytes(CudaKind::Pinned),
+            registered_bytes: bytes(CudaKind::Registered),
+            padding_bytes: Bytes(held.padding()),
+            context_count: held.contexts,
+            context_boot_ns: held.context_at,
+            library_count: held.libraries,
+            graph_count: held.graphs,
+            call_count: held.calls,
+            failed_count: held.failed,
+            is_whole: !self.ledger.is_partial,
+        }
+        .into()
     }
 }
 
@@ -224,7 +259,7 @@ fn call_row(
     effect: &Effect,
     at: BootNs,
     tick: &Tick,
-) -> Record {
+) -> CudaCallRow {
     CudaCallRow {
         ts: tick.clock.to_wall(at),
         boot_ns: at,
@@ -237,39 +272,6 @@ fn call_row(
         address: effect.address.map(u64::cast_signed),
         result: call.result,
         duration_ns: at - BootNs(call.entered_boot_ns.cast_signed()),
-    }
-    .into()
-}
-
-fn memory_row(
-    upid: Upid,
-    device: Option<i32>,
-    uuid: Option<&String>,
-    held: &Held,
-    at: BootNs,
-    tick: &Tick,
-) -> CudaMemoryRow {
-    let bytes = |kind| Bytes(held.of(kind));
-    CudaMemoryRow {
-        ts: tick.clock.to_wall(at),
-        boot_ns: at,
-        upid,
-        cuda_device: device,
-        device_uuid: uuid.cloned(),
-        direct_bytes: bytes(CudaKind::Direct),
-        vmm_bytes: bytes(CudaKind::Vmm),
-        pool_bytes: bytes(CudaKind::Pool),
-        managed_bytes: bytes(CudaKind::Managed),
-        imported_bytes: bytes(CudaKind::Imported),
-        pinned_bytes: bytes(CudaKind::Pinned),
-        registered_bytes: bytes(CudaKind::Registered),
-        padding_bytes: Bytes(held.padding()),
-        context_count: held.contexts,
-        context_boot_ns: held.context_at,
-        library_count: held.libraries,
-        graph_count: held.graphs,
-        call_count: held.calls,
-        failed_count: held.failed,
-        is_whole: false,
+        stack_id: None,
     }
 }

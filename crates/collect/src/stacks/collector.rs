@@ -1,12 +1,13 @@
 //! Takes samples from the kernel, names their frames while the process is there, and tells what has
 //! changed once a second.
 
+use super::calls::Calls;
 use super::frames::{Frame, mixed};
 use super::sites::{NO_STACK, Seen, Sites, Stacks};
 use super::watched::{Files, Watched};
 use crate::bpf::StackSource;
 use crate::{CollectError, Collector, ProcessTable, Tick};
-use memtrace_abi::{PythonLayout, PythonWalk, StackSample};
+use memtrace_abi::{EventKind, PythonLayout, PythonWalk, StackSample};
 use memtrace_host::clock;
 use memtrace_model::{
     BootNs, DiagKind, DurationNs, FrameKind, PageSize, Record, Severity, StackRow, Tgid, Upid,
@@ -39,6 +40,7 @@ pub struct StackCollector {
     files: Files,
     stacks: Stacks,
     sites: Sites,
+    calls: Calls,
     /// When heaps may be searched again.
     next_search: BootNs,
     undecoded_count: i64,
@@ -56,6 +58,7 @@ impl StackCollector {
             files: Files::default(),
             stacks: Stacks::default(),
             sites: Sites::default(),
+            calls: Calls::default(),
             next_search: BootNs(0),
             undecoded_count: 0,
             left_out_count: 0,
@@ -71,6 +74,7 @@ impl StackCollector {
                 files: &mut self.files,
                 stacks: &mut self.stacks,
                 sites: &mut self.sites,
+                calls: &mut self.calls,
                 table,
                 tick,
                 out,
@@ -175,6 +179,7 @@ struct Naming<'a> {
     files: &'a mut Files,
     stacks: &'a mut Stacks,
     sites: &'a mut Sites,
+    calls: &'a mut Calls,
     table: &'a ProcessTable,
     tick: &'a Tick,
     out: &'a mut Vec<Record>,
@@ -195,6 +200,11 @@ impl Naming<'_> {
         let (stack_id, is_new) = self.stacks.id(&frames);
         if is_new {
             self.write_stack(stack_id, &frames);
+        }
+        if sample.header.kind == EventKind::CudaStack as u32 {
+            let at = BootNs(sample.header.boot_ns.cast_signed());
+            self.calls.note(sample.tid.cast_signed(), at, stack_id);
+            return Some(layout.map(|layout| (tgid, layout)));
         }
         let bytes = |pages: u64| pages.cast_signed().saturating_mul(self.page_size.0);
         let address = Some(sample.address).filter(|address| *address != 0);
@@ -287,6 +297,8 @@ impl Collector for StackCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take_samples(tick, table, out);
+        self.calls
+            .write(table.take_cuda_calls(), tick.boot, false, out);
         self.look(tick.boot, false);
         self.search(tick.boot);
         self.sites.write(tick, out);
@@ -319,7 +331,9 @@ impl Collector for StackCollector {
         self.take_samples(tick, table, out);
         self.look(tick.boot, true);
         self.search_all();
-        self.collect(tick, table, out)
+        self.collect(tick, table, out)?;
+        self.calls.write(Vec::new(), tick.boot, true, out);
+        Ok(())
     }
 
     fn wake_fd(&self) -> Option<OwnedFd> {

@@ -7,6 +7,7 @@
 //! (`watched`); copies of stacks are kept nowhere. `sites` adds up by stack and looks at sampled
 //! addresses again, whether their pages are still there.
 
+mod calls;
 mod collector;
 mod elf;
 mod frames;

@@ -29,6 +29,8 @@ table! {
         result: i32,
         /// How long the call took.
         duration_ns: DurationNs,
+        /// With `record --stacks`, of a call that took at least 16 MiB: who called, its rows in `stack`. Null otherwise, and where the stack could not be had.
+        stack_id: Option<i64>,
     }
 }
 

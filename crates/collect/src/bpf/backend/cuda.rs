@@ -114,6 +114,7 @@ impl BpfBackend {
         out: &mut Vec<Record>,
     ) {
         self.apply.cuda.write(tick, out);
+        table.note_cuda_calls(self.apply.cuda.take_unnamed());
         let count = self.apply.cuda.take_left_out();
         if count > 0 {
             table.add_lost_events(count);
