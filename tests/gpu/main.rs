@@ -2,6 +2,7 @@
 //! library is a stand-in whose answers each test writes; everything else is the real thing.
 
 mod alone;
+mod cuda;
 mod engine;
 mod library;
 mod load;

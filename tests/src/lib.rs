@@ -3,6 +3,7 @@
 
 pub mod beside;
 pub mod cgroup;
+pub mod cuda;
 pub mod gpu;
 pub mod need;
 pub mod own_peak;

@@ -50,6 +50,14 @@ pub fn fake_nvml() -> Result<PathBuf> {
     sibling("libmemtrace_fake_nvml.so")
 }
 
+/// The stand-in for the CUDA driver, as the dependency of this crate that it is.
+///
+/// # Errors
+/// When it was not built.
+pub fn fake_cuda() -> Result<PathBuf> {
+    sibling("libmemtrace_fake_cuda.so")
+}
+
 fn sibling(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().context("failed to find this program")?;
     // A test runs in target/<profile>/deps, other programs in target/<profile>.

@@ -14,6 +14,7 @@ mod blocked;
 mod changers;
 mod clone_vm;
 mod cow;
+mod cuda;
 mod daemons;
 mod endings;
 mod exec_from_thread;
@@ -67,6 +68,7 @@ const WORKLOADS: &[Workload] = &[
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
     cow::WORKLOAD,
+    cuda::WORKLOAD,
     daemons::WORKLOAD,
     endings::WORKLOAD,
     exec_from_thread::WORKLOAD,
