@@ -416,6 +416,76 @@ mod needs_mount {
 }
 
 #[test]
+fn an_address_that_is_used_again_before_its_free_returns_is_not_freed_twice() -> Result<()> {
+    is_exact("reuse", &[]).map(drop)
+}
+
+#[test]
+fn memory_that_is_opened_by_ipc_is_imported_until_it_is_closed_or_its_process_dies() -> Result<()> {
+    is_exact("ipc", &[]).map(drop)
+}
+
+#[test]
+fn a_library_that_is_replaced_is_found_again() -> Result<()> {
+    need::require("bpf");
+    let (old, new) = (FakeCuda::new()?, FakeCuda::new()?);
+    let words = [
+        "cuda",
+        "--scenario",
+        "torch",
+        "--pause-ms",
+        "3000",
+        "--library",
+    ];
+    let one = workload::command(&words)?;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "\"$@\" && mv $NEW $OLD && \"$@\"", "sh"]);
+    shell
+        .arg(one.get_program())
+        .args(one.get_args())
+        .arg("libcuda.so.1");
+    let mut environment = old.environment();
+    environment.push(("OLD", old.file().into()));
+    environment.push(("NEW", new.file().into()));
+    let words = ["--quiet", "--backend", "bpf", "--probes", "syscalls"];
+    let recorder = Recorder::of_command_with(&words, &shell, &environment)?;
+    let run = Run::of(recorder.wait()?)?;
+    let pids: Vec<u32> = run.checkpoints.iter().map(|one| one.pid).collect();
+    assert_ne!(pids.first(), pids.last());
+    run.check()
+}
+
+#[test]
+fn of_many_large_calls_some_have_rows_and_all_are_counted() -> Result<()> {
+    // The packing of what was freed in between is the driver's affair.
+    need::require("bpf");
+    let run = run("many", &["--count", "1000"])?;
+    let (threads, freed) = (run.checkpoint("threads")?, run.checkpoint("freed")?);
+    for checkpoint in [threads, freed] {
+        let held = &checkpoint.held.devices[0];
+        assert_eq!(
+            run.sum(checkpoint)?,
+            (held.direct_bytes, 0, 0),
+            "{}",
+            checkpoint.at
+        );
+    }
+    let upid = run.upid(threads.pid)?;
+    let row = run.row(upid, Some(0), freed.boot_ns).context("no row")?;
+    let of_calls = |name: &str| freed.held.calls[name].cast_signed();
+    // Beside those: cuInit, a device's UUID, the context, and current contexts of four threads.
+    let counted = row.call_count - of_calls("cuMemAlloc_v2") - of_calls("cuMemFree_v2");
+    assert!((0..=8).contains(&counted), "{counted}");
+    let calls = run.calls_of(threads.pid)?;
+    let first = calls.first().context("no call")?.boot_ns;
+    let last = calls.last().context("no call")?.boot_ns;
+    let most = 2_000 + (last - first).0 / 5_000_000 + 1;
+    assert!(calls.len() as i64 <= most, "{} of {most}", calls.len());
+    assert!(calls.len() >= 2_000, "{}", calls.len());
+    Ok(())
+}
+
+#[test]
 fn the_drivers_figure_of_a_process_is_its_calls_its_context_and_the_drivers_own() -> Result<()> {
     need::require("bpf");
     let cuda = FakeCuda::new()?;
