@@ -486,6 +486,44 @@ fn of_many_large_calls_some_have_rows_and_all_are_counted() -> Result<()> {
 }
 
 #[test]
+fn calls_that_the_recorder_could_not_take_are_reported_and_nothing_is_called_whole() -> Result<()> {
+    need::require("bpf");
+    let cuda = FakeCuda::new()?;
+    let command = workload::command(&[
+        "cuda",
+        "--scenario",
+        "storm",
+        "--count",
+        "60000",
+        "--library",
+        "libcuda.so.1",
+    ])?;
+    let words = ["--quiet", "--backend", "bpf"];
+    let mut recorder = Recorder::of_command_with(&words, &command, &cuda.environment())?;
+    let before: Checkpoint = serde_json::from_str(&recorder.line()?)?;
+    sleep(Duration::from_millis(300));
+    recorder.signal(libc::SIGSTOP)?;
+    let measured = recorder.line()?;
+    recorder.signal(libc::SIGCONT)?;
+    ensure!(measured.contains("took_ns"), "{measured}");
+    let run = Run::with(recorder.wait()?, vec![before.clone()])?;
+    let upid = run.upid(before.pid)?;
+    let known = run.row(upid, Some(0), before.boot_ns).context("no row")?;
+    assert!(known.is_whole);
+    let last = run.memory.iter().rfind(|row| row.upid == upid);
+    assert!(last.is_some_and(|row| !row.is_whole), "{last:?}");
+    let said: Vec<DiagRow> = run.recorded.recording.rows()?;
+    let lost = said
+        .iter()
+        .find(|row| row.kind == Some(DiagKind::LostEvents));
+    let lost = lost.context("no loss is reported")?;
+    assert!(lost.count.is_some_and(|count| count > 0), "{lost:?}");
+    let left = run.left_at_the_end()?;
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+#[test]
 fn the_drivers_figure_of_a_process_is_its_calls_its_context_and_the_drivers_own() -> Result<()> {
     need::require("bpf");
     let cuda = FakeCuda::new()?;
