@@ -35,6 +35,7 @@ const SCENARIOS: &[Scenario] = &[
     ("host", small::host),
     ("kinds", small::kinds),
     ("refused", small::refused),
+    ("brief", small::brief),
     ("late", small::late),
     ("pools", threads::pools),
     ("devices", threads::devices),

@@ -222,6 +222,16 @@ fn what_is_never_given_back_ends_with_its_process() -> Result<()> {
 }
 
 #[test]
+fn what_is_held_for_a_moment_before_the_end_has_a_row() -> Result<()> {
+    let run = is_exact("brief", &["--settle-ms", "0"])?;
+    let pid = run.checkpoint("brief")?.pid;
+    let last = run.row(run.upid(pid)?, Some(0), i64::MAX);
+    // The counts go on; what is held is nothing.
+    assert_eq!(last.map(|row| row.failed_count), Some(1));
+    Ok(())
+}
+
+#[test]
 fn devices_are_those_that_the_process_counts_with_the_ids_of_the_machine() -> Result<()> {
     need::require("bpf");
     let cuda = FakeCuda::new()?;

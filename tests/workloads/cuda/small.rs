@@ -100,6 +100,14 @@ pub(crate) fn refused(driver: &Driver, _: &Setting) -> io::Result<()> {
     driver.checkpoint("freed")
 }
 
+/// Holds a little for a moment, is refused more, and is gone.
+pub(crate) fn brief(driver: &Driver, _: &Setting) -> io::Result<()> {
+    driver.begin(0)?;
+    driver.alloc(8 * MIB)?;
+    expect(driver.alloc(1 << 50), 2)?;
+    driver.checkpoint("brief")
+}
+
 /// Fails unless the driver refused with this CUresult.
 pub(crate) fn expect<T>(answer: Result<T, Refused>, code: i32) -> io::Result<()> {
     match answer {

@@ -56,6 +56,15 @@ impl Held {
             }
     }
 
+    /// What is left when the process has ended: the counts of its calls.
+    pub(super) fn at_the_end(&self) -> Self {
+        Self {
+            calls: self.calls,
+            failed: self.failed,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn padding(&self) -> i64 {
         self.rounded + up(self.packed) - self.packed
     }

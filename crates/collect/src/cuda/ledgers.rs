@@ -154,12 +154,14 @@ impl Ledgers {
 
     /// A process has ended, or runs another program: nothing is left of what it held.
     pub fn end(&mut self, upid: Upid, at: BootNs, tick: &Tick, out: &mut Vec<Record>) {
-        let Some(process) = self.processes.remove(&upid) else {
+        let Some(mut process) = self.processes.remove(&upid) else {
             return;
         };
+        // What it did since the last tick, which may be all that it did.
+        process.write(upid, tick, out);
         self.shared.room += process.ledger.len();
-        for device in process.written.keys() {
-            out.push(process.row(upid, *device, &Held::default(), at, tick));
+        for (device, held) in &process.written {
+            out.push(process.row(upid, *device, &held.at_the_end(), at, tick));
         }
     }
 

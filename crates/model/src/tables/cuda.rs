@@ -35,7 +35,7 @@ table! {
 }
 
 table! {
-    /// What a process holds of the CUDA driver, by kind: at the next tick after it changed, and at once where it moved by 16 MiB (as often as `cuda_call` has rows). Bytes as they were asked for. A row holds from its time until the next of the same process and device (a step function); a process that has ended has a last row of zeroes.
+    /// What a process holds of the CUDA driver, by kind: at the next tick after it changed, and at once where it moved by 16 MiB (as often as `cuda_call` has rows). Bytes as they were asked for. A row holds from its time until the next of the same process and device (a step function); a process that has ended has a last row that holds nothing.
     pub struct CudaMemoryRow in "cuda_memory" {
         /// Wall-clock time (UTC) of the last call that is counted.
         ts: WallNs,
