@@ -1,11 +1,10 @@
 //! Starting what observes GPUs, with any backend. A machine without one is no reason for a
 //! word, but where GPUs were asked for by name.
 
+use super::start::Haste;
 use super::{Options, StartError};
 #[cfg(target_os = "linux")]
-use memtrace_collect::gpu::{
-    DrmCollector, DrmOptions, GpuCollector, GpuOptions, Haste, LibraryError,
-};
+use memtrace_collect::gpu::{DrmCollector, DrmOptions, GpuCollector, GpuOptions, LibraryError};
 use memtrace_collect::{Collector, Tick};
 use memtrace_host::HostFacts;
 use memtrace_model::{GpuInfo, Record, RunInfo};
@@ -153,6 +152,10 @@ impl Starting {
 impl Starting {
     pub(super) fn begin(_: &Options, _: &HostFacts) -> Self {
         Self
+    }
+
+    pub(super) fn haste(&self) -> Option<Haste> {
+        None
     }
 
     pub(super) fn complete(

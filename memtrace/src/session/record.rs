@@ -110,7 +110,15 @@ impl Session {
             backend,
             reason,
         } = start::start(
-            options, targets, command, facts, plan, &gpus, &tick, &mut table, &mut batch,
+            options,
+            targets,
+            command,
+            facts,
+            plan,
+            gpus.haste(),
+            &tick,
+            &mut table,
+            &mut batch,
         )?;
         if let Some(held) = held {
             enter_command(held, &tick, &mut table);

@@ -1,7 +1,7 @@
 //! Starting the collectors: the backend of the plan, or the next best where the kernel
 //! refuses it after all, and those that every recording has.
 
-use super::{Options, gpus};
+use super::Options;
 #[cfg(target_os = "linux")]
 use memtrace_collect::bpf::{BpfBackend, BpfOptions, FEW_CPUS, HeldCommand};
 #[cfg(target_os = "linux")]
@@ -256,6 +256,13 @@ pub(super) fn has_exact_identities(backend: &str, facts: &HostFacts) -> bool {
     backend.is_some_and(|backend| backend != Backend::Sysinfo && has_same_ids(backend, facts))
 }
 
+/// What has GPUs read at once.
+#[cfg(target_os = "linux")]
+pub(super) type Haste = memtrace_collect::gpu::Haste;
+/// Elsewhere nothing has.
+#[cfg(not(target_os = "linux"))]
+pub(super) type Haste = std::convert::Infallible;
+
 /// Starts the backend and the collectors that go with it.
 #[expect(
     clippy::too_many_arguments,
@@ -267,7 +274,7 @@ pub(super) fn start(
     held: Option<Tgid>,
     facts: &HostFacts,
     plan: &Plan,
-    gpus: &gpus::Starting,
+    haste: Option<Haste>,
     tick: &Tick,
     table: &mut ProcessTable,
     out: &mut Vec<Record>,
@@ -284,7 +291,7 @@ pub(super) fn start(
             held,
             facts,
             plan,
-            gpus,
+            haste: haste.clone(),
         };
         // What a backend that failed has entered is not to be believed.
         *table = ProcessTable::default();
@@ -338,7 +345,7 @@ struct Request<'a> {
     held: Option<Tgid>,
     facts: &'a HostFacts,
     plan: &'a Plan,
-    gpus: &'a gpus::Starting,
+    haste: Option<Haste>,
 }
 
 impl Request<'_> {
@@ -357,7 +364,13 @@ impl Request<'_> {
         }
         #[cfg(not(target_os = "linux"))]
         let _ = (
-            self.held, self.facts, self.plan, self.gpus, tick, table, out,
+            self.held,
+            self.facts,
+            self.plan,
+            &self.haste,
+            tick,
+            table,
+            out,
         );
         let mut collectors = match backend {
             #[cfg(target_os = "linux")]
@@ -463,7 +476,7 @@ impl Request<'_> {
             has_stacks: self.options.has_stacks,
             has_cuda: self.facts.has_nvidia_device == Some(true)
                 || !memtrace_collect::cuda::installed().is_empty(),
-            gpu_haste: self.gpus.haste(),
+            gpu_haste: self.haste.clone(),
             memory_hierarchy: self.facts.memory_hierarchy.clone(),
         };
         match BpfBackend::start(options, tick, table, out) {

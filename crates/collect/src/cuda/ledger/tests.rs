@@ -151,7 +151,7 @@ fn with_its_context_goes_what_was_allocated_in_it() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_counted_and_told() {
+fn what_there_is_no_room_for_is_counted() {
     let mut program = Program::with_room(1);
     program.call("cuMemAlloc", &[0, 3 * MIB], &[0x7000]);
     assert!(!program.ledger.is_partial);
