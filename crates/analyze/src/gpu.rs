@@ -1,6 +1,7 @@
 //! What the recording knows of GPUs: per device a ledger that closes, per process host and
-//! device side by side, and what left a device at a sharp fall.
+//! device side by side and what it asked the CUDA driver for, and what left a device at a sharp fall.
 
+mod cuda;
 mod falls;
 mod ledger;
 mod read;
@@ -10,10 +11,11 @@ mod sums;
 mod tests;
 mod track;
 
+pub use cuda::{Cuda, CudaParts, CudaRefusal, CudaUnplaced};
 pub use falls::{Fall, HostGain};
 pub use ledger::{GpuHolder, GpuLedger, GpuLine, GpuPart};
 pub(super) use read::{GpuTimeline, OnGpus};
-pub use sleep::Audit;
+pub use sleep::{Audit, CudaMoved};
 pub use sums::GpuPeak;
 
 use memtrace_model::{Bytes, DurationNs, Instant};
@@ -46,6 +48,9 @@ pub struct Gpus {
     pub contexts: Option<Contexts>,
     /// Sharp falls, in order of time; the largest of them.
     pub falls: Vec<Fall>,
+    /// What calls of the CUDA driver tell beside that; absent where they were not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<Cuda>,
     /// Time spent in calls of the driver's library.
     pub call_time_ns: Option<DurationNs>,
     /// How many calls.
@@ -132,6 +137,26 @@ pub struct Contexts {
 }
 
 impl Gpus {
+    /// Of a recording in which no device was read.
+    fn of_calls(cuda: Cuda) -> Self {
+        Self {
+            devices: Vec::new(),
+            processes: Vec::new(),
+            recorded: GpuPeak {
+                is_lower_bound: true,
+                ..GpuPeak::default()
+            },
+            roles: Vec::new(),
+            known_from: None,
+            audits: Vec::new(),
+            contexts: None,
+            falls: Vec::new(),
+            cuda: Some(cuda),
+            call_time_ns: None,
+            call_count: None,
+        }
+    }
+
     /// What a process of the recording was still reported to hold on GPUs by the end: for the
     /// account of who survived. `None` where it held nothing; `Some(None)` when unknown.
     pub fn held_at_end(&self, process: usize) -> Option<Option<Bytes>> {

@@ -91,8 +91,8 @@ pub use curves::{
 pub use diff::{Comparison, Diff, KindChange, LayoutChange, StageChange};
 pub use endings::Ending;
 pub use gpu::{
-    Audit, Contexts, Fall, GpuDevice, GpuHolder, GpuLedger, GpuLine, GpuPart, GpuPeak, GpuProcess,
-    Gpus, HostGain,
+    Audit, Contexts, Cuda, CudaMoved, CudaParts, CudaRefusal, CudaUnplaced, Fall, GpuDevice,
+    GpuHolder, GpuLedger, GpuLine, GpuPart, GpuPeak, GpuProcess, Gpus, HostGain,
 };
 pub use growth::{Growth, Verdict};
 pub use held::{Held, HeldBasis, HeldKinds, UNNAMED};

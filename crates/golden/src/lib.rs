@@ -3,6 +3,7 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test may fail")]
 
+mod calls;
 mod decoded;
 mod devices;
 mod hosts;
@@ -19,6 +20,7 @@ mod slept;
 mod stream;
 mod team;
 
+pub use calls::{cuda_call, cuda_memory, gpu_by_calls};
 pub use decoded::{Decoded, DecodedEvent, DecodedTrack};
 pub use devices::{card, left_by_a_killed, on_card, put_to_sleep};
 pub use hosts::{Clock, JOBS, Member, job};

@@ -1,5 +1,6 @@
 //! The runs on which every report format is snapshotted.
 
+use super::calls::gpu_by_calls;
 use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::slept::vllm_on_gpus;
@@ -34,6 +35,8 @@ pub const RUNS: &[Run] = &[
     ("gpus_at", devices::put_to_sleep, Some("+70s")),
     ("gpu_ghost", devices::ghost, None),
     ("vllm_on_gpus", vllm_on_gpus, None),
+    ("gpu_by_calls", gpu_by_calls, None),
+    ("gpu_by_calls_at", gpu_by_calls, Some("+61.5s")),
     ("vllm_start_up", marked::vllm_start_up, None),
     ("steps_that_leak", marked::steps_that_leak, None),
     ("phases_on_gpus", marked::load_and_steps_on_gpus, None),

@@ -1,8 +1,9 @@
 //! The ledger of one device at one instant.
 
+use super::cuda::CudaParts;
 use crate::who::Who;
 use memtrace_model::tables::GpuUse;
-use memtrace_model::{Bytes, DurationNs, Instant, Order};
+use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
@@ -41,6 +42,10 @@ pub struct GpuLedger {
     /// Below zero where processes are reported to hold more than is used. `None` where it is not
     /// known what is used.
     pub unattributed_bytes: Option<Bytes>,
+    /// What is unattributed, and of each line with `cuda` what neither calls nor its context explain;
+    /// absent where no line has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unexplained_bytes: Option<Bytes>,
     /// Processes of which it is not known what they hold.
     pub unknown_process_count: usize,
     /// Who has the device open without being reported to hold anything, where memory is
@@ -64,6 +69,13 @@ pub struct GpuLine {
     pub kind: Option<GpuUse>,
     /// Whether the amount is counted in another line: a DRM client that processes share.
     pub is_counted_elsewhere: bool,
+    /// What it is made of, by the process's calls of the CUDA driver at the time of the reading; absent
+    /// where they were not recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<CudaParts>,
+    /// When the driver reported it.
+    #[serde(skip)]
+    pub read_boot_ns: BootNs,
 }
 
 impl GpuLine {
@@ -148,6 +160,8 @@ mod tests {
             host_bytes: None,
             kind: None,
             is_counted_elsewhere: *is_shared,
+            cuda: None,
+            read_boot_ns: BootNs(0),
         };
         let mut ledger = GpuLedger {
             device: Arc::from("GPU-0"),
@@ -162,6 +176,7 @@ mod tests {
             processes_bytes: Bytes(0),
             lines: lines.iter().enumerate().map(line).collect(),
             unattributed_bytes: None,
+            unexplained_bytes: None,
             unknown_process_count: 0,
             candidates: Vec::new(),
         };

@@ -2,6 +2,7 @@
 //! and both tables after it, for who held what at the instants that are known by then.
 //! Memory grows with the number of processes and devices, not with the rows.
 
+use super::cuda::Calls;
 use super::falls::{Fall, Watch, together};
 use super::ledger::GpuLedger;
 use super::sleep::{Audit, Holders, Sleeps, has_moments};
@@ -183,12 +184,14 @@ impl GpuTimeline {
         states: &[&Snapshot],
     ) -> Result<OnGpus, S::Error> {
         let end = clock.end();
+        let mut calls = Calls::read(source, table)?;
         let mut instants: Vec<BootNs> = states.iter().map(|state| state.boot_ns).collect();
         // Lists of processes are read after the device: those that were read while it still
         // held its highest tell best who held it.
         instants.extend(self.peaks.iter().flatten().map(|high| high.last_held(end)));
         instants.push(end);
         instants.extend(self.instants());
+        instants.extend(calls.instants());
         instants.sort_unstable();
         instants.dedup();
         let mut tracks = Tracks::new(instants.clone(), groups, by_role);
@@ -199,12 +202,19 @@ impl GpuTimeline {
                 None => self.place(&nameless(&row)),
             };
             tracks.take(device, &row, table);
+            calls.take_reading(device, &row, table);
         })?;
         if self.devices.is_empty() {
-            return Ok(OnGpus::default());
+            let cuda = calls.explain(source, &mut [], &[], (table, clock))?;
+            return Ok(OnGpus {
+                gpus: cuda.map(Gpus::of_calls),
+                ..OnGpus::default()
+            });
         }
         let tracks = tracks.finish(&self.devices, table, clock);
-        let held_on_gpus = self.held_on_gpus(source, &instants, &tracks, clock)?;
+        let mut held_on_gpus = self.held_on_gpus(source, &instants, &tracks, clock)?;
+        let known = (table, clock);
+        let cuda = calls.explain(source, &mut held_on_gpus, &self.devices, known)?;
         let at = |boot: BootNs| {
             instants
                 .binary_search(&boot)
@@ -227,7 +237,7 @@ impl GpuTimeline {
             self.devices[ledger.place].at_end = Some(ledger.clone());
         }
         let falls = self.explained_falls(marks, states, &at, (table, clock));
-        let audits = self.explained_audits(states, &at, clock);
+        let audits = self.explained_audits(states, &at, (table, clock));
         let contexts = tracks.smallest.and_then(|smallest| self.contexts(smallest));
         let gpus = Gpus {
             processes: tracks.processes,
@@ -236,6 +246,7 @@ impl GpuTimeline {
             roles: tracks.roles,
             known_from: self.known_from.map(|from| clock.at(from)),
             falls,
+            cuda,
             audits,
             call_time_ns: self.calls.map(|(time, _)| time),
             call_count: self.calls.map(|(_, count)| count),
@@ -297,7 +308,7 @@ impl GpuTimeline {
         &self,
         states: &[&Snapshot],
         at: &impl Fn(BootNs) -> Option<&'b Vec<GpuLedger>>,
-        clock: &RunClock,
+        (table, clock): (&ProcessTable, &RunClock),
     ) -> Vec<Audit> {
         let mut audits = self.audits.clone();
         let held_on_gpus = |boot| at(boot).map_or(&[][..], |held_on_gpus| held_on_gpus);
@@ -307,6 +318,7 @@ impl GpuTimeline {
             audit.explain(
                 (held_on_gpus(from), held_on_gpus(to)),
                 (host(states, audit.host_from), host(states, audit.host_to)),
+                &table.processes,
             );
         }
         // Memory of others is not what the mark is about.
@@ -383,6 +395,7 @@ impl GpuTimeline {
             processes_bytes: Bytes(0),
             lines,
             unattributed_bytes: None,
+            unexplained_bytes: None,
             unknown_process_count: 0,
             candidates: tracks.candidates(moment, place),
         };

@@ -1,14 +1,16 @@
 //! The sleep audit: what a mark that names a sleep, or a waking, did to the memory of GPUs.
 //! A sharp fall is reported without a mark too; here the answer can be that nothing left.
 
+use super::cuda::CudaParts;
 use super::falls::{HostGain, before};
 use super::ledger::{GpuHolder, GpuLedger, GpuPart};
 use crate::phases::{Named, stage};
+use crate::process::Process;
 use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Order};
 use memtrace_timeline::Totals;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 /// Parts of a name that say that memory comes back: vLLM's `wake_up`, SGLang's
@@ -68,6 +70,10 @@ pub struct Audit {
     pub after_bytes: Option<Bytes>,
     /// What left the devices, or came back to them, as the name says; `None` when unknown.
     pub moved_bytes: Option<Bytes>,
+    /// What those that it concerns held, by its parts; absent where calls of the CUDA driver were not
+    /// recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<CudaMoved>,
     /// Who of them held how much after it, the largest first.
     pub holders: Vec<GpuPart>,
     /// What came to the host meanwhile.
@@ -79,6 +85,25 @@ pub struct Audit {
     pub used_after_bytes: Bytes,
     /// What all devices together changed by at the one that did most, in the sense of the name.
     pub most_moved_bytes: Bytes,
+}
+
+/// What recorded processes held before and after it whose memory moved, and those that do the same as
+/// they do.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct CudaMoved {
+    /// Who, as indices into [`crate::Analysis::processes`].
+    #[serde(skip)]
+    pub processes: Vec<usize>,
+    /// How many processes.
+    pub process_count: usize,
+    /// What they held on devices before.
+    pub before_bytes: Bytes,
+    /// What that was made of.
+    pub cuda_before: CudaParts,
+    /// What they held after it.
+    pub after_bytes: Bytes,
+    /// What that was made of.
+    pub cuda_after: CudaParts,
 }
 
 /// Recorded processes by their place, with what each holds on devices.
@@ -101,6 +126,7 @@ impl Audit {
         &mut self,
         (before, after): (&[GpuLedger], &[GpuLedger]),
         (host_before, host_after): (Option<&Totals>, Option<&Totals>),
+        processes: &[Process],
     ) {
         fn recorded(ledgers: &[GpuLedger]) -> (Held<'_>, Devices) {
             let mut held = Held::new();
@@ -123,9 +149,11 @@ impl Audit {
             }
             (held, devices)
         }
+        let ledgers = (before, after);
         let ((before, mut devices), (after, then)) = (recorded(before), recorded(after));
         devices.extend(then);
         (self.devices, self.device_indices) = devices.into_values().unzip();
+        self.cuda = CudaMoved::of(ledgers, (&before, &after), processes);
         self.before_bytes = before.values().map(|(_, bytes)| *bytes).sum();
         self.after_bytes = after.values().map(|(_, bytes)| *bytes).sum();
         let both = self.before_bytes.zip(self.after_bytes);
@@ -139,6 +167,57 @@ impl Audit {
             .order_by_key(|part| std::cmp::Reverse(part.bytes));
         self.host = HostGain::of(host_before, host_after);
     }
+}
+
+impl CudaMoved {
+    /// `None` where it is not known of all of it what it was made of.
+    fn of(
+        (before, after): (&[GpuLedger], &[GpuLedger]),
+        held: (&Held<'_>, &Held<'_>),
+        processes: &[Process],
+    ) -> Option<Self> {
+        let bytes = |held: &Held<'_>, process: usize| {
+            held.get(&process)
+                .map_or(Some(Bytes(0)), |(_, bytes)| *bytes)
+        };
+        let has_moved = |process: usize| {
+            let (before, after) = (bytes(held.0, process)?, bytes(held.1, process)?);
+            let least = before.max(after).0 as f64 * NOTHING;
+            Some((before.0 - after.0).abs() as f64 > least)
+        };
+        let all: BTreeSet<usize> = held.0.keys().chain(held.1.keys()).copied().collect();
+        let moved = all
+            .iter()
+            .filter(|process| has_moved(**process) == Some(true));
+        let shapes: HashSet<&str> = moved.map(|process| &*processes[*process].shape).collect();
+        let concerned = all
+            .into_iter()
+            .filter(|process| shapes.is_empty() || shapes.contains(&*processes[*process].shape));
+        let concerned: Vec<usize> = concerned.collect();
+        let (before_bytes, cuda_before) = parts(before, &concerned)?;
+        let (after_bytes, cuda_after) = parts(after, &concerned)?;
+        Some(Self {
+            process_count: concerned.len(),
+            processes: concerned,
+            before_bytes,
+            cuda_before,
+            after_bytes,
+            cuda_after,
+        })
+    }
+}
+
+/// What some processes hold, and what that is made of; `None` where that is not known of all of it.
+fn parts(ledgers: &[GpuLedger], of: &[usize]) -> Option<(Bytes, CudaParts)> {
+    let whole = ledgers.iter().filter(|ledger| !ledger.is_divided);
+    let lines = whole.flat_map(|ledger| &ledger.lines);
+    let own = lines.filter(|line| line.holder.process.is_some_and(|one| of.contains(&one)));
+    let mut known = own.map(|line| line.bytes.zip(line.cuda));
+    let first = known.next()??;
+    known.try_fold(first, |(bytes, parts), line| {
+        let (more, of_it) = line?;
+        Some((bytes + more, parts.and(&of_it)))
+    })
 }
 
 /// Recorded processes that are on GPUs, and when they ended.
@@ -396,6 +475,7 @@ impl Sleeps {
                 before_bytes: None,
                 after_bytes: None,
                 moved_bytes: None,
+                cuda: None,
                 holders: Vec::new(),
                 host: HostGain::default(),
                 used_before_bytes: held,

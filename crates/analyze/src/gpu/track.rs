@@ -285,6 +285,8 @@ impl HeldOnGpus {
             host_bytes: step.host,
             kind: step.kind,
             is_counted_elsewhere: key.client.is_some_and(|client| !clients.insert(client)),
+            cuda: None,
+            read_boot_ns: step.boot,
         });
         lines.collect()
     }

@@ -1,6 +1,7 @@
-//! GPUs: the ledger of each device, host and device side by side per process, and what left a
-//! device at a sharp fall.
+//! GPUs: the ledger of each device, host and device side by side per process and what it is made of, and
+//! what left a device at a sharp fall.
 
+mod calls;
 mod moved;
 
 use crate::{
@@ -36,18 +37,24 @@ pub(super) const SECTION: Section<Report> = Section {
             return Vec::new();
         };
         let mut section = Chapter::new(match gpus.devices.len() {
+            0 => "GPU memory by calls of the CUDA driver; no device was read".to_owned(),
             1 => "GPU memory, at the device's own peak".to_owned(),
             count => format!("GPU memory of {count} devices, each at its own peak"),
         });
         let ledgers = at_peaks(gpus);
         ledger_table(&mut section, analysis, &ledgers, view.top, true);
         process_table(&mut section, analysis, gpus, view.top);
+        calls::made_of(&mut section, analysis, &ledgers, view.top);
+        if let Some(cuda) = &gpus.cuda {
+            calls::tell(&mut section, analysis, cuda);
+        }
         remarks(&mut section, analysis, gpus, &ledgers);
         let left = gpus.devices.iter().filter_map(GpuDevice::left_at_end);
         let left = left.map(|ledger| at_the_end(analysis, ledger));
         say_some(&mut section, Tone::Alert, left.collect());
         moved::tell(&mut section, analysis, gpus);
-        if let Some(contexts) = gpus.contexts.filter(|contexts| contexts.count > 1) {
+        let estimated = gpus.contexts.filter(|_| !has_contexts(&ledgers));
+        if let Some(contexts) = estimated.filter(|contexts| contexts.count > 1) {
             section.say(format!(
                 "Contexts: {} (one for each process on each device). The smallest amount seen is \
                  {}, so contexts alone take at most {} in total.",
@@ -62,6 +69,12 @@ pub(super) const SECTION: Section<Report> = Section {
     },
     ..Section::EMPTY
 };
+
+/// Whether any context was measured.
+fn has_contexts(ledgers: &[&GpuLedger]) -> bool {
+    let mut lines = ledgers.iter().flat_map(|ledger| &ledger.lines);
+    lines.any(|line| line.cuda.is_some_and(|parts| parts.context_bytes.is_some()))
+}
 
 /// Each device at its own peak.
 fn at_peaks(gpus: &Gpus) -> Vec<&GpuLedger> {
@@ -81,6 +94,7 @@ pub(crate) fn at(analysis: &Analysis, at: &Composition, top: usize) -> Option<Ch
     }
     ledger_table(&mut section, analysis, &ledgers, top, false);
     line_table(&mut section, analysis, at, top);
+    calls::made_of(&mut section, analysis, &ledgers, top);
     remarks(&mut section, analysis, gpus, &ledgers);
     Some(section)
 }

@@ -1,8 +1,9 @@
 //! What moved between a device and the machine's memory: sharp falls, sleeps that were marked,
 //! and who is still there at the end.
 
-use super::{NAMES_MAX, parts, shorts};
-use crate::{Analysis, Audit, Fall, Gpus, HostGain, Who};
+use super::{NAMES_MAX, calls, parts, shorts};
+use crate::who::Bundle;
+use crate::{Analysis, Audit, CudaMoved, Fall, GpuPart, Gpus, HostGain, Who};
 use memtrace_model::Bytes;
 use memtrace_report::words::{self, bytes, bytes_or_unknown, change};
 use memtrace_report::{Chapter, Tone, visible};
@@ -14,12 +15,13 @@ const NOTHING: f64 = 0.01;
 
 /// Tells all of it.
 pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus) {
-    for fall in &gpus.falls {
+    let falls = gpus.falls.iter();
+    for fall in falls.filter(|fall| !is_reported_by_an_audit(gpus, fall)) {
         section.say(fell(analysis, fall));
     }
     for audit in &gpus.audits {
         let share = share(audit);
-        if !is_reported_by_a_fall(gpus, audit, share) {
+        if audit.cuda.is_some() || !is_reported_by_a_fall(gpus, audit, share) {
             let did_nothing = share.is_some_and(|share| share < NOTHING);
             let tone = if did_nothing {
                 Tone::Alert
@@ -29,7 +31,7 @@ pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, gpus: &Gpus) {
             section.tell(tone, [audited(analysis, audit)]);
         }
     }
-    section.tell(Tone::Alert, still_held(analysis, gpus));
+    section.tell(Tone::Alert, still_on_a_gpu(analysis, gpus));
 }
 
 /// What moved as a part of what could.
@@ -48,8 +50,35 @@ fn is_reported_by_a_fall(gpus: &Gpus, audit: &Audit, share: Option<f64>) -> bool
     audit.count == 1 && !audit.is_return && is_whole && gpus.falls.iter().any(is_same)
 }
 
+/// Whether a sleep that says what was left is that fall, and nobody ended.
+fn is_reported_by_an_audit(gpus: &Gpus, fall: &Fall) -> bool {
+    let is_all_of_it = fall.ended.is_empty() && fall.stayed_bytes.is_none();
+    let mut audits = gpus.audits.iter();
+    is_all_of_it
+        && audits.any(|audit| {
+            let is_same = fall.from.boot_ns <= audit.host_to && audit.from <= fall.to;
+            is_same && audit.cuda.is_some() && audit.count == 1 && !audit.is_return
+        })
+}
+
 /// What a mark did: how much of what was held left, who still holds it, what came to the host.
 fn audited(analysis: &Analysis, audit: &Audit) -> String {
+    let mut line = match &audit.cuda {
+        Some(moved) => moved_by_parts(analysis, audit, moved),
+        None => moved_in_all(analysis, audit),
+    };
+    if audit.count > 1 {
+        let count = words::count(audit.count);
+        let most = signed(audit.most_moved_bytes);
+        line.push_str(&format!(
+            " It moved the least of {count} with that name; the most was {most}."
+        ));
+    }
+    line
+}
+
+/// By what the driver reports of processes, or of devices.
+fn moved_in_all(analysis: &Analysis, audit: &Audit) -> String {
     let name = visible(&audit.name);
     let at = words::after(audit.from.offset_ns);
     let devices = shorts(analysis, &audit.devices);
@@ -77,20 +106,44 @@ fn audited(analysis: &Analysis, audit: &Audit) -> String {
         "{name} at {at} {verb} {of} on GPU {devices}; on the host within {length}: {}.",
         on_host(&audit.host)
     );
-    let holders = audit.holders.iter();
-    let left = holders.filter(|part| part.bytes != Some(Bytes(0)));
-    let left = parts(left);
+    let left = parts(still_held(audit, |_| true));
     if !left.is_empty() && !audit.is_return {
         line.push_str(&format!(" Still held by {left}."));
     }
-    if audit.count > 1 {
-        let count = words::count(audit.count);
-        let most = signed(audit.most_moved_bytes);
-        line.push_str(&format!(
-            " It moved the least of {count} with that name; the most was {most}."
-        ));
+    line
+}
+
+/// The same of those that it concerns, with what is still held by its parts.
+fn moved_by_parts(analysis: &Analysis, audit: &Audit, by: &CudaMoved) -> String {
+    let name = visible(&audit.name);
+    let at = words::after(audit.from.offset_ns);
+    let devices = shorts(analysis, &audit.devices);
+    let who = Bundle::of(&analysis.processes, by.processes.clone()).in_words();
+    let (before, after) = (bytes(by.before_bytes), bytes(by.after_bytes));
+    let moved = signed(audit.moved(by.before_bytes, by.after_bytes));
+    let what = match audit.is_return {
+        true => format!("took back {moved}, {before} → {after}, on GPU {devices}"),
+        false => format!(
+            "released {moved} of {before} on GPU {devices}; {after} still held: {}",
+            calls::parts(&by.cuda_after)
+        ),
+    };
+    let length = words::duration(audit.host_to - audit.host_from);
+    let host = on_host(&audit.host);
+    let mut line = format!("{name} at {at}: {who} {what}. On the host within {length}: {host}.");
+    if by.process_count > 1 && !audit.is_return {
+        let is_concerned = |process: usize| by.processes.contains(&process);
+        let left = parts(still_held(audit, is_concerned));
+        line.push_str(&format!(" By process: {left}."));
     }
     line
+}
+
+/// Who of some recorded processes held anything after it.
+fn still_held(audit: &Audit, is_wanted: impl Fn(usize) -> bool) -> impl Iterator<Item = &GpuPart> {
+    let holders = audit.holders.iter();
+    let holders = holders.filter(move |part| part.holder.process.is_some_and(&is_wanted));
+    holders.filter(|part| part.bytes != Some(Bytes(0)))
 }
 
 /// An amount that can be below zero.
@@ -147,7 +200,7 @@ fn fell(analysis: &Analysis, fall: &Fall) -> String {
 }
 
 /// Who survived on a GPU, after the command had ended.
-fn still_held(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
+fn still_on_a_gpu(analysis: &Analysis, gpus: &Gpus) -> Option<String> {
     analysis.info.command_exit_code?;
     let has_ended = |place: usize| analysis.processes[place].exit_boot_ns().is_some();
     let held = gpus.processes.iter().filter_map(|process| {

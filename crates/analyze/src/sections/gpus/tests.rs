@@ -18,6 +18,7 @@ fn used(device: usize, used: Option<i64>) -> GpuLedger {
         reserved_bytes: None,
         lines: Vec::new(),
         unattributed_bytes: None,
+        unexplained_bytes: None,
         unknown_process_count: 0,
         candidates: Vec::new(),
     }

@@ -12,6 +12,7 @@ pub(super) const INVARIANTS: &[(&str, Holds)] = &[
     ("lines of ledgers add up", lines_add_up),
     ("ledgers of GPUs close", gpu_ledgers_close),
     ("lines of GPUs add up", gpu_lines_add_up),
+    ("parts on GPUs add up", parts_on_gpus_add_up),
     ("holders add up", holders_add_up),
     ("roles add up", roles_add_up),
     ("roles of a phase add up", roles_of_a_phase_add_up),
@@ -119,6 +120,26 @@ fn gpu_lines_add_up(one: &Value, _: &Whole<'_>) -> bool {
         false => int(&line["bytes"]),
     };
     one["processes_bytes"].is_null() || one["processes_bytes"] == sum(&one["lines"], once)
+}
+
+/// Of a line of a GPU, and of what all held before and after a sleep.
+fn parts_on_gpus_add_up(one: &Value, _: &Whole<'_>) -> bool {
+    let lines = [
+        ("cuda", "bytes"),
+        ("cuda_before", "before_bytes"),
+        ("cuda_after", "after_bytes"),
+    ];
+    let add_up = |(parts, whole): (&str, &str)| {
+        let (parts, whole) = (&one[parts], &one[whole]);
+        let of = |keys: &[&str]| keys.iter().map(|key| int(&parts[*key])).sum::<i64>();
+        let kinds = ["direct_bytes", "vmm_bytes", "pool_bytes", "padding_bytes"];
+        let remaining = &parts["remaining_bytes"];
+        let is_closed = whole.is_null() || *whole == of(&kinds) + int(remaining);
+        let is_divided = parts["context_bytes"].is_null()
+            || *remaining == of(&["context_bytes", "driver_bytes"]);
+        !parts.is_object() || whole.is_array() || is_closed && is_divided
+    };
+    lines.into_iter().all(add_up)
 }
 
 fn holders_add_up(one: &Value, _: &Whole<'_>) -> bool {

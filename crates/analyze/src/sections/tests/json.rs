@@ -48,6 +48,16 @@ fn a_wrong_figure_breaks_the_invariant_that_is_about_it() {
             "/gpu/devices/0/peak/lines/0/bytes",
         ),
         (
+            "parts on GPUs add up",
+            "gpu_by_calls",
+            "/gpu/devices/0/peak/lines/0/cuda/vmm_bytes",
+        ),
+        (
+            "parts on GPUs add up",
+            "gpu_by_calls",
+            "/gpu/sleeps/0/cuda/cuda_after/context_bytes",
+        ),
+        (
             "holders add up",
             "oom_kill",
             "/oom_kills/0/held/holders/1/anon_bytes",

@@ -1,0 +1,272 @@
+//! Sets what calls say beside what the devices say: at the time of a reading of the driver, so that both
+//! tell of the same moment.
+
+use super::read::{Calls, State};
+use super::{Cuda, CudaParts, CudaRefusal, CudaUnplaced};
+use crate::RunClock;
+use crate::gpu::{GpuDevice, GpuLedger};
+use crate::process_table::ProcessTable;
+use crate::who::Who;
+use memtrace_model::tables::CudaMemoryRow;
+use memtrace_model::{BootNs, Bytes, RowSource};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The ledgers of a process that are of one device, and their rows at chosen instants.
+#[derive(Debug, Default)]
+struct Followed {
+    /// Positions of ledgers.
+    ledgers: Vec<usize>,
+    now: Vec<Option<State>>,
+    /// In order, once the rows are read.
+    wanted: Vec<BootNs>,
+    /// As many as are wanted: the rows that stood then.
+    stood: Vec<Vec<Option<State>>>,
+}
+
+impl Followed {
+    fn move_to(&mut self, boot: BootNs) {
+        while self
+            .wanted
+            .get(self.stood.len())
+            .is_some_and(|at| *at < boot)
+        {
+            self.stood.push(self.now.clone());
+        }
+    }
+
+    fn at(&self, boot: BootNs) -> &[Option<State>] {
+        let place = self.wanted.binary_search(&boot);
+        let stood = place.ok().and_then(|place| self.stood.get(place));
+        stood.map_or(&[], Vec::as_slice)
+    }
+}
+
+/// By process and device.
+type AllFollowed = HashMap<(usize, usize), Followed>;
+
+impl Calls {
+    /// Gives each line of the ledgers of devices its parts. Answers what belongs to no line; `None` for
+    /// a recording without calls.
+    pub(in crate::gpu) fn explain<S: RowSource>(
+        &self,
+        source: &S,
+        at_instants: &mut [Vec<GpuLedger>],
+        devices: &[GpuDevice],
+        (table, clock): (&ProcessTable, &RunClock),
+    ) -> Result<Option<Cuda>, S::Error> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        let places: Vec<Option<usize>> = (0..self.ledgers.len())
+            .map(|ledger| self.device_of(ledger, devices))
+            .collect();
+        let mut all = self.followed(&places);
+        for ledger in at_instants.iter().flatten() {
+            for (process, boot) in readings(ledger) {
+                if let Some(followed) = all.get_mut(&(process, ledger.place)) {
+                    followed.wanted.push(boot);
+                }
+            }
+        }
+        self.follow(source, table, &mut all)?;
+        for ledger in at_instants.iter_mut().flatten() {
+            self.explain_ledger(ledger, &all);
+        }
+        let known = (&*at_instants, devices, &*places);
+        Ok(Some(Cuda {
+            refusals: self.refused(known, (table, clock)),
+            unplaced: self.unplaced(&places, (table, clock)),
+        }))
+    }
+
+    /// `places` are the devices of the ledgers of processes.
+    fn refused(
+        &self,
+        (at_instants, devices, places): (&[Vec<GpuLedger>], &[GpuDevice], &[Option<usize>]),
+        (table, clock): (&ProcessTable, &RunClock),
+    ) -> Vec<CudaRefusal> {
+        let refusals = self.refusals.iter().map(|refusal| {
+            let own = self.by_process.get(&refusal.process).into_iter().flatten();
+            let own = own.filter(|ledger| {
+                let cuda_device = self.ledgers[**ledger].cuda_device;
+                refusal.cuda_device.is_none() || cuda_device == refusal.cuda_device
+            });
+            let on: BTreeSet<usize> = own.filter_map(|ledger| places[*ledger]).collect();
+            let place = on.first().copied().filter(|_| on.len() == 1);
+            let mut ledgers = at_instants.iter().flatten();
+            let ledger = ledgers
+                .find(|ledger| ledger.at.boot_ns == refusal.boot && Some(ledger.place) == place);
+            let free = ledger.and_then(|ledger| Some(ledger.total_bytes? - ledger.used_bytes?));
+            CudaRefusal {
+                who: Who::from(&table.processes[refusal.process]),
+                at: clock.at(refusal.boot),
+                call: refusal.call.clone(),
+                size_bytes: refusal.size,
+                cuda_device: refusal.cuda_device,
+                device: place.map(|place| Arc::clone(&devices[place].device)),
+                device_index: place.and_then(|place| devices[place].index),
+                free_bytes: free,
+                age_ns: free.and_then(|_| Some(ledger?.age_ns)),
+                refused_count: refusal.count,
+            }
+        });
+        refusals.collect()
+    }
+
+    fn unplaced(
+        &self,
+        places: &[Option<usize>],
+        (table, clock): (&ProcessTable, &RunClock),
+    ) -> Vec<CudaUnplaced> {
+        let unplaced = self.ledgers.iter().zip(places);
+        let unplaced = unplaced.filter(|(_, place)| place.is_none());
+        let unplaced = unplaced.filter_map(|(ledger, _)| {
+            let highest = ledger.highest?;
+            Some(CudaUnplaced {
+                who: Who::from(&table.processes[ledger.process]),
+                cuda_device: ledger.cuda_device,
+                at: clock.at(highest.boot),
+                parts: highest.parts,
+            })
+        });
+        unplaced.collect()
+    }
+
+    /// Which device a ledger is of: the one whose id the program asked for, else the only one on which
+    /// the driver lists the process, unless it counts several.
+    fn device_of(&self, ledger: usize, devices: &[GpuDevice]) -> Option<usize> {
+        let ledger = &self.ledgers[ledger];
+        if let Some(uuid) = &ledger.device_uuid {
+            let mut devices = devices.iter();
+            return devices.position(|device| *device.device == **uuid);
+        }
+        let own = self.by_process.get(&ledger.process)?.iter();
+        let numbers = own.filter(|place| self.ledgers[**place].cuda_device.is_some());
+        let listed_on = self.listed_on.get(&ledger.process)?;
+        let is_only =
+            listed_on.len() == 1 && (ledger.cuda_device.is_none() || numbers.count() == 1);
+        listed_on.first().copied().filter(|_| is_only)
+    }
+
+    fn followed(&self, places: &[Option<usize>]) -> AllFollowed {
+        let mut all = AllFollowed::new();
+        for (place, (ledger, device)) in self.ledgers.iter().zip(places).enumerate() {
+            let Some(device) = *device else { continue };
+            let followed = all.entry((ledger.process, device)).or_default();
+            followed.ledgers.push(place);
+            followed.now.push(None);
+            let readings = ledger.contexts.iter();
+            let readings = readings.filter_map(|context| context.reading(device));
+            followed.wanted.extend(readings.map(|(boot, _)| boot));
+        }
+        all
+    }
+
+    /// Reads what stood at the instants that are wanted.
+    fn follow<S: RowSource>(
+        &self,
+        source: &S,
+        table: &ProcessTable,
+        all: &mut AllFollowed,
+    ) -> Result<(), S::Error> {
+        let mut of = HashMap::new();
+        for (key, followed) in all.iter_mut() {
+            followed.wanted.sort_unstable();
+            followed.wanted.dedup();
+            for (position, ledger) in followed.ledgers.iter().enumerate() {
+                of.insert(*ledger, (*key, position));
+            }
+        }
+        source.scan(&[], |row: CudaMemoryRow| {
+            let process = table.find(row.upid);
+            let ledger = process.and_then(|process| self.places.get(&(process, row.cuda_device)));
+            let found = ledger.and_then(|ledger| of.get(ledger));
+            let Some((key, position)) = found else { return };
+            if let Some(followed) = all.get_mut(key) {
+                followed.move_to(row.boot_ns);
+                followed.now[*position] = Some(State::from(&row));
+            }
+        })?;
+        for followed in all.values_mut() {
+            followed.move_to(BootNs(i64::MAX));
+        }
+        Ok(())
+    }
+
+    fn explain_ledger(&self, ledger: &mut GpuLedger, all: &AllFollowed) {
+        let read: Vec<(usize, BootNs)> = readings(ledger).collect();
+        for (process, boot) in read {
+            let Some(followed) = all.get(&(process, ledger.place)) else {
+                continue;
+            };
+            let Some(mut parts) = sum(followed.at(boot)) else {
+                continue;
+            };
+            let contexts = self.contexts_at(followed, ledger.place, boot);
+            let lines = ledger.lines.iter_mut();
+            for line in lines.filter(|line| line.holder.process == Some(process)) {
+                parts.close(line.bytes, contexts);
+                line.cuda = Some(parts);
+            }
+        }
+        let mut explained = ledger.lines.iter().filter_map(|line| line.cuda).peekable();
+        if explained.peek().is_some() {
+            let own: Bytes = explained.filter_map(|parts| parts.unexplained()).sum();
+            ledger.unexplained_bytes = ledger.unattributed_bytes.map(|rest| rest + own);
+        }
+    }
+
+    /// What the contexts of a process take that stood at an instant; `None` where that of any is not
+    /// known.
+    fn contexts_at(&self, followed: &Followed, device: usize, boot: BootNs) -> Option<Bytes> {
+        let stood = followed.at(boot).iter().zip(&followed.ledgers);
+        let stood = stood.filter_map(|(state, ledger)| Some((state.as_ref()?, *ledger)));
+        stood
+            .map(|(state, ledger)| match state.parts.context_count {
+                0 => state.parts.is_whole.then_some(Bytes(0)),
+                _ => self.context(followed, (ledger, device), state.context_boot?),
+            })
+            .sum()
+    }
+
+    /// What a context took when it was made.
+    fn context(
+        &self,
+        followed: &Followed,
+        (ledger, device): (usize, usize),
+        made: BootNs,
+    ) -> Option<Bytes> {
+        let mut contexts = self.ledgers[ledger].contexts.iter();
+        let context = contexts.find(|context| context.boot == made)?;
+        let (read, used) = context.reading(device)?;
+        let stood = followed.at(read);
+        let own = followed.ledgers.iter().position(|one| *one == ledger);
+        let own = own.and_then(|position| stood.get(position).copied().flatten());
+        // Calls between the two are in the row, and what they loaded is not.
+        let is_alone = own.is_none_or(|own| own.boot <= made || own.boot > read);
+        let parts = sum(stood);
+        let is_whole = parts.is_none_or(|parts| parts.is_whole);
+        let held = parts.map_or(Bytes(0), |parts| parts.by_calls());
+        (is_alone && is_whole && held <= used).then(|| used - held)
+    }
+}
+
+/// What rows say together; `None` without any.
+fn sum(states: &[Option<State>]) -> Option<CudaParts> {
+    let parts = states.iter().flatten().map(|state| state.parts);
+    parts.reduce(|sum, parts| sum.and(&parts))
+}
+
+/// When the driver was last asked for each process that has one line of a ledger: by its own line, or by
+/// the device, whose processes are asked for when its memory moves.
+fn readings(ledger: &GpuLedger) -> impl Iterator<Item = (usize, BootNs)> {
+    let device = BootNs(ledger.at.boot_ns.0 - ledger.age_ns.0);
+    let lines = ledger.lines.iter().filter(|_| !ledger.is_divided);
+    lines.filter_map(move |line| {
+        let process = line.holder.process?;
+        let same = ledger.lines.iter();
+        let same = same.filter(|one| one.holder.process == Some(process));
+        (same.count() == 1).then(|| (process, line.read_boot_ns.max(device)))
+    })
+}

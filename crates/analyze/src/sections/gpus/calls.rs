@@ -1,0 +1,276 @@
+//! What calls of the CUDA driver say: what memory of devices is made of, and what was refused.
+
+use super::{DEVICES_MIN, say_some, short, shorts};
+use crate::who::Bundle;
+use crate::{Analysis, Cuda, CudaParts, CudaRefusal, CudaUnplaced, GpuLedger};
+use memtrace_model::{Bytes, DurationNs, Order};
+use memtrace_report::words::{self, bytes, counted};
+use memtrace_report::{Chapter, Tone, visible};
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+/// Lines of processes that do the same thing are one where no part differs by more than so much of what
+/// they hold.
+const ALIKE: f64 = 0.02;
+/// An older reading of what was free is reported with its age.
+const OLD: DurationNs = DurationNs(1_000_000_000);
+
+/// What processes hold, or several of them that do the same thing.
+struct Held<'a> {
+    /// As indices into [`Analysis::processes`].
+    processes: Vec<usize>,
+    devices: Vec<&'a Arc<str>>,
+    /// What the first of them holds.
+    first: (Bytes, CudaParts),
+    bytes: Bytes,
+    parts: CudaParts,
+    count: usize,
+}
+
+/// What is held of each device, by process, the largest first.
+pub(super) fn made_of(
+    section: &mut Chapter,
+    analysis: &Analysis,
+    ledgers: &[&GpuLedger],
+    top: usize,
+) {
+    let mut all = held(analysis, ledgers);
+    all.order_by_key(|held| Reverse(held.bytes));
+    let lines = all.iter().take(top);
+    section.tell(Tone::Plain, lines.map(|held| line(analysis, held)));
+    section.rest(
+        all.len(),
+        top,
+        words::processes,
+        " more: see --format json.",
+    );
+    section.tell(Tone::Quiet, unexplained(analysis, ledgers));
+}
+
+/// What was refused, and what is of no device that is known.
+pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, cuda: &Cuda) {
+    let refusals = cuda.refusals.iter();
+    let refusals = refusals.map(|refusal| refused(analysis, refusal));
+    say_some(section, Tone::Alert, refusals.collect());
+    let unplaced = cuda.unplaced.iter();
+    say_some(
+        section,
+        Tone::Plain,
+        unplaced.filter_map(of_no_device).collect(),
+    );
+}
+
+fn held<'a>(analysis: &Analysis, ledgers: &[&'a GpuLedger]) -> Vec<Held<'a>> {
+    let mut all: Vec<Held<'a>> = Vec::new();
+    for ledger in ledgers {
+        for line in &ledger.lines {
+            let known = line.holder.process.zip(line.bytes).zip(line.cuda);
+            let Some(((process, bytes), parts)) = known else {
+                continue;
+            };
+            let shape = |process: usize| &analysis.processes[process].shape;
+            let same = all.iter_mut().find(|held| {
+                let is_same =
+                    held.processes.first().map(|first| shape(*first)) == Some(shape(process));
+                is_same && are_alike(held.first, (bytes, parts))
+            });
+            match same {
+                Some(held) => {
+                    held.processes.push(process);
+                    held.devices.push(&ledger.device);
+                    held.bytes = held.bytes + bytes;
+                    held.parts = held.parts.and(&parts);
+                    held.count += 1;
+                }
+                None => all.push(Held {
+                    processes: vec![process],
+                    devices: vec![&ledger.device],
+                    first: (bytes, parts),
+                    bytes,
+                    parts,
+                    count: 1,
+                }),
+            }
+        }
+    }
+    all
+}
+
+fn are_alike((bytes, a): (Bytes, CudaParts), (_, b): (Bytes, CudaParts)) -> bool {
+    let amounts = |parts: CudaParts| {
+        [
+            Some(parts.direct_bytes),
+            Some(parts.vmm_bytes),
+            Some(parts.pool_bytes),
+            Some(parts.padding_bytes),
+            parts.remaining_bytes,
+            parts.context_bytes,
+            Some(parts.managed_bytes),
+            Some(parts.imported_bytes),
+            Some(parts.pinned_bytes),
+            Some(parts.registered_bytes),
+        ]
+    };
+    let most = (bytes.0 as f64 * ALIKE) as i64;
+    let is_near = |(a, b): (Option<Bytes>, Option<Bytes>)| match (a, b) {
+        (Some(a), Some(b)) => (a.0 - b.0).abs() <= most,
+        (a, b) => a == b,
+    };
+    a.is_whole == b.is_whole && amounts(a).into_iter().zip(amounts(b)).all(is_near)
+}
+
+fn line(analysis: &Analysis, held: &Held<'_>) -> String {
+    let mut processes = held.processes.clone();
+    processes.sort_unstable();
+    processes.dedup();
+    let verb = if processes.len() == 1 {
+        "holds"
+    } else {
+        "hold"
+    };
+    let who = Bundle::of(&analysis.processes, processes).in_words();
+    let mut devices = held.devices.clone();
+    devices.dedup();
+    let devices = shorts(analysis, devices);
+    let amount = match held.count {
+        1 => format!("{} on GPU {devices}", bytes(held.bytes)),
+        _ => format!(
+            "about {} each on GPU {devices}, {} together",
+            bytes(held.first.0),
+            bytes(held.bytes)
+        ),
+    };
+    format!("{who} {verb} {amount}: {}.", parts(&held.parts))
+}
+
+/// The parts of an amount, the largest first, and what is beside it: `vmm 15.0 GiB, context 518 MiB`.
+pub(super) fn parts(of: &CudaParts) -> String {
+    let mut named = vec![
+        ("vmm", of.vmm_bytes, String::new()),
+        ("direct", of.direct_bytes, String::new()),
+        ("pool", of.pool_bytes, String::new()),
+        ("padding", of.padding_bytes, String::new()),
+    ];
+    match (of.context_bytes, of.driver_bytes, of.remaining_bytes) {
+        (Some(context), Some(driver), _) => {
+            named.push(("context", context, String::new()));
+            named.push(("driver's own", driver, loaded(of)));
+        }
+        (.., Some(rest)) if rest.0 > 0 => named.push(match of.is_whole {
+            true => ("context and driver's own", rest, loaded(of)),
+            false => (
+                "the rest",
+                rest,
+                " (context, driver's own, and what was allocated in calls that were not seen)"
+                    .to_owned(),
+            ),
+        }),
+        _ => {}
+    }
+    named.retain(|(_, amount, _)| amount.0 != 0);
+    named.order_by_key(|(_, amount, _)| Reverse(*amount));
+    let named = named.into_iter();
+    let named = named.map(|(name, amount, with)| format!("{name} {}{with}", bytes(amount)));
+    let mut reported = named.collect::<Vec<_>>().join(", ");
+    if let Some(rest) = of.remaining_bytes.filter(|rest| rest.0 < 0) {
+        let more = bytes(Bytes(-rest.0));
+        reported.push_str(&format!(
+            "; calls add up to {more} more than the driver reports"
+        ));
+    }
+    let beside = [
+        ("pinned on the host", of.pinned_bytes),
+        ("registered on the host", of.registered_bytes),
+        ("managed", of.managed_bytes),
+        ("imported", of.imported_bytes),
+    ];
+    let beside = beside.into_iter().filter(|(_, amount)| amount.0 != 0);
+    let beside = beside.map(|(name, amount)| format!("{} {name}", bytes(amount)));
+    let beside = beside.collect::<Vec<_>>().join(", ");
+    if !beside.is_empty() {
+        let before = if reported.is_empty() {
+            ""
+        } else {
+            "; beside it "
+        };
+        reported.push_str(&format!("{before}{beside}"));
+    }
+    reported
+}
+
+/// What can explain memory of the driver's own.
+fn loaded(parts: &CudaParts) -> String {
+    let of = |number: i64, one: &str, many: &str| {
+        let number = usize::try_from(number).unwrap_or(0);
+        (number > 0).then(|| counted(number, one, many))
+    };
+    let known = [
+        of(parts.library_count, "library", "libraries"),
+        of(parts.graph_count, "graph", "graphs"),
+    ];
+    let known: Vec<String> = known.into_iter().flatten().collect();
+    match known.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", known.join(", ")),
+    }
+}
+
+/// What is left of each device.
+fn unexplained(analysis: &Analysis, ledgers: &[&GpuLedger]) -> Option<String> {
+    let known = ledgers.iter().filter_map(|ledger| {
+        let (rest, used) = ledger.unexplained_bytes.zip(ledger.used_bytes)?;
+        let gpu = short(analysis, &ledger.device);
+        Some(format!("{} of {} on GPU {gpu}", bytes(rest), bytes(used)))
+    });
+    let known: Vec<String> = known.take(DEVICES_MIN).collect();
+    (!known.is_empty()).then(|| {
+        format!(
+            "Explained by no call and no context: {} (the driver's own and UNATTRIBUTED).",
+            known.join(", ")
+        )
+    })
+}
+
+fn refused(analysis: &Analysis, refusal: &CudaRefusal) -> String {
+    let at = words::after(refusal.at.offset_ns);
+    let who = refusal.who.in_words();
+    let size = match refusal.size_bytes {
+        Some(size) => bytes(size),
+        None => "memory".to_owned(),
+    };
+    let on = match (&refusal.device, refusal.cuda_device) {
+        (Some(device), _) => format!(" on GPU {}", short(analysis, device)),
+        (None, Some(number)) => format!(" on device {number} of the process"),
+        (None, None) => String::new(),
+    };
+    let free = refusal.free_bytes.zip(refusal.age_ns);
+    let free = free.map_or(String::new(), |(free, age)| match age > OLD {
+        true => format!(
+            ", where {} were free {} earlier",
+            bytes(free),
+            words::duration(age)
+        ),
+        false => format!(", where {} were free", bytes(free)),
+    });
+    let more = match refusal.refused_count {
+        1 => String::new(),
+        count => format!(" It was the last of {} such calls.", words::count(count)),
+    };
+    format!(
+        "At {at} the driver refused {who} {size} ({}): out of memory{on}{free}.{more}",
+        visible(&refusal.call)
+    )
+}
+
+fn of_no_device(unplaced: &CudaUnplaced) -> Option<String> {
+    let held = parts(&unplaced.parts);
+    let number = unplaced.cuda_device;
+    let number = number.map_or(String::new(), |number| format!(" (its device {number})"));
+    (!held.is_empty()).then(|| {
+        format!(
+            "{} held most at {} on a GPU that is not known{number}: {held}.",
+            unplaced.who.in_words(),
+            words::after(unplaced.at.offset_ns),
+        )
+    })
+}
