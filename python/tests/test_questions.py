@@ -63,7 +63,8 @@ def test_a_question_has_one_answer_in_three_libraries(question: str, golden: Pat
     for snippet in snippets:
         lines = [line for line in snippet.splitlines() if not line.startswith("import ")]
         assert 1 <= len(lines) <= 3
-    recording = golden / "phases_on_gpus"
+    has_calls = "cuda_memory" in snippets[0]
+    recording = golden / ("gpu_by_calls" if has_calls else "phases_on_gpus")
     pandas, polars = (rows_of_python(snippet, recording) for snippet in snippets[:2])
     sql = rows_of_sql(snippets[2], recording)
     assert pandas

@@ -6,6 +6,7 @@
 
 mod annotations;
 mod counter;
+mod cuda;
 mod gpus;
 mod kills;
 mod memory;
@@ -75,6 +76,7 @@ pub fn perfetto<S: RowSource>(
     tracks.write_lifetimes(&mut trace, &table.processes, &clock);
     phases::write(&mut trace, &phases, &tracks, clock.end());
     gpus::write(&mut trace, source, &table.processes)?;
+    cuda::write(&mut trace, source, (&table, &mut tracks))?;
     kills::write(&mut trace, &kills, &table);
     requests::write(&mut trace, source)?;
     let recorded = Recorded {

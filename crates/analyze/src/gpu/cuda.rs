@@ -7,6 +7,7 @@ mod read;
 mod tests;
 
 pub(super) use read::Calls;
+pub(crate) use read::OUT_OF_MEMORY;
 
 use crate::who::Who;
 use memtrace_model::{Bytes, DurationNs, Instant};

@@ -242,6 +242,26 @@ fn memory_of_gpus_is_that_of_devices_and_of_who_is_on_them() {
 }
 
 #[test]
+fn calls_of_the_cuda_driver_stand_under_their_process() {
+    let (_, script, _) = RUNS
+        .iter()
+        .find(|(name, ..)| *name == "gpu_by_calls")
+        .expect("a run");
+    let decoded = traced(script());
+    let vmm = decoded.named("CUDA 0 vmm").into_iter();
+    let mut of_worker = vmm.filter(|(_, parent)| *parent == Some("vLLM worker TP1"));
+    let (track, _) = of_worker.next().expect("a track");
+    let (awake, asleep) = (34.0 * 1_024.0 + 388.0, 3.5 * 1_024.0 + 388.0);
+    let expected = [(30.0, awake), (60.7, asleep), (80.5, awake)];
+    assert_eq!(values(&decoded, track), expected);
+    let [(refused, parent)] = decoded.named("CUDA out of memory")[..] else {
+        panic!("one track");
+    };
+    assert_eq!(parent, Some("python3 train.py"));
+    assert_eq!(decoded.on(refused).len(), 2);
+}
+
+#[test]
 fn a_client_that_processes_share_counts_once_and_goes_on_to_the_next() {
     let mut run = alone();
     run.process(11, Some(10), 2.0, "/usr/bin/python3 worker.py");

@@ -8,7 +8,7 @@ use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
 use std::collections::{BTreeSet, HashMap};
 
 /// What the driver answers for CUDA_ERROR_OUT_OF_MEMORY.
-const OUT_OF_MEMORY: i32 = 2;
+pub(crate) const OUT_OF_MEMORY: i32 = 2;
 /// A reading that comes later after a context was made tells of more than the context.
 const SOON: DurationNs = DurationNs(200_000_000);
 /// Of a process more contexts on a device are not measured.

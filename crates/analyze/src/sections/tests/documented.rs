@@ -70,6 +70,18 @@ fn pages_show_parts_of_reports_as_they_are_written_today() {
             "  vllm.sleep at",
             "  Contexts",
         ),
+        (
+            page!("docs/gpu.md"),
+            report!("gpu_by_calls"),
+            "  2 × vLLM worker hold",
+            "  At +78.1s",
+        ),
+        (
+            page!("docs/gpu.md"),
+            report!("gpu_by_calls"),
+            "  vllm.sleep at",
+            "  vllm.wake_up",
+        ),
     ];
     for (page, report, from, until) in shown {
         let start = report.find(&format!("\n{from}")).unwrap() + 1;
