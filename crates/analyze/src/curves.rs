@@ -5,6 +5,7 @@
 //! a few thousand are kept, and no extreme of anything that is drawn is lost
 //! ([`Thinned`](memtrace_timeline::Thinned)).
 
+mod calls;
 mod choice;
 mod coded;
 mod drawing;
@@ -94,7 +95,8 @@ pub struct Curves {
     pub bounds: [CurveSeries; 2],
     /// The cgroups and the node around the processes.
     pub limits: Vec<CurveLimit>,
-    /// Every device, in the order of first sight.
+    /// Every device, in the order of first sight. After one of which calls of the CUDA driver are known
+    /// comes what recorded processes hold by them, by kind.
     pub gpus: Vec<GpuCurves>,
 }
 
@@ -142,8 +144,8 @@ pub struct GpuCurves {
     pub total_bytes: Option<Bytes>,
     /// The instants of its series, as in `time_ns` of the whole; before the first all are unknown.
     pub time_ns: Gaps,
-    /// Memory that is not free: what the series add up to.
+    /// Memory that is not free, or what calls explain: what the series add up to.
     pub used: CurveSeries,
-    /// Processes, what is reserved, what nothing explains. The last can be below zero.
+    /// Processes, what is reserved, what nothing explains, which can be below zero; or kinds.
     pub series: Vec<CurveSeries>,
 }

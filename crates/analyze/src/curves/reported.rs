@@ -3,7 +3,7 @@
 use super::drawing::Drawn;
 use super::known::Known;
 use super::levels::Levels;
-use super::{Curves, gpus, limits};
+use super::{Curves, calls, gpus, limits};
 use memtrace_model::RowSource;
 use std::collections::BTreeMap;
 
@@ -15,6 +15,9 @@ pub(crate) fn reported<S: RowSource>(
 ) -> Result<(Curves, BTreeMap<usize, Levels>), S::Error> {
     let (mut curves, levels) = drawn.reported(&known.table.processes, known.groups, known.clock);
     curves.limits = limits::read(source, &known)?;
-    curves.gpus = gpus::read(source, &known)?;
+    let mut by_calls = calls::read(source, &known)?;
+    let gpus = gpus::read(source, &known)?.into_iter().enumerate();
+    let gpus = gpus.flat_map(|(place, gpu)| [Some(gpu), by_calls.remove(&place)]);
+    curves.gpus = gpus.flatten().collect();
     Ok((curves, levels))
 }

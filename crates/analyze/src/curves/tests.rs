@@ -404,3 +404,26 @@ fn kills_elsewhere_and_groups_without_readings_take_no_place_from_those_that_hol
     }
     assert_eq!(text(script), alone);
 }
+
+#[test]
+fn kinds_of_gpu_memory_are_drawn_after_their_device() {
+    let mut documents = every_document();
+    let (.., document) = documents
+        .find(|(name, ..)| *name == "gpu_by_calls")
+        .expect("a run");
+    let gpus = list(&document["curves"]["gpus"]);
+    let ids: Vec<&str> = gpus.iter().filter_map(|gpu| gpu["id"].as_str()).collect();
+    let [first, second] = ["GPU-0a7b", "GPU-1a7b"];
+    let by_calls = [first, second].map(|id| format!("{id} by calls"));
+    assert_eq!(ids, [first, &by_calls[0], second, &by_calls[1]]);
+    let kind = |gpu: &Value, name: &str| {
+        let count = list(&gpu["time_ns"]).len();
+        highest(
+            find(&gpu["series"], "id", &name.into()).expect("a kind"),
+            count,
+        )
+    };
+    // The trainer holds 36 GiB beside a worker.
+    assert_eq!(kind(&gpus[1], "vmm"), (34 << 30) + (388 << 20));
+    assert_eq!(kind(&gpus[3], "direct"), (36 << 30) + (899 << 20));
+}

@@ -13,6 +13,7 @@ use crate::who::Who;
 use memtrace_model::{Bytes, DurationNs, Instant};
 use schemars::JsonSchema;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What calls of the CUDA driver tell beside what the devices tell.
@@ -24,6 +25,9 @@ pub struct Cuda {
     /// What processes held of devices of which it is not known which they are, each at its highest.
     /// From `cuda_memory`.
     pub unplaced: Vec<CudaUnplaced>,
+    /// The positions of devices, by process and by the device as it counts.
+    #[serde(skip)]
+    pub(crate) places: HashMap<(usize, Option<i32>), usize>,
 }
 
 /// What a process holds on a device, or several hold, by what they asked the CUDA driver for. On the

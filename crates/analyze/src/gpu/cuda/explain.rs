@@ -77,6 +77,14 @@ impl Calls {
         Ok(Some(Cuda {
             refusals: self.refused(known, (table, clock)),
             unplaced: self.unplaced(&places, (table, clock)),
+            places: self
+                .ledgers
+                .iter()
+                .zip(&places)
+                .filter_map(|(ledger, place)| {
+                    Some(((ledger.process, ledger.cuda_device), (*place)?))
+                })
+                .collect(),
         }))
     }
 
