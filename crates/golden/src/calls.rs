@@ -104,9 +104,9 @@ pub fn gpu_by_calls() -> Script {
     run.process(NOTEBOOK, None, -600.0, "/usr/bin/python3 -m ipykernel");
     run.process(TRAINER, None, 35.0, "/usr/bin/python3 train.py");
     run.process(UNLISTED, None, 35.0, "/usr/bin/python3 probe.py");
-    for tgid in [NOTEBOOK, TRAINER, UNLISTED] {
+    for (tgid, anon) in [(NOTEBOOK, 1_300.0), (TRAINER, 1_200.0), (UNLISTED, 1_100.0)] {
         run.edit(tgid, |process| process.root_upid = None);
-        run.mem(tgid, 36.0, [1_200.0, 300.0, 0.0]);
+        run.mem(tgid, 36.0, [anon, 300.0, 0.0]);
     }
     let devices = [0, 1];
     let trainer = gib(36.0) + mib(CONTEXT + 92.0);

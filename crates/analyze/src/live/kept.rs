@@ -3,8 +3,8 @@
 //! a report reads.
 
 use memtrace_model::tables::{
-    CachedFileRow, CgroupMemRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow, MarkRow, MemRow,
-    NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
+    CachedFileRow, CgroupMemRow, CudaMemoryRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow,
+    MarkRow, MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
 };
 use memtrace_model::{BootNs, DurationNs, FreshRows, Row, RowSource, Upid};
 use std::any::Any;
@@ -162,6 +162,7 @@ kept! {
     on_devices: GpuProcessRow => |row| (
         &row.device, row.tgid, row.gpu_instance_id, row.compute_instance_id, row.client_id
     ),
+    calls: CudaMemoryRow of upid => |row| (row.upid, row.cuda_device),
     costs: SelfCostRow => |_row| (),
     diags: DiagRow,
     kills: OomRow,

@@ -131,10 +131,12 @@ fn the_ledger_of_now_is_that_of_the_report_at_the_end() {
                 let sums = [one.anonymous_bytes, one.shared_bytes, one.residual_bytes];
                 (one.scope.clone(), one.current_bytes, sums)
             });
-            let gpus = at
-                .gpus
-                .iter()
-                .map(|gpu| (gpu.used_bytes, gpu.processes_bytes));
+            let gpus = at.gpus.iter().map(|gpu| {
+                let parts = gpu.lines.iter().filter_map(|line| line.cuda);
+                let parts = parts.map(|parts| (parts.by_calls(), parts.remaining_bytes));
+                let parts: Vec<_> = parts.collect();
+                (gpu.used_bytes, gpu.processes_bytes, parts)
+            });
             (ledgers.collect::<Vec<_>>(), gpus.collect::<Vec<_>>())
         };
         differences.look(name, &text(&deep.report.analysis), &text(&analysis));
