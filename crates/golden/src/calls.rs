@@ -169,13 +169,15 @@ pub fn gpu_by_calls() -> Script {
     });
     run.put(on_card(1, TRAINER, 41.06, Some(trainer)));
     run.put(card(1, 41.06, used(1, listed(&awake(921, 30.0)), trainer)));
-    for at in [45.0, 45.2] {
+    // While the worker sleeps.
+    run.put(card(1, 76.9, used(1, listed(&asleep(921, 60.7)), trainer)));
+    for at in [77.0, 77.2] {
         run.put(cuda_call(
             TRAINER,
             at,
             "cuMemAlloc",
             CudaKind::Direct,
-            gib(9.5),
+            gib(40.0),
             2,
         ));
     }

@@ -3,7 +3,7 @@
 //! tell at length stands here in a sentence.
 
 use super::abnormal_endings::AbnormalEndings;
-use super::{allocations, growth, layout, missing, oom_kills, peak, steps};
+use super::{allocations, gpus, growth, layout, missing, oom_kills, peak, steps};
 use crate::answer::{AnswerLine, Topic};
 use crate::leftovers::held_in_words;
 use crate::moment::offset;
@@ -49,13 +49,16 @@ pub(crate) fn what_happened(analysis: &Analysis) -> AnswerLine {
 
 /// The same with the instant that shows what led to it, where somebody was killed or crashed.
 fn happened(analysis: &Analysis) -> (AnswerLine, Option<Instant>) {
-    let (text, is_alarming, violent) = match violence(analysis) {
+    let (mut text, is_alarming, violent) = match violence(analysis) {
         Some((text, violent)) => (text, true, violent),
         None => {
             let (text, is_alarming) = ending(analysis);
             (text, is_alarming, None)
         }
     };
+    if let Some(refused) = gpus::refused_before_an_end(analysis) {
+        text.push_str(&format!(" {refused}"));
+    }
     let line = AnswerLine::of(Topic::WhatHappened, text, is_alarming);
     (line, violent)
 }

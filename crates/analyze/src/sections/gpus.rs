@@ -4,6 +4,8 @@
 mod calls;
 mod moved;
 
+pub(super) use calls::refused_before_an_end;
+
 use crate::{
     Analysis, Composition, GpuDevice, GpuHolder, GpuLedger, GpuPart, GpuProcess, Gpus, Report,
 };

@@ -2,7 +2,7 @@
 
 use super::{DEVICES_MIN, say_some, short, shorts};
 use crate::who::Bundle;
-use crate::{Analysis, Cuda, CudaParts, CudaRefusal, CudaUnplaced, GpuLedger};
+use crate::{Analysis, Cuda, CudaParts, CudaRefusal, CudaUnplaced, Ending, GpuLedger};
 use memtrace_model::{Bytes, DurationNs, Order};
 use memtrace_report::words::{self, bytes, counted};
 use memtrace_report::{Chapter, Tone, visible};
@@ -14,6 +14,9 @@ use std::sync::Arc;
 const ALIKE: f64 = 0.02;
 /// An older reading of what was free is reported with its age.
 const OLD: DurationNs = DurationNs(1_000_000_000);
+
+/// What was refused so long before the end of its process can be why it ended.
+const BEFORE_END: DurationNs = DurationNs(10_000_000_000);
 
 /// What processes hold, or several of them that do the same thing.
 struct Held<'a> {
@@ -58,6 +61,26 @@ pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, cuda: &Cuda) {
         Tone::Plain,
         unplaced.filter_map(of_no_device).collect(),
     );
+}
+
+/// Who failed soon after the driver had refused it memory; the first of them.
+pub(in crate::sections) fn refused_before_an_end(analysis: &Analysis) -> Option<String> {
+    let cuda = analysis.gpus.as_ref()?.cuda.as_ref()?;
+    let mut ended = cuda.refusals.iter().filter_map(|refusal| {
+        let mut processes = analysis.processes.iter();
+        let process = processes.find(|process| Some(process.upid) == refusal.who.upid)?;
+        let before = process.exit_boot_ns()? - refusal.at.boot_ns;
+        let has_failed = !matches!(process.ending, Ending::Exited(0));
+        (has_failed && before <= BEFORE_END).then_some((refusal, before))
+    });
+    let (refusal, before) = ended.next()?;
+    Some(format!(
+        "{} ended {} after the driver had refused it {}{}.",
+        refusal.who.in_words(),
+        words::duration(before),
+        asked_for(refusal),
+        on_device(analysis, refusal),
+    ))
 }
 
 fn held<'a>(analysis: &Analysis, ledgers: &[&'a GpuLedger]) -> Vec<Held<'a>> {
@@ -234,15 +257,7 @@ fn unexplained(analysis: &Analysis, ledgers: &[&GpuLedger]) -> Option<String> {
 fn refused(analysis: &Analysis, refusal: &CudaRefusal) -> String {
     let at = words::after(refusal.at.offset_ns);
     let who = refusal.who.in_words();
-    let size = match refusal.size_bytes {
-        Some(size) => bytes(size),
-        None => "memory".to_owned(),
-    };
-    let on = match (&refusal.device, refusal.cuda_device) {
-        (Some(device), _) => format!(" on GPU {}", short(analysis, device)),
-        (None, Some(number)) => format!(" on device {number} of the process"),
-        (None, None) => String::new(),
-    };
+    let (size, on) = (asked_for(refusal), on_device(analysis, refusal));
     let free = refusal.free_bytes.zip(refusal.age_ns);
     let free = free.map_or(String::new(), |(free, age)| match age > OLD {
         true => format!(
@@ -260,6 +275,21 @@ fn refused(analysis: &Analysis, refusal: &CudaRefusal) -> String {
         "At {at} the driver refused {who} {size} ({}): out of memory{on}{free}.{more}",
         visible(&refusal.call)
     )
+}
+
+fn asked_for(refusal: &CudaRefusal) -> String {
+    match refusal.size_bytes {
+        Some(size) => bytes(size),
+        None => "memory".to_owned(),
+    }
+}
+
+fn on_device(analysis: &Analysis, refusal: &CudaRefusal) -> String {
+    match (&refusal.device, refusal.cuda_device) {
+        (Some(device), _) => format!(" on GPU {}", short(analysis, device)),
+        (None, Some(number)) => format!(" on device {number} of the process"),
+        (None, None) => String::new(),
+    }
 }
 
 fn of_no_device(unplaced: &CudaUnplaced) -> Option<String> {
