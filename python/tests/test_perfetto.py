@@ -125,6 +125,9 @@ def test_phases_kills_and_requests_are_all_there(told: tuple[Traced, Any]) -> No
     assert len(traced.begun("phases")) + len(marks) == phases
     kills = [event for event in instants if event.categories[0] == "oom"]
     assert len(kills) == len(report["oom_kills"])
+    refused = [event for event in instants if event.categories[0] == "cuda"]
+    cuda = (report["gpu"] or {}).get("cuda", {"refusals": []})
+    assert len(refused) == sum(one["refused_count"] for one in cuda["refusals"])
     if report["conditions"]:
         requests = [event for _, event in traced.begun("under way") if event.name != FIRST_TOKEN]
         assert len(requests) >= sum(one["request_count"] for one in report["conditions"]["list"])

@@ -52,7 +52,7 @@ pub(super) fn write<S: RowSource>(
         let notes = size
             .into_iter()
             .chain([("tid", Note::Integer(row.tid.into()))]);
-        trace.instant(row.boot_ns, track, ("oom", &row.call), notes);
+        trace.instant(row.boot_ns, track, ("cuda", &row.call), notes);
     })
 }
 

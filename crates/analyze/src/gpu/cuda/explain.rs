@@ -130,7 +130,7 @@ impl Calls {
         let unplaced = self.ledgers.iter().zip(places);
         let unplaced = unplaced.filter(|(_, place)| place.is_none());
         let unplaced = unplaced.filter_map(|(ledger, _)| {
-            let highest = ledger.highest?;
+            let highest = ledger.highest.filter(State::holds_anything)?;
             Some(CudaUnplaced {
                 who: Who::from(&table.processes[ledger.process]),
                 cuda_device: ledger.cuda_device,
@@ -142,12 +142,15 @@ impl Calls {
     }
 
     /// Which device a ledger is of: the one whose id the program asked for, else the only one on which
-    /// the driver lists the process, unless it counts several.
+    /// the driver lists the process, unless it counts several. Of a device that is divided the driver
+    /// lists processes on its instances.
     fn device_of(&self, ledger: usize, devices: &[GpuDevice]) -> Option<usize> {
         let ledger = &self.ledgers[ledger];
         if let Some(uuid) = &ledger.device_uuid {
-            let mut devices = devices.iter();
-            return devices.position(|device| *device.device == **uuid);
+            let place = devices.iter().position(|one| *one.device == **uuid)?;
+            if !devices.iter().any(|one| one.is_part_of(&devices[place])) {
+                return Some(place);
+            }
         }
         let own = self.by_process.get(&ledger.process)?.iter();
         let numbers = own.filter(|place| self.ledgers[**place].cuda_device.is_some());

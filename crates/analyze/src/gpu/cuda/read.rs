@@ -212,6 +212,12 @@ impl Context {
     }
 }
 
+impl State {
+    pub(super) fn holds_anything(&self) -> bool {
+        amounts(&self.parts).into_iter().any(|bytes| bytes.0 > 0)
+    }
+}
+
 impl From<&CudaMemoryRow> for State {
     fn from(row: &CudaMemoryRow) -> Self {
         Self {

@@ -4,7 +4,7 @@ use super::{Cuda, CudaParts};
 use crate::golden::{Reported, Script, boot, card, cuda_call, cuda_memory, gib, on_card};
 use crate::{Analysis, Gpus};
 use memtrace_model::Bytes;
-use memtrace_model::tables::{CudaKind, CudaMemoryRow, GpuProcessRow, GpuSource};
+use memtrace_model::tables::{CudaKind, CudaMemoryRow, GpuDeviceRow, GpuProcessRow, GpuSource};
 use proptest::prelude::*;
 
 const MIB: i64 = 1 << 20;
@@ -225,6 +225,39 @@ fn a_device_is_the_one_the_program_asked_for_or_the_only_one() {
     assert_eq!(named(None, &[0, 1], &[1]), (vec![false], 2));
     assert_eq!(named(Some("GPU-7a7b"), &[0], &[1]), (vec![false], 1));
     assert_eq!(named(None, &[0], &[]), (vec![], 1));
+}
+
+#[test]
+fn on_a_divided_device_it_is_the_instance_that_lists_the_process() {
+    let mut run = Script::command(&["a"], 60.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 1.0, [10.0, 1.0, 0.0]);
+    run.put(card(0, 10.0, 2.0));
+    run.put(GpuDeviceRow {
+        parent_device: Some("GPU-0a7b".to_owned()),
+        ..card(1, 10.0, 2.0)
+    });
+    run.put(on_card(1, 1, 10.0, Some(gib(2.0))));
+    run.put(CudaMemoryRow {
+        device_uuid: Some("GPU-0a7b".to_owned()),
+        direct_bytes: gib(1.0),
+        ..cuda_memory(1, 9.0, 8.0)
+    });
+    // Nothing, on no device that is known.
+    run.put(CudaMemoryRow {
+        cuda_device: None,
+        device_uuid: Some("GPU-7a7b".to_owned()),
+        ..cuda_memory(1, 9.0, 8.0)
+    });
+    let analysis = run.analyzed(Some("+30s"));
+    let at = analysis.at.as_ref().expect("an instant");
+    let known = at.gpus.iter().map(|ledger| {
+        let parts = ledger.lines.first().and_then(|line| line.cuda);
+        (&*ledger.device, parts.map(|parts| parts.direct_bytes))
+    });
+    let expected = [("GPU-0a7b", None), ("GPU-1a7b", Some(gib(1.0)))];
+    assert_eq!(known.collect::<Vec<_>>(), expected);
+    assert!(cuda(&analysis).unplaced.is_empty());
 }
 
 #[test]
