@@ -255,7 +255,7 @@ impl Calls {
         let own = followed.ledgers.iter().position(|one| *one == ledger);
         let own = own.and_then(|position| stood.get(position).copied().flatten());
         // Calls between the two are in the row, and what they loaded is not.
-        let is_alone = own.is_none_or(|own| own.boot <= made || own.boot > read);
+        let is_alone = own.is_none_or(|own| own.boot <= made);
         let parts = sum(stood);
         let is_whole = parts.is_none_or(|parts| parts.is_whole);
         let held = parts.map_or(Bytes(0), |parts| parts.by_calls());

@@ -87,10 +87,11 @@ fn held<'a>(analysis: &Analysis, ledgers: &[&'a GpuLedger]) -> Vec<Held<'a>> {
     let mut all: Vec<Held<'a>> = Vec::new();
     for ledger in ledgers {
         for line in &ledger.lines {
-            let known = line.holder.process.zip(line.bytes).zip(line.cuda);
-            let Some(((process, bytes), parts)) = known else {
+            let Some((process, parts)) = line.holder.process.zip(line.cuda) else {
                 continue;
             };
+            // Where the driver does not report, it is no less than that.
+            let bytes = line.bytes.unwrap_or_else(|| parts.by_calls());
             let shape = |process: usize| &analysis.processes[process].shape;
             let same = all.iter_mut().find(|held| {
                 let is_same =
@@ -155,8 +156,13 @@ fn line(analysis: &Analysis, held: &Held<'_>) -> String {
     let mut devices = held.devices.clone();
     devices.dedup();
     let devices = shorts(analysis, devices);
+    let is_reported = held.parts.remaining_bytes.is_some();
     let amount = match held.count {
-        1 => format!("{} on GPU {devices}", bytes(held.bytes)),
+        1 if is_reported => format!("{} on GPU {devices}", bytes(held.bytes)),
+        1 => format!("at least {} on GPU {devices}", bytes(held.bytes)),
+        _ if !is_reported => {
+            format!("at least {} together on GPU {devices}", bytes(held.bytes))
+        }
         _ => format!(
             "about {} each on GPU {devices}, {} together",
             bytes(held.first.0),

@@ -1,7 +1,9 @@
 //! Many devices, and processes of which not all is known.
 
 use super::*;
+use crate::golden::{Reported, Script, card, cuda_memory, gib, on_card};
 use memtrace_model::Instant;
+use memtrace_model::tables::CudaMemoryRow;
 use memtrace_report::Block;
 
 fn used(device: usize, used: Option<i64>) -> GpuLedger {
@@ -74,4 +76,25 @@ fn who_is_left_out_held_less_only_where_that_is_known() {
         let rest = [held(Some(1), false), unsure];
         assert_eq!(more_processes(&rest).as_deref(), Some(text));
     }
+}
+
+#[test]
+fn what_the_driver_does_not_report_is_at_least_what_calls_add_up_to() {
+    let mut run = Script::command(&["a"], 60.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 1.0, [10.0, 1.0, 0.0]);
+    run.put(card(0, 20.0, 4.0));
+    run.put(on_card(0, 1, 20.0, None));
+    run.put(CudaMemoryRow {
+        vmm_bytes: gib(3.0),
+        ..cuda_memory(1, 19.0, 10.0)
+    });
+    let analysis = run.analyzed(None);
+    let gpus = analysis.gpus.as_ref().expect("a GPU");
+    let mut section = Chapter::new(String::new());
+    calls::made_of(&mut section, &analysis, &at_peaks(gpus), 9);
+    let Some(Block::Line(_, line)) = section.blocks.first() else {
+        panic!("a line");
+    };
+    assert_eq!(line, "1 a holds at least 3.0 GiB on GPU 0: vmm 3.0 GiB.");
 }
