@@ -35,6 +35,7 @@ mod stacks;
 mod sudo;
 mod targets;
 mod top;
+mod torch;
 mod traces;
 mod versions;
 mod wrong_use;

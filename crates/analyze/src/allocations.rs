@@ -14,16 +14,15 @@ pub use frame::StackFrame;
 use super::process::Process;
 use super::process_table::ProcessTable;
 use super::who::Who;
-use frame::named_after;
+pub(crate) use frame::{called, line_of};
 use memtrace_model::tables::GrowthSiteRow;
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
-use memtrace_report::visible;
+pub(crate) use resident::frames_of;
 use resident::{Stacks, read_sites, read_stacks};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::iter;
 
 /// Rows come this much later than what they say.
 const LATE_NS: DurationNs = DurationNs(1_000_000_000);
@@ -102,12 +101,7 @@ impl AllocationSite {
     }
 
     fn called(&self, name: Option<String>) -> String {
-        let mut place = name.unwrap_or_else(|| "an unknown place".to_owned());
-        for caller in self.callers.iter().map_while(StackFrame::short) {
-            place.push_str(" < ");
-            place.push_str(&caller);
-        }
-        visible(&place).into_owned()
+        called(name, &self.callers)
     }
 }
 
@@ -225,13 +219,10 @@ fn of_process(
         let sampled = Sampled::from(row);
         sum.add(&sampled);
         let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
-        let named = named_after(frames);
-        if named.is_none() {
+        let named = line_of(frames);
+        if named.is_empty() {
             unnamed_bytes = unnamed_bytes + row.resident_bytes;
         }
-        let named = named.into_iter();
-        let named = named.flat_map(|(frame, callers)| iter::once(frame).chain(callers));
-        let named: Vec<StackFrame> = named.map(StackFrame::key).collect();
         let place = *places.entry(named).or_insert_with_key(|named| {
             sites.push(AllocationSite {
                 frame: named.first().cloned(),

@@ -23,6 +23,7 @@ use super::phases::{PhaseFocus, Phases};
 use super::process::Process;
 use super::process_tree::{ProcessTree, bundle_similar};
 use super::roles::{RoleFinding, RoleHolding};
+use super::torch::TorchSnapshot;
 use super::who::{Who, common_name};
 use memtrace_model::{
     BootNs, Bytes, DurationNs, Instant, Kind, Order, RunInfo, Target, Tgid, Upid,
@@ -123,6 +124,10 @@ pub struct Analysis {
     /// Who allocated what is still resident, by process, the one with most first; empty without
     /// `record --stacks`.
     pub allocations: Vec<ProcessAllocations>,
+    /// What torch held of GPU memory, by its own snapshots, in the order of time; empty without
+    /// `memtrace import torch`.
+    #[serde(rename = "torch")]
+    pub torch_snapshots: Vec<TorchSnapshot>,
     /// Kills by the OOM killer.
     #[serde(rename = "oom_kills")]
     pub ooms: Vec<OomFinding>,
@@ -183,6 +188,7 @@ impl Analysis {
     pub fn cut(&mut self, top: usize) {
         self.roles.truncate(top);
         self.allocations.truncate(top);
+        self.torch_snapshots.truncate(top);
         self.leftovers.outlived.truncate(top);
         self.leftovers.objects.truncate(top);
         if let Some(gpus) = &mut self.gpus {

@@ -66,6 +66,7 @@ mod signal;
 mod surroundings;
 mod teardown;
 mod titles;
+mod torch;
 mod trend;
 mod who;
 
@@ -139,6 +140,7 @@ pub use sections::phases::{checkpoints, startup_log};
 pub use sections::{Report, SECTIONS};
 pub use shares::Share;
 pub use surroundings::{CgroupUse, NodeUse, RecorderUse};
+pub use torch::{TorchSite, TorchSnapshot};
 pub use who::{Bundle, Who};
 
 pub use memtrace_timeline::{Amounts, Sum, Totals};

@@ -25,6 +25,7 @@ mod recorder;
 mod roles;
 mod steps;
 mod survivors;
+mod torch;
 mod tree;
 mod trees;
 
@@ -88,6 +89,7 @@ pub static SECTIONS: &[Section<Report>] = &[
     ledger::SECTION,
     roles::SECTION,
     gpus::SECTION,
+    torch::SECTION,
     trees::SECTION,
     conditions::SECTION,
     phases::SECTION,

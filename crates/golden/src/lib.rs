@@ -19,6 +19,7 @@ mod sharing;
 mod slept;
 mod stream;
 mod team;
+mod torch;
 
 pub use calls::{cuda_call, cuda_memory, gpu_by_calls};
 pub use decoded::{Decoded, DecodedEvent, DecodedTrack};

@@ -5,7 +5,7 @@ use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::slept::vllm_on_gpus;
 use super::team::ray_with_vllm;
-use super::{devices, inside, left, lines, loaded, marked};
+use super::{devices, inside, left, lines, loaded, marked, torch};
 use memtrace_model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
 use memtrace_model::{Bytes, RunState, Target, Tgid};
 
@@ -34,6 +34,7 @@ pub const RUNS: &[Run] = &[
     ("gpus", devices::put_to_sleep, None),
     ("gpus_at", devices::put_to_sleep, Some("+70s")),
     ("gpu_ghost", devices::ghost, None),
+    ("torch_snapshots", torch::torch_snapshots, None),
     ("vllm_on_gpus", vllm_on_gpus, None),
     ("gpu_by_calls", gpu_by_calls, None),
     ("gpu_by_calls_at", gpu_by_calls, Some("+61.5s")),

@@ -1,4 +1,5 @@
-//! Files of load generators: what each says of its requests, and where that stands in a recording.
+//! Files of load generators: what each says of its requests, and where that stands in a recording. And
+//! snapshots of torch's allocator ([`torch`]).
 //!
 //! A [`Format`] understands the files of one generator; [`read`] finds which one a file is of. What
 //! it says becomes rows by [`Clocks`](memtrace_model::Clocks) and [`place`]. No I/O but the reading of what is handed in.
@@ -13,8 +14,10 @@ mod known;
 mod median;
 mod object;
 mod outcome;
+mod pickle;
 mod place;
 mod python_json;
+pub mod torch;
 
 use memtrace_model::clocks;
 
@@ -25,6 +28,7 @@ pub use file::{Asked, Beside, FormatError, LoadFile, REQUESTS_MAX, Run, Sent};
 pub use formats::{FORMATS, Format, format_of, read};
 pub use known::{Changed, Known};
 pub use outcome::Failure;
+pub use pickle::PickleError;
 pub use place::{PlaceError, Placed, place, rows};
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `memtrace import`: what other programs noted while a recording was made, as rows of it.
 
 mod search;
+mod torch;
 
 use super::analyzed::save_findings;
 use super::output::say;
@@ -40,6 +41,7 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Requests(Requests),
+    Torch(torch::Args),
 }
 
 /// Import the requests of a load generator
@@ -82,10 +84,22 @@ const BESIDE_BYTES_MAX: u64 = 1 << 20;
 /// # Errors
 /// When a file that was named or the recording can't be used; then nothing is imported.
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
-    let What::Requests(args) = args.what;
-    let dir = recording_dir(args.recording.as_deref())?;
-    let progress = Progress::of("importing requests");
-    let imported = import(recordings, &dir, &args)?;
+    let (given, doing) = match &args.what {
+        What::Requests(args) => (&args.recording, "importing requests"),
+        What::Torch(args) => (&args.recording, "importing snapshots"),
+    };
+    let dir = recording_dir(given.as_deref())?;
+    let progress = Progress::of(doing);
+    let (imported, what, section) = match &args.what {
+        What::Requests(args) => {
+            let imported = import(recordings, &dir, args)?;
+            (imported, "what each condition took", "conditions")
+        }
+        What::Torch(args) => {
+            let imported = torch::import(recordings, &dir, args)?;
+            (imported, "what torch held", "torch")
+        }
+    };
     if imported > 0 {
         let has_findings = FINDINGS.iter().any(|table| dir.join(table.name).exists());
         if has_findings {
@@ -94,18 +108,22 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         drop(progress);
         let typed = quoted(&dir.display().to_string());
         say(&format!(
-            "see what each condition took with: memtrace report --section conditions {typed}"
+            "see {what} with: memtrace report --section {section} {typed}"
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn doing(dir: &Path) -> String {
+    let shown = dir.display().to_string();
+    format!("failed to import into the recording {}", visible(&shown))
 }
 
 /// Imports, and answers how many rows are new. The recording is locked until this ends.
 fn import(recordings: &Recordings, dir: &Path, args: &Requests) -> anyhow::Result<usize> {
     let person = Person::behind(&HostFacts::read(), false);
     let (recording, _) = open(recordings, dir)?;
-    let shown = dir.display().to_string();
-    let doing = || format!("failed to import into the recording {}", visible(&shown));
+    let doing = || doing(dir);
     let mut addition = Addition::begin(&recording).with_context(doing)?;
     let files = wanted_files(args, &recording, person.as_ref())?;
     let files = files.iter().map(|(path, is_named)| Named {
@@ -166,17 +184,7 @@ struct Destination {
 
 impl Destination {
     fn read(recording: &Recording) -> anyhow::Result<Self> {
-        let mut readings = recording.info().clocks.clone();
-        let from = readings.iter().map(|reading| reading.boot_ns).min();
-        let to = readings.iter().map(|reading| reading.boot_ns).max();
-        let last = recording.last_boot_ns()?;
-        recording.scan(&["monotonic_ns"], |row: ClockRow| {
-            readings.push(ClockReading {
-                boot_ns: row.boot_ns,
-                monotonic_ns: row.monotonic_ns.0,
-                wall_ns: row.ts,
-            });
-        })?;
+        let (clocks, span) = clocks_and_span(recording)?;
         let mut known = Known::default();
         let columns = ["load_run", "time_error_ns"];
         recording.scan(&columns, |row: RequestRow| known.request(&row))?;
@@ -184,12 +192,29 @@ impl Destination {
         let columns = ["kind", "source", "attributes"];
         recording.scan(&columns, |row: MarkRow| known.mark(&row))?;
         Ok(Self {
-            clocks: Clocks::of(readings),
-            // One that was killed is noted to end when it began.
-            span: [from.unwrap_or_default(), to.max(last).unwrap_or_default()],
+            clocks,
+            span,
             known,
         })
     }
+}
+
+/// The clocks of a recording, and when it began and ended.
+fn clocks_and_span(recording: &Recording) -> anyhow::Result<(Clocks, [BootNs; 2])> {
+    let mut readings = recording.info().clocks.clone();
+    let from = readings.iter().map(|reading| reading.boot_ns).min();
+    let to = readings.iter().map(|reading| reading.boot_ns).max();
+    let last = recording.last_boot_ns()?;
+    recording.scan(&["monotonic_ns"], |row: ClockRow| {
+        readings.push(ClockReading {
+            boot_ns: row.boot_ns,
+            monotonic_ns: row.monotonic_ns.0,
+            wall_ns: row.ts,
+        });
+    })?;
+    // One that was killed is noted to end when it began.
+    let span = [from.unwrap_or_default(), to.max(last).unwrap_or_default()];
+    Ok((Clocks::of(readings), span))
 }
 
 /// The files, each with whether it was named.

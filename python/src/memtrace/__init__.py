@@ -19,6 +19,7 @@ from ._marks import is_recording, mark, phase
 from ._peak import peak
 from ._record import record
 from ._steps import mark_steps
+from ._torch import torch_snapshot
 
 if TYPE_CHECKING:
     from ._recording.recording import Recording
@@ -39,6 +40,7 @@ __all__ = [
     "phase",
     "python_heap",
     "record",
+    "torch_snapshot",
 ]
 
 

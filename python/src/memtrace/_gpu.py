@@ -29,12 +29,12 @@ Peaks = dict[int, tuple[int, int]]
 
 def is_in_use() -> bool:
     """Whether this process has CUDA initialised through torch."""
-    return _cuda() is not None
+    return cuda_in_use() is not None
 
 
 def peaks() -> Peaks | None:
     """The highest figures since they were reset: none for no CUDA, None for unknown."""
-    cuda = _cuda()
+    cuda = cuda_in_use()
     if cuda is None:
         return {}
     try:
@@ -51,7 +51,7 @@ def peaks() -> Peaks | None:
 
 def reset() -> bool:
     """Lets the figures of every device start again at what is in use."""
-    cuda = _cuda()
+    cuda = cuda_in_use()
     if cuda is None:
         return True
     try:
@@ -64,7 +64,7 @@ def reset() -> bool:
 
 def synchronize() -> None:
     """Waits for the devices on which the allocator has memory to end their work."""
-    cuda = _cuda()
+    cuda = cuda_in_use()
     try:
         if cuda is None or cuda.is_current_stream_capturing():
             return
@@ -94,7 +94,7 @@ def attributes() -> dict[str, int]:
     not in use, or could not be asked.
     """
     held: dict[str, int] = {}
-    cuda = _cuda()
+    cuda = cuda_in_use()
     try:
         if cuda is not None:
             # `memory_allocated` and `memory_reserved` would each read all of this.
@@ -121,7 +121,8 @@ def fold(into: Peaks, seen: Peaks) -> None:
         into[device] = (max(known[0], allocated), max(known[1], reserved))
 
 
-def _cuda() -> Any:
+def cuda_in_use() -> Any:
+    """`torch.cuda`, if this process has CUDA initialised through torch; else None."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     try:
         return cuda if cuda is not None and cuda.is_initialized() else None

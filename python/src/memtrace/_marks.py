@@ -26,7 +26,7 @@ def mark(name: str, /, **attrs: Any) -> None:
     recorder = _recorder.active
     if recorder is not None:
         boot = _recorder.boot_ns()
-        recorder.tell("instant", name, boot, None, _with(attrs, _held()))
+        recorder.tell("instant", name, boot, None, with_held(attrs, held()))
 
 
 def is_recording() -> bool:
@@ -80,7 +80,7 @@ class phase:
         if recorder is not None and pid == os.getpid():
             collect()
             boot = _recorder.boot_ns()
-            attrs = _with(self._end_attrs or {}, self._at_end())
+            attrs = with_held(self._end_attrs or {}, self._at_end())
             if kind is not None and kind is not GeneratorExit:
                 attrs["error"] = kind.__qualname__
             self._tell(recorder, "end", boot, span, attrs)
@@ -98,10 +98,10 @@ class phase:
         recorder.tell(kind, self._name, boot, span, attrs)
 
     def _at_begin(self) -> dict[str, Any]:
-        return _with(self._attrs, _held())
+        return with_held(self._attrs, held())
 
     def _at_end(self) -> dict[str, Any]:
-        return _held()
+        return held()
 
 
 # Whether garbage is collected before each reading, so that what is read is held.
@@ -114,18 +114,18 @@ def collect() -> None:
         gc.collect()
 
 
-def _with(attrs: dict[str, Any], held: dict[str, Any]) -> dict[str, Any]:
+def with_held(attrs: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
     """Attributes with what is held first, which is not cut then, and by no other value."""
-    return {**held, **attrs, **held}
+    return {**then, **attrs, **then}
 
 
-def _held() -> dict[str, Any]:
+def held() -> dict[str, Any]:
     """What the kernel and the allocators inside say that this process holds, as attributes: the
     recorder's newest row may be older."""
     told: dict[str, Any] = {**_heap.attributes(), **_gpu.attributes()}
-    held = _host.resident()
-    if held is not None:
-        told[_host.RSS_ATTRIBUTE] = held.rss_bytes
-        told[_host.ANON_ATTRIBUTE] = held.anon_bytes
-        told[_host.VM_SIZE_ATTRIBUTE] = held.vm_size_bytes
+    resident = _host.resident()
+    if resident is not None:
+        told[_host.RSS_ATTRIBUTE] = resident.rss_bytes
+        told[_host.ANON_ATTRIBUTE] = resident.anon_bytes
+        told[_host.VM_SIZE_ATTRIBUTE] = resident.vm_size_bytes
     return told

@@ -9,7 +9,8 @@ use libfuzzer_sys::{Corpus, fuzz_target};
 use memtrace_collect::bpf;
 use memtrace_host::btf::Btf;
 use memtrace_import::Beside;
-use memtrace_model::{Message, Rules};
+use memtrace_import::torch::Snapshot;
+use memtrace_model::{BootNs, Bytes, Message, Rules, WallNs};
 use std::io::{Cursor, Write};
 use std::sync::OnceLock;
 
@@ -31,6 +32,7 @@ const TARGETS: &[Target] = &[
     ("rules", rules),
     ("trace", trace),
     ("load_file", load_file),
+    ("torch_snapshot", torch_snapshot),
     ("btf", btf),
 ];
 
@@ -82,6 +84,18 @@ fn load_file(bytes: &[u8]) {
         beside,
         memtrace_import::REQUESTS_MAX,
     ));
+}
+
+/// A snapshot of torch's allocator.
+fn torch_snapshot(bytes: &[u8]) {
+    let Ok(snapshot) = Snapshot::read(Cursor::new(bytes)) else {
+        return;
+    };
+    let moment = (WallNs(0), BootNs(0));
+    let rows = snapshot.rows("a", moment, None, 1);
+    let sum: Bytes = rows.map(|row| row.size_bytes).sum();
+    assert_eq!(sum, snapshot.reserved());
+    drop(snapshot.stack_rows(moment, 1).count());
 }
 
 /// The kernel's own types, which a container can put another file in the place of.

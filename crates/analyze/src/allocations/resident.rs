@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const LAST_NS: i64 = 3_000_000_000;
 
 /// Frames by stack, innermost first.
-pub(super) type Stacks = HashMap<i64, Vec<StackFrame>>;
+pub(crate) type Stacks = HashMap<i64, Vec<StackFrame>>;
 
 /// What was resident of every process by stack, as exports and drawings take it.
 pub(super) struct Resident {
@@ -120,7 +120,14 @@ pub(super) fn read_stacks<S: RowSource>(
     sites: &BTreeMap<Upid, Vec<GrowthSiteRow>>,
 ) -> Result<Stacks, S::Error> {
     let rows = sites.values().flatten();
-    let wanted: HashSet<i64> = rows.map(|row| row.stack_id).collect();
+    frames_of(source, &rows.map(|row| row.stack_id).collect())
+}
+
+/// The frames of these stacks.
+pub(crate) fn frames_of<S: RowSource>(
+    source: &S,
+    wanted: &HashSet<i64>,
+) -> Result<Stacks, S::Error> {
     let mut stacks = Stacks::new();
     source.scan(&[], |row: StackRow| {
         if wanted.contains(&row.stack_id) {

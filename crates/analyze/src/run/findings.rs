@@ -20,7 +20,7 @@ use crate::process_table::ProcessTable;
 use crate::process_tree::ProcessTree;
 use crate::roles::{self, RoleFinding, RoleHolding};
 use crate::{
-    OomFinding, allocations, conditions, life, limits, log_kills, losses, memory_tables, oom,
+    OomFinding, allocations, conditions, life, limits, log_kills, losses, memory_tables, oom, torch,
 };
 use memtrace_model::tables::Finding;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RowSource, RunInfo};
@@ -62,6 +62,7 @@ where
         save_memory(&facts, &mut swept, &mut holdings, save);
     }
     let Swept { seen, clock, .. } = swept;
+    let torch_snapshots = torch::read(source, &facts.table, &clock)?;
     let limits = limits::read(source, &swept.sizes, &facts.table, &clock)?;
     let log_kills = log_kills::joined(facts.log_kills, &mut facts.table, &clock);
     let processes = &facts.table.processes;
@@ -95,6 +96,7 @@ where
         unread_kill_count: facts.unread_kill_count,
         leftovers,
         allocations,
+        torch_snapshots,
         process_tree: ProcessTree::of(processes),
         held_peak: held_peak(seen.held_peak, &holdings),
         rss_peak: seen.state.all.highest[Kind::Rss]

@@ -48,6 +48,7 @@ const JSON_OF_SECTIONS: [(&str, &[&str]); 7] = [
     ("address_space", &["address-space"]),
     ("gpus", &["gpus"]),
     ("gpu_by_calls", &["gpus"]),
+    ("torch_snapshots", &["torch"]),
     ("inside", &["layout"]),
     ("loaded", &["conditions"]),
 ];

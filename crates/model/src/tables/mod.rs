@@ -27,6 +27,7 @@ mod stack;
 mod survivor;
 mod title;
 mod tmpfs;
+mod torch_memory;
 mod vm_event;
 mod vm_summary;
 
@@ -57,6 +58,7 @@ pub use stack::{FrameKind, StackRow};
 pub use survivor::{Fate, SurvivorRow};
 pub use title::{TitleRow, TitleSource, trim_title};
 pub use tmpfs::TmpfsRow;
+pub use torch_memory::{TorchBlockState, TorchMemoryRow};
 pub use vm_event::{VmEventRow, VmOp};
 pub use vm_summary::VmSummaryRow;
 
@@ -154,6 +156,7 @@ tables! {
         GpuProcess(GpuProcessRow) in Box,
         CudaCall(CudaCallRow) in Box,
         CudaMemory(CudaMemoryRow) in Box,
+        TorchMemory(TorchMemoryRow) in Box,
         Clock(ClockRow),
         SelfCost(SelfCostRow) in Box,
         Diag(DiagRow),

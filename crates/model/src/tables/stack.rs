@@ -1,11 +1,11 @@
-//! `stack`: the frames of stacks that growth was sampled at.
+//! `stack`: the frames of stacks that growth was sampled at, or that torch allocated at.
 
 use crate::labels;
 use crate::table::table;
 use crate::{BootNs, WallNs};
 
 table! {
-    /// A frame of a stack that memory was touched at, with `record --stacks`. The rows of one stack have the same `stack_id`, and are written when it is first seen. Frames of Python stand where the interpreter's own frames are.
+    /// A frame of a stack that memory was touched at (`record --stacks`) or that torch allocated at (`memtrace import torch`). The rows of one stack have the same `stack_id`, and are written when it is first seen. Frames of Python stand where the interpreter's own frames are.
     #[derive(Eq, Hash)]
     pub struct StackRow in "stack" {
         /// Wall-clock time (UTC) when the stack was first seen.
@@ -22,7 +22,7 @@ table! {
         function: Option<String>,
         /// The source file of Python, or the library or program. Null for code that no file is mapped for.
         file: Option<String>,
-        /// Line in the source file, of Python. Null when unknown, and for native frames.
+        /// Line in the source file. Null when unknown, and for sampled native frames.
         line: Option<i64>,
         /// Build id of the library or program in hexadecimal digits; null without one.
         build_id: Option<String>,

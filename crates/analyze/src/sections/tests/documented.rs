@@ -82,6 +82,12 @@ fn pages_show_parts_of_reports_as_they_are_written_today() {
             "  vllm.sleep at",
             "  vllm.wake_up",
         ),
+        (
+            page!("docs/torch.md"),
+            report!("torch_snapshots"),
+            "What torch held",
+            "Processes by",
+        ),
     ];
     for (page, report, from, until) in shown {
         let start = report.find(&format!("\n{from}")).unwrap() + 1;

@@ -1,0 +1,218 @@
+//! What torch's CUDA caching allocator held, by its own snapshots: `torch_memory`, from `memtrace import
+//! torch`.
+
+use super::allocations::{StackFrame, called, frames_of, line_of};
+use super::clock::RunClock;
+use super::process_table::ProcessTable;
+use super::who::Who;
+use memtrace_model::tables::{TorchBlockState, TorchMemoryRow};
+use memtrace_model::{BootNs, Bytes, Instant, Order, RowSource, Upid};
+use schemars::JsonSchema;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Lines of one snapshot.
+const SITES_MAX: usize = 50;
+/// Frames of the stack that is shown of a line.
+const FRAMES_MAX: usize = 64;
+
+/// What torch held of one device at one moment.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TorchSnapshot {
+    /// Whose memory it is.
+    #[serde(flatten)]
+    pub who: Who,
+    /// When that was.
+    pub at: Instant,
+    /// Name of the file.
+    pub snapshot: String,
+    /// The device as the process counts (CUDA_VISIBLE_DEVICES).
+    pub cuda_device: i32,
+    /// The number of segments: what torch took from the driver in one piece each.
+    pub segment_count: usize,
+    /// The number of blocks in them.
+    pub block_count: i64,
+    /// What the segments are together.
+    pub reserved_bytes: Bytes,
+    /// Of it, what tensors have.
+    pub allocated_bytes: Bytes,
+    /// Of that, what the program asked for; the rest is rounding.
+    pub requested_bytes: Bytes,
+    /// Freed by the program; another stream may still use it.
+    pub awaiting_free_bytes: Bytes,
+    /// Free within the segments: torch keeps it for the next tensors.
+    pub inactive_bytes: Bytes,
+    /// Of that, what segments have that are wholly free: torch.cuda.empty_cache() gives them back.
+    pub free_segment_bytes: Bytes,
+    /// The largest free block: a larger tensor needs a new segment, unless segments are expandable.
+    pub largest_inactive_bytes: Bytes,
+    /// Of the reserved bytes, those of private pools, as of CUDA graphs: no other tensor can have them.
+    pub private_pool_bytes: Bytes,
+    /// Which lines allocated what tensors have, the one with most first; at most 50. Empty where
+    /// torch recorded no history.
+    pub sites: Vec<TorchSite>,
+}
+
+/// What the tensors that one line allocated have.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct TorchSite {
+    /// The frame that the line is named after; null for blocks without a stack.
+    pub frame: Option<StackFrame>,
+    /// Of a native function, the two that called it.
+    pub callers: Vec<StackFrame>,
+    /// What its tensors have.
+    pub allocated_bytes: Bytes,
+    /// The number of their blocks.
+    pub block_count: i64,
+    /// The stack that most of it was allocated at, innermost frame first; at most 64 frames.
+    pub stack: Vec<StackFrame>,
+}
+
+impl TorchSite {
+    /// In words: `models/llama.py:118 load_weights`.
+    pub(crate) fn place(&self) -> String {
+        called(self.frame.as_ref().map(StackFrame::in_words), &self.callers)
+    }
+}
+
+/// Time, file, process and device.
+type Key = (BootNs, String, Option<Upid>, i32);
+
+/// The rows of one snapshot and device, as they come.
+#[derive(Default)]
+struct Sums {
+    /// By address, what is free of each, and whether all is.
+    segments: HashMap<i64, (Bytes, bool)>,
+    block_count: i64,
+    by_state: BTreeMap<TorchBlockState, Bytes>,
+    requested: Bytes,
+    largest_inactive: Bytes,
+    private_pools: Bytes,
+    /// Allocated, by stack.
+    stacks: HashMap<i64, (Bytes, i64)>,
+}
+
+impl Sums {
+    fn add(&mut self, row: &TorchMemoryRow) {
+        let size = row.size_bytes;
+        let segment = self.segments.entry(row.segment_address);
+        let (free, is_free) = segment.or_insert((Bytes(0), true));
+        match row.state {
+            Some(TorchBlockState::Inactive) => *free = *free + size,
+            _ => *is_free = false,
+        }
+        self.block_count = self.block_count.saturating_add(row.block_count);
+        if row.pool.is_some() {
+            self.private_pools = self.private_pools + size;
+        }
+        let Some(state) = row.state else {
+            return;
+        };
+        let sum = self.by_state.entry(state).or_default();
+        *sum = *sum + size;
+        match state {
+            TorchBlockState::Allocated => {
+                self.requested = self.requested + row.requested_bytes;
+                let (bytes, count) = self.stacks.entry(row.stack_id).or_default();
+                *bytes = *bytes + size;
+                *count = count.saturating_add(row.block_count);
+            }
+            TorchBlockState::Inactive => {
+                self.largest_inactive = self.largest_inactive.max(row.largest_block_bytes);
+            }
+            TorchBlockState::AwaitingFree => {}
+        }
+    }
+
+    fn free_segments(&self) -> Bytes {
+        let free = self.segments.values().filter(|(_, is_free)| *is_free);
+        free.map(|(bytes, _)| *bytes).sum()
+    }
+}
+
+/// Reads the snapshots.
+pub(super) fn read<S: RowSource>(
+    source: &S,
+    table: &ProcessTable,
+    clock: &RunClock,
+) -> Result<Vec<TorchSnapshot>, S::Error> {
+    let mut all: BTreeMap<Key, Sums> = BTreeMap::new();
+    source.scan(&[], |row: TorchMemoryRow| {
+        let key = (row.boot_ns, row.snapshot.clone(), row.upid, row.cuda_device);
+        all.entry(key).or_default().add(&row);
+    })?;
+    let stacks = all.values().flat_map(|sums| sums.stacks.keys());
+    let wanted: HashSet<i64> = stacks.copied().filter(|stack| *stack != 0).collect();
+    let frames = match wanted.is_empty() {
+        true => HashMap::new(),
+        false => frames_of(source, &wanted)?,
+    };
+    let snapshots = all
+        .into_iter()
+        .map(|((boot_ns, snapshot, upid, cuda_device), sums)| {
+            let process = upid.and_then(|upid| table.find(upid));
+            let bytes = |state| sums.by_state.get(&state).copied().unwrap_or_default();
+            TorchSnapshot {
+                who: process.map_or_else(
+                    || Who {
+                        upid,
+                        ..Who::default()
+                    },
+                    |process| Who::from(&table.processes[process]),
+                ),
+                at: clock.at(boot_ns),
+                snapshot,
+                cuda_device,
+                segment_count: sums.segments.len(),
+                block_count: sums.block_count,
+                reserved_bytes: sums.by_state.values().copied().sum(),
+                allocated_bytes: bytes(TorchBlockState::Allocated),
+                requested_bytes: sums.requested,
+                awaiting_free_bytes: bytes(TorchBlockState::AwaitingFree),
+                inactive_bytes: bytes(TorchBlockState::Inactive),
+                free_segment_bytes: sums.free_segments(),
+                largest_inactive_bytes: sums.largest_inactive,
+                private_pool_bytes: sums.private_pools,
+                sites: sites(&sums.stacks, &frames),
+            }
+        });
+    Ok(snapshots.collect())
+}
+
+/// The lines of a snapshot; none where no block has a stack.
+fn sites(
+    stacks: &HashMap<i64, (Bytes, i64)>,
+    frames: &HashMap<i64, Vec<StackFrame>>,
+) -> Vec<TorchSite> {
+    let mut stacks: Vec<(i64, Bytes, i64)> = stacks
+        .iter()
+        .map(|(stack, (bytes, count))| (*stack, *bytes, *count))
+        .collect();
+    if stacks.iter().all(|(stack, ..)| *stack == 0) {
+        return Vec::new();
+    }
+    // The first stack of a line is the one that is shown of it.
+    stacks.order_by_key(|(stack, bytes, _)| (Reverse(*bytes), *stack));
+    let mut sites: Vec<TorchSite> = Vec::new();
+    let mut places: HashMap<Vec<StackFrame>, usize> = HashMap::new();
+    for (stack, bytes, count) in stacks {
+        let frames = frames.get(&stack).map_or(&[][..], Vec::as_slice);
+        let place = *places.entry(line_of(frames)).or_insert_with_key(|line| {
+            sites.push(TorchSite {
+                frame: line.first().cloned(),
+                callers: line.iter().skip(1).cloned().collect(),
+                allocated_bytes: Bytes(0),
+                block_count: 0,
+                stack: frames.iter().take(FRAMES_MAX).cloned().collect(),
+            });
+            sites.len() - 1
+        });
+        let site = &mut sites[place];
+        site.allocated_bytes = site.allocated_bytes + bytes;
+        site.block_count = site.block_count.saturating_add(count);
+    }
+    sites.order_by_key(|site| Reverse(site.allocated_bytes));
+    sites.truncate(SITES_MAX);
+    sites
+}
