@@ -1,9 +1,11 @@
 //! The shape is that of torch 2.11: `THCPModule_memorySnapshot` of `torch/csrc/cuda/Module.cpp` makes
-//! the dict, `py_symbolize` the frames, and `torch/cuda/memory.py` pickles it.
+//! the dict, `py_symbolize` the frames, and `torch/cuda/memory.py` pickles it. samples/README.md says where
+//! the dumps are from.
 
 use super::*;
 use crate::pickle::tests::{Plain, pickled};
 use proptest::prelude::*;
+use std::path::Path;
 
 const MIB: i64 = 1 << 20;
 const AT: (WallNs, BootNs) = (WallNs(1_000), BootNs(900));
@@ -88,6 +90,97 @@ fn two_segments() -> Snapshot {
         segment(1 << 41, 2, 3, second),
     ];
     read(&snapshot(segments)).unwrap()
+}
+
+/// What a dump of torch has: its file, segments, what is reserved, allocated, waits, and is free, and
+/// what is in private pools.
+type Dump = (&'static str, usize, [i64; 5]);
+
+const DUMPS: [Dump; 5] = [
+    (
+        "plain",
+        28,
+        [1_862_270_976, 1_388_318_208, 67_108_864, 406_843_904, 0],
+    ),
+    (
+        "expandable",
+        1,
+        [1_866_465_280, 1_388_318_208, 67_108_864, 411_038_208, 0],
+    ),
+    (
+        "bare",
+        28,
+        [1_862_270_976, 1_388_318_208, 67_108_864, 406_843_904, 0],
+    ),
+    ("native", 4, [427_819_008, 419_432_448, 0, 8_386_560, 0]),
+    (
+        "graph",
+        26,
+        [1_793_064_960, 1_455_428_608, 0, 337_636_352, 337_641_472],
+    ),
+];
+
+fn dump(name: &str) -> Snapshot {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/samples/torch-2.11.0");
+    let bytes = std::fs::read(dir.join(format!("{name}.pickle"))).unwrap();
+    Snapshot::read(&bytes[..]).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn dumps_of_torch_have_the_sums_that_torch_has() {
+    for (name, segments, expected) in DUMPS {
+        let snapshot = dump(name);
+        assert_eq!(snapshot.segments.len(), segments, "{name}");
+        let rows: Vec<_> = snapshot.rows(name, AT, None, 1).collect();
+        let sum = |is_of: &dyn Fn(&TorchMemoryRow) -> bool| {
+            let rows = rows.iter().filter(|row| is_of(row));
+            rows.map(|row| row.size_bytes).sum::<Bytes>().0
+        };
+        let of = |state| sum(&|row| row.state == Some(state));
+        let sums = [
+            snapshot.reserved().0,
+            of(TorchBlockState::Allocated),
+            of(TorchBlockState::AwaitingFree),
+            of(TorchBlockState::Inactive),
+            sum(&|row| row.pool.is_some()),
+        ];
+        assert_eq!(sums, expected, "{name}");
+        let is_expandable = name == "expandable";
+        assert!(rows.iter().all(|row| row.is_expandable == is_expandable));
+        assert_eq!(snapshot.boot_ns, None);
+    }
+}
+
+#[test]
+fn dumps_of_torch_name_who_allocated_where_history_was_recorded() {
+    let bytes = |snapshot: &Snapshot, function: &str| {
+        let rows = snapshot.rows("a", AT, None, 1).filter(|row| {
+            let stack = usize::try_from(row.stack_id - 1).ok();
+            let frames = stack.and_then(|stack| snapshot.stacks.get(stack));
+            let frames = frames.map_or(&[][..], Vec::as_slice);
+            let mut python = frames.iter().filter(|one| one.kind() == FrameKind::Python);
+            row.state == Some(TorchBlockState::Allocated)
+                && python.next().and_then(|one| one.function.as_deref()) == Some(function)
+        });
+        rows.map(|row| row.size_bytes).sum::<Bytes>().0
+    };
+    for (name, stacks, weights, cache) in [
+        ("plain", 3, 654_311_424, 734_006_784),
+        ("expandable", 3, 654_311_424, 734_006_784),
+        ("bare", 0, 0, 0),
+        ("native", 1, 0, 419_432_448),
+        ("graph", 6, 654_311_424, 734_006_784),
+    ] {
+        let snapshot = dump(name);
+        assert_eq!(snapshot.stacks.len(), stacks, "{name}");
+        assert_eq!(bytes(&snapshot, "load_weights"), weights, "{name}");
+        assert_eq!(bytes(&snapshot, "allocate_kv_cache"), cache, "{name}");
+    }
+    let native = dump("native");
+    let frame = &native.stacks[0][0];
+    assert_eq!(frame.function.as_deref(), Some("torch::unwind::unwind()"));
+    assert_eq!((frame.file.as_deref(), frame.line), (None, None));
+    assert_eq!(frame.kind(), FrameKind::Native);
 }
 
 #[test]
