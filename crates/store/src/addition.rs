@@ -8,6 +8,7 @@
 
 use super::append::RowBuffer;
 use super::batch::{Irregular, Projection, for_each_row, times};
+use super::bounds::{Allowance, Bounds};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::files::Files;
@@ -30,6 +31,8 @@ pub struct Addition {
     disk: Disk,
     reading: Reading,
     info: RunInfo,
+    /// What its readers will take.
+    bounds: Option<Bounds>,
     /// Parts with the new rows, which have not taken the place of the old ones yet.
     parts: Vec<FinishedPart>,
     /// Where parts are written, in case they are not finished.
@@ -61,6 +64,7 @@ impl Addition {
             disk: Disk::of_recording(dir, info.id.as_deref())?,
             reading,
             info: info.clone(),
+            bounds: recording.reading().bounds,
             parts: Vec::new(),
             begun: Vec::new(),
         })
@@ -69,8 +73,8 @@ impl Addition {
     /// Adds rows to a table without a key, in the order of time; `at` is the time of each.
     ///
     /// # Errors
-    /// When the table is damaged, since what could not be read of it would be lost, or the system
-    /// refuses.
+    /// When the table is damaged, since what could not be read of it would be lost, when a part of it
+    /// would have more rows than are read of the whole table, or the system refuses.
     pub fn add<R: Row>(
         &mut self,
         rows: impl IntoIterator<Item = R>,
@@ -174,7 +178,9 @@ impl Addition {
         let mut output = Output {
             buffer: RowBuffer::new(table),
             part: PartWriter::create(&self.disk, table, &path)?,
+            table: table.name,
             path: path.clone(),
+            allowance: self.bounds.map(|bounds| bounds.allowance(table)),
         };
         let mut new = rows.peekable();
         let mut irregular = Irregular::default();
@@ -239,7 +245,10 @@ impl Drop for Addition {
 struct Output {
     buffer: RowBuffer,
     part: PartWriter,
+    table: &'static str,
     path: PathBuf,
+    /// Rows that it may still get.
+    allowance: Option<Allowance>,
 }
 
 impl Output {
@@ -255,6 +264,14 @@ impl Output {
         let batch = self.buffer.take();
         let batch =
             batch.map_err(|error| StoreError::encode(&disk.full_path(&self.path), &error))?;
+        if let Some(allowance) = &mut self.allowance
+            && allowance.take(&batch) < batch.num_rows()
+        {
+            return Err(StoreError::TooManyRows {
+                dir: disk.dir().path().to_path_buf(),
+                table: self.table,
+            });
+        }
         self.part.write(disk, &batch)
     }
 

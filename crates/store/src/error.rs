@@ -98,6 +98,18 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Nobody would read all of them.
+    #[error(
+        "add rows to {}: its table {table} would have more rows than a recording of this length can \
+         have",
+        dir.display()
+    )]
+    TooManyRows {
+        /// Where the recording is.
+        dir: PathBuf,
+        /// The table that would have them.
+        table: &'static str,
+    },
     /// A projection named a column that the table does not have.
     #[error("read {table}: it has no column {column}")]
     NoSuchColumn {

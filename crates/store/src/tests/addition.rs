@@ -90,6 +90,34 @@ fn an_addition_that_is_not_finished_leaves_the_recording_as_it_was() {
 }
 
 #[test]
+fn more_rows_than_a_reader_takes_are_refused_and_change_nothing() {
+    let (_parent, dir) = new_dir();
+    let mut short = info();
+    short.cpu_count = 1;
+    let second = |at: i64| ClockReading {
+        boot_ns: BootNs(at * 1_000_000_000),
+        monotonic_ns: at * 1_000_000_000,
+        wall_ns: WallNs(EPOCH_NS + at * 1_000_000_000),
+    };
+    short.clocks = vec![second(0), second(1)];
+    let mut writer = Writer::create_with(&dir, &short, None, Limits::default()).unwrap();
+    writer.append(&mark(1, "recorded").into()).unwrap();
+    writer.finish(short).unwrap();
+    let recording = Recording::open(&dir).unwrap();
+    let files = files_below(&dir);
+    let rows = |count| (0..count).map(|at| mark(at / 400, "added")).collect();
+    let error = add(&recording, rows(350_000)).unwrap_err();
+    assert!(
+        matches!(error, StoreError::TooManyRows { table: "mark", .. }),
+        "{error}"
+    );
+    assert_eq!(files_below(&dir), files);
+    assert_eq!(reported(&dir).len(), 1);
+    add(&recording, rows(150_000)).unwrap();
+    assert_eq!(reported(&dir).len(), 150_001);
+}
+
+#[test]
 fn a_table_that_the_recording_does_not_have_is_made() {
     let (_parent, dir) = new_dir();
     let recording = closed(&dir, Limits::default());
