@@ -5,7 +5,7 @@ use super::allocations::{StackFrame, called, frames_of, line_of};
 use super::clock::RunClock;
 use super::process_table::ProcessTable;
 use super::who::Who;
-use memtrace_model::tables::{TorchBlockState, TorchMemoryRow};
+use memtrace_model::tables::{CudaMemoryRow, TorchBlockState, TorchMemoryRow};
 use memtrace_model::{BootNs, Bytes, Instant, Order, RowSource, Upid};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -49,6 +49,9 @@ pub struct TorchSnapshot {
     pub largest_inactive_bytes: Bytes,
     /// Of the reserved bytes, those of private pools, as of CUDA graphs: no other tensor can have them.
     pub private_pool_bytes: Bytes,
+    /// What the driver had handed out to the process on this device by then: direct, mapped by hand, and
+    /// of pools. Null where its calls were not all recorded.
+    pub driver_bytes: Option<Bytes>,
     /// Which lines allocated what tensors have, the one with most first; at most 50. Empty where
     /// torch recorded no history.
     pub sites: Vec<TorchSite>,
@@ -148,6 +151,7 @@ pub(super) fn read<S: RowSource>(
         true => HashMap::new(),
         false => frames_of(source, &wanted)?,
     };
+    let driver = driver(source, &all)?;
     let snapshots = all
         .into_iter()
         .map(|((boot_ns, snapshot, upid, cuda_device), sums)| {
@@ -174,10 +178,37 @@ pub(super) fn read<S: RowSource>(
                 free_segment_bytes: sums.free_segments(),
                 largest_inactive_bytes: sums.largest_inactive,
                 private_pool_bytes: sums.private_pools,
+                driver_bytes: upid.and_then(|upid| *driver.get(&(upid, cuda_device, boot_ns))?),
                 sites: sites(&sums.stacks, &frames),
             }
         });
     Ok(snapshots.collect())
+}
+
+/// What the driver had handed out by process, device and time of the snapshots.
+fn driver<S: RowSource>(
+    source: &S,
+    snapshots: &BTreeMap<Key, Sums>,
+) -> Result<BTreeMap<(Upid, i32, BootNs), Option<Bytes>>, S::Error> {
+    let wanted = snapshots.keys();
+    let wanted = wanted.filter_map(|(at, _, upid, device)| Some(((*upid)?, *device, *at)));
+    let mut found: BTreeMap<_, Option<Bytes>> = wanted.map(|key| (key, None)).collect();
+    if !found.is_empty() {
+        source.scan(&[], |row: CudaMemoryRow| {
+            let Some(device) = row.cuda_device else {
+                return;
+            };
+            let held = row.direct_bytes + row.vmm_bytes + row.pool_bytes;
+            let held = row.is_whole.then_some(held);
+            let from = (row.upid, device, row.boot_ns);
+            let to = (row.upid, device, BootNs(i64::MAX));
+            // Rows come in the order of time: the last one before a snapshot stays.
+            found
+                .range_mut(from..=to)
+                .for_each(|(_, known)| *known = held);
+        })?;
+    }
+    Ok(found)
 }
 
 /// The lines of a snapshot; none where no block has a stack.
@@ -215,4 +246,67 @@ fn sites(
     sites.order_by_key(|site| Reverse(site.allocated_bytes));
     sites.truncate(SITES_MAX);
     sites
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::golden::{Reported, Script, boot, gib, upid, wall};
+    use memtrace_model::Tgid;
+
+    fn held(at: f64, tgid: u32, direct: f64, is_whole: bool) -> CudaMemoryRow {
+        CudaMemoryRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            upid: upid(Tgid(tgid)),
+            cuda_device: Some(0),
+            direct_bytes: gib(direct),
+            vmm_bytes: gib(1.0),
+            pinned_bytes: gib(5.0),
+            is_whole,
+            ..CudaMemoryRow::default()
+        }
+    }
+
+    fn snapshot(at: f64, tgid: Option<u32>, cuda_device: i32) -> TorchMemoryRow {
+        TorchMemoryRow {
+            ts: wall(at),
+            boot_ns: boot(at),
+            upid: tgid.map(|tgid| upid(Tgid(tgid))),
+            cuda_device,
+            state: Some(TorchBlockState::Inactive),
+            size_bytes: gib(1.0),
+            ..TorchMemoryRow::default()
+        }
+    }
+
+    #[test]
+    fn what_the_driver_had_handed_out_is_the_last_row_before_the_snapshot() {
+        let mut run = Script::command(&["a"], 60.0);
+        run.process(7, None, 0.0, "a");
+        for row in [
+            held(5.0, 7, 1.0, true),
+            held(10.0, 7, 3.0, true),
+            held(10.0, 8, 30.0, true),
+            held(30.0, 7, 9.0, true),
+            held(40.0, 7, 9.0, false),
+        ] {
+            run.put(row);
+        }
+        for row in [
+            snapshot(1.0, Some(7), 0),
+            snapshot(20.0, None, 0),
+            snapshot(20.0, Some(7), 0),
+            snapshot(20.0, Some(7), 1),
+            snapshot(30.0, Some(7), 0),
+            snapshot(50.0, Some(7), 0),
+        ] {
+            run.put(row);
+        }
+        let report = run.reported(None, None);
+        let found = report.analysis.torch_snapshots.iter();
+        let found = found.map(|one| one.driver_bytes.map(|bytes| bytes.0 >> 30));
+        let expected = [None, None, Some(4), None, Some(10), None];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
+    }
 }

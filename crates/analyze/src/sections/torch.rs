@@ -89,8 +89,16 @@ fn sentence(analysis: &Analysis, of: &TorchSnapshot) -> String {
         0 => String::new(),
         _ => format!(" Private pools had {} of it.", bytes(of.private_pool_bytes)),
     };
+    let beyond = of.driver_bytes.map(|driver| driver - of.reserved_bytes);
+    let beyond = match beyond {
+        Some(beyond) if beyond.0 > 0 => format!(
+            " Other code of the process had {} from the driver, beside context and code.",
+            bytes(beyond)
+        ),
+        _ => String::new(),
+    };
     format!(
-        "{who} held {} of its GPU {} in {} at {}: tensors had {}{waiting}, and {free}.{private}",
+        "{who} held {} of its GPU {} in {} at {}: tensors had {}{waiting}, and {free}.{private}{beyond}",
         bytes(of.reserved_bytes),
         of.cuda_device,
         words::counted(of.segment_count, "segment", "segments"),
@@ -118,6 +126,7 @@ fn table<'a>(snapshots: impl IntoIterator<Item = &'a TorchSnapshot>) -> Table {
             of.largest_inactive_bytes
         })
         .data("private_pool_bytes", |of| of.private_pool_bytes)
+        .data("driver_bytes", |of| Cell::Bytes(of.driver_bytes))
         .data("snapshot", |of| of.snapshot.clone())
         .done()
 }
