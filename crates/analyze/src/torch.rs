@@ -82,6 +82,9 @@ impl TorchSite {
 /// Time, file, process and device.
 type Key = (BootNs, String, Option<Upid>, i32);
 
+/// Process, device and time.
+type OfDevice = (Upid, i32, BootNs);
+
 /// The rows of one snapshot and device, as they come.
 #[derive(Default)]
 struct Sums {
@@ -189,7 +192,7 @@ pub(super) fn read<S: RowSource>(
 fn driver<S: RowSource>(
     source: &S,
     snapshots: &BTreeMap<Key, Sums>,
-) -> Result<BTreeMap<(Upid, i32, BootNs), Option<Bytes>>, S::Error> {
+) -> Result<BTreeMap<OfDevice, Option<Bytes>>, S::Error> {
     let wanted = snapshots.keys();
     let wanted = wanted.filter_map(|(at, _, upid, device)| Some(((*upid)?, *device, *at)));
     let mut found: BTreeMap<_, Option<Bytes>> = wanted.map(|key| (key, None)).collect();
