@@ -3,6 +3,8 @@
 mod exports;
 mod flame;
 mod frame;
+mod line;
+mod on_gpus;
 mod pprof;
 mod resident;
 
@@ -10,26 +12,27 @@ pub use exports::{StackFile, export_stacks};
 pub use flame::Flame;
 pub(super) use flame::flames;
 pub use frame::StackFrame;
+pub use line::CodeLine;
+pub(super) use line::by_line;
+pub(super) use on_gpus::Taken;
+pub use on_gpus::{CudaLine, CudaLines};
 
 use super::process::Process;
 use super::process_table::ProcessTable;
 use super::who::Who;
-pub(crate) use frame::{called, line_of};
 use memtrace_model::tables::GrowthSiteRow;
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
-pub(crate) use resident::frames_of;
+pub(super) use resident::frames_of;
 use resident::{Stacks, read_sites, read_stacks};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// Rows come this much later than what they say.
 const LATE_NS: DurationNs = DurationNs(1_000_000_000);
 /// Lines of one process.
 const SITES_MAX: usize = 50;
-/// Frames of the stack that is shown of a line.
-const FRAMES_MAX: usize = 64;
 
 /// What one process touched anew, by the line that did it.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -55,15 +58,12 @@ pub struct ProcessAllocations {
 /// One line of Python, or a native function where no Python runs.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct AllocationSite {
-    /// The frame that the line is named after; null for samples without a stack.
-    pub frame: Option<StackFrame>,
-    /// Of a native function, the two that called it: another caller is another line.
-    pub callers: Vec<StackFrame>,
+    /// Which line it is.
+    #[serde(flatten)]
+    pub line: CodeLine,
     /// What was sampled there.
     #[serde(flatten)]
     pub sum: Sampled,
-    /// The stack that most of its resident memory came by, innermost frame first; at most 64 frames.
-    pub stack: Vec<StackFrame>,
 }
 
 /// Memory by samples.
@@ -85,24 +85,6 @@ pub struct Sampled {
     pub returned_bytes: Bytes,
     /// Of which neither is known: it has no address, or its process ended before it was looked at.
     pub unknown_bytes: Bytes,
-}
-
-impl AllocationSite {
-    /// `sched/output.py:118 update_from_output`; of a native function with those that called it:
-    /// `grow (libfoo.so) < load < main`.
-    pub(crate) fn place(&self) -> String {
-        self.called(self.frame.as_ref().map(StackFrame::in_words))
-    }
-
-    /// The same without its line: lines move as a program is changed.
-    pub(crate) fn function(&self) -> String {
-        let without_line = |frame: &StackFrame| frame.without_line().in_words();
-        self.called(self.frame.as_ref().map(without_line))
-    }
-
-    fn called(&self, name: Option<String>) -> String {
-        called(name, &self.callers)
-    }
 }
 
 impl From<&GrowthSiteRow> for Sampled {
@@ -213,30 +195,22 @@ fn of_process(
     });
     let mut sum = Sampled::default();
     let mut unnamed_bytes = Bytes(0);
-    let mut sites: Vec<AllocationSite> = Vec::new();
-    let mut places: HashMap<Vec<StackFrame>, usize> = HashMap::new();
     for row in &rows {
-        let sampled = Sampled::from(row);
-        sum.add(&sampled);
-        let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
-        let named = line_of(frames);
-        if named.is_empty() {
-            unnamed_bytes = unnamed_bytes + row.resident_bytes;
-        }
-        let place = *places.entry(named).or_insert_with_key(|named| {
-            sites.push(AllocationSite {
-                frame: named.first().cloned(),
-                callers: named.iter().skip(1).cloned().collect(),
-                sum: Sampled::default(),
-                stack: frames.iter().take(FRAMES_MAX).cloned().collect(),
-            });
-            sites.len() - 1
-        });
-        sites[place].sum.add(&sampled);
+        sum.add(&Sampled::from(row));
     }
+    let rows = rows.iter().map(|row| (row.stack_id, Sampled::from(row)));
+    let sites = by_line(rows, stacks, |sum: &mut Sampled, row| sum.add(&row));
+    let sites = sites
+        .into_iter()
+        .map(|(line, sum)| AllocationSite { line, sum });
+    let mut sites: Vec<AllocationSite> = sites.collect();
     let mut functions: BTreeMap<String, Sampled> = BTreeMap::new();
-    for site in sites.iter().filter(|site| site.frame.is_some()) {
-        let function = functions.entry(site.function()).or_default();
+    for site in &sites {
+        if site.line.frame.is_none() {
+            unnamed_bytes = unnamed_bytes + site.sum.resident_bytes;
+            continue;
+        }
+        let function = functions.entry(site.line.function()).or_default();
         function.add(&site.sum);
     }
     sites.order_by_key(|site| {
@@ -261,6 +235,7 @@ mod tests {
     use super::frame::tests::frame;
     use super::*;
     use memtrace_model::FrameKind;
+    use std::collections::HashMap;
 
     #[test]
     fn lines_of_one_function_are_one_and_errors_add_up_as_independent() {
@@ -283,7 +258,7 @@ mod tests {
         let rows = vec![site(1, 3), site(2, 4), site(3, 2), site(0, 1)];
         let text = of_process(Who::default(), false, rows, &stacks);
         assert_eq!(text.sites.len(), 3);
-        assert_eq!(text.sites[1].callers[0].short(), Some("f".to_owned()));
+        assert_eq!(text.sites[1].line.callers[0].short(), Some("f".to_owned()));
         assert_eq!(text.sites[0].sum.grown_error_bytes, Bytes(5 << 20));
         assert_eq!(text.sites[0].sum.resident_bytes, Bytes(7 << 20));
         assert_eq!(text.unnamed_bytes, Bytes(1 << 20));

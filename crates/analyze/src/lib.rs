@@ -71,7 +71,8 @@ mod trend;
 mod who;
 
 pub use allocations::{
-    AllocationSite, Flame, ProcessAllocations, Sampled, StackFile, StackFrame, export_stacks,
+    AllocationSite, CodeLine, CudaLine, CudaLines, Flame, ProcessAllocations, Sampled, StackFile,
+    StackFrame, export_stacks,
 };
 pub use analysis::{Analysis, CurvePoint, TreeFinding};
 pub use attribution::{

@@ -1,7 +1,7 @@
 //! What torch's CUDA caching allocator held, by its own snapshots: `torch_memory`, from `memtrace import
 //! torch`.
 
-use super::allocations::{StackFrame, called, frames_of, line_of};
+use super::allocations::{CodeLine, StackFrame, by_line, frames_of};
 use super::clock::RunClock;
 use super::process_table::ProcessTable;
 use super::who::Who;
@@ -14,8 +14,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Lines of one snapshot.
 const SITES_MAX: usize = 50;
-/// Frames of the stack that is shown of a line.
-const FRAMES_MAX: usize = 64;
 
 /// What torch held of one device at one moment.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -60,23 +58,13 @@ pub struct TorchSnapshot {
 /// What the tensors that one line allocated have.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct TorchSite {
-    /// The frame that the line is named after; null for blocks without a stack.
-    pub frame: Option<StackFrame>,
-    /// Of a native function, the two that called it.
-    pub callers: Vec<StackFrame>,
+    /// Which line it is.
+    #[serde(flatten)]
+    pub line: CodeLine,
     /// What its tensors have.
     pub allocated_bytes: Bytes,
     /// The number of their blocks.
     pub block_count: i64,
-    /// The stack that most of it was allocated at, innermost frame first; at most 64 frames.
-    pub stack: Vec<StackFrame>,
-}
-
-impl TorchSite {
-    /// In words: `models/llama.py:118 load_weights`.
-    pub(crate) fn place(&self) -> String {
-        called(self.frame.as_ref().map(StackFrame::in_words), &self.callers)
-    }
 }
 
 /// Time, file, process and device.
@@ -228,24 +216,21 @@ fn sites(
     }
     // The first stack of a line is the one that is shown of it.
     stacks.order_by_key(|(stack, bytes, _)| (Reverse(*bytes), *stack));
-    let mut sites: Vec<TorchSite> = Vec::new();
-    let mut places: HashMap<Vec<StackFrame>, usize> = HashMap::new();
-    for (stack, bytes, count) in stacks {
-        let frames = frames.get(&stack).map_or(&[][..], Vec::as_slice);
-        let place = *places.entry(line_of(frames)).or_insert_with_key(|line| {
-            sites.push(TorchSite {
-                frame: line.first().cloned(),
-                callers: line.iter().skip(1).cloned().collect(),
-                allocated_bytes: Bytes(0),
-                block_count: 0,
-                stack: frames.iter().take(FRAMES_MAX).cloned().collect(),
-            });
-            sites.len() - 1
+    let rows = stacks
+        .into_iter()
+        .map(|(stack, bytes, count)| (stack, (bytes, count)));
+    let lines = by_line(rows, frames, |sum: &mut (Bytes, i64), (bytes, count)| {
+        sum.0 = sum.0 + bytes;
+        sum.1 = sum.1.saturating_add(count);
+    });
+    let sites = lines
+        .into_iter()
+        .map(|(line, (allocated_bytes, block_count))| TorchSite {
+            line,
+            allocated_bytes,
+            block_count,
         });
-        let site = &mut sites[place];
-        site.allocated_bytes = site.allocated_bytes + bytes;
-        site.block_count = site.block_count.saturating_add(count);
-    }
+    let mut sites: Vec<TorchSite> = sites.collect();
     sites.order_by_key(|site| Reverse(site.allocated_bytes));
     sites.truncate(SITES_MAX);
     sites

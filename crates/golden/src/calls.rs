@@ -50,6 +50,7 @@ pub fn cuda_call(
         address: (result == 0).then_some(0x7f20_0000_0000),
         result,
         duration_ns: DurationNs(310_000),
+        ..CudaCallRow::default()
     }
 }
 

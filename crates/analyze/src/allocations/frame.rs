@@ -2,8 +2,6 @@
 
 use memtrace_model::tables::StackRow;
 use memtrace_model::{FrameKind, keys};
-use memtrace_report::visible;
-use std::iter;
 
 /// Functions that a native one is reported with.
 const CALLERS_MAX: usize = 2;
@@ -198,23 +196,6 @@ pub(super) fn named_after(frames: &[StackFrame]) -> Option<(&StackFrame, &[Stack
     let (named, callers) = frames.get(place..)?.split_first()?;
     let count = callers.len().min(CALLERS_MAX);
     Some((named, callers.get(..count)?))
-}
-
-/// The same as what makes two stacks one line, the callers behind it; empty for a stack without frames.
-pub(crate) fn line_of(frames: &[StackFrame]) -> Vec<StackFrame> {
-    let named = named_after(frames).into_iter();
-    let named = named.flat_map(|(frame, callers)| iter::once(frame).chain(callers));
-    named.map(StackFrame::key).collect()
-}
-
-/// A frame by its name, and those that called it: `grow (libfoo.so) < load < main`.
-pub(crate) fn called(name: Option<String>, callers: &[StackFrame]) -> String {
-    let mut place = name.unwrap_or_else(|| "an unknown place".to_owned());
-    for caller in callers.iter().map_while(StackFrame::short) {
-        place.push_str(" < ");
-        place.push_str(&caller);
-    }
-    visible(&place).into_owned()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod tests;
 pub(super) use read::Calls;
 pub(crate) use read::OUT_OF_MEMORY;
 
+use crate::allocations::CudaLines;
 use crate::who::Who;
 use memtrace_model::{Bytes, DurationNs, Instant};
 use schemars::JsonSchema;
@@ -22,6 +23,9 @@ pub struct Cuda {
     /// Calls that were refused for lack of memory, in the order of time: of each process the last one
     /// of each function on each device. From `cuda_call`.
     pub refusals: Vec<CudaRefusal>,
+    /// Which lines of code had taken it, of each process when they had taken most, the largest first.
+    /// Empty without `record --stacks`.
+    pub lines: Vec<CudaLines>,
     /// What processes held of devices of which it is not known which they are, each at its highest.
     /// From `cuda_memory`.
     pub unplaced: Vec<CudaUnplaced>,

@@ -90,14 +90,17 @@ pub(super) fn at_kill(process: &ProcessAllocations) -> Option<String> {
         return None;
     }
     let part = |site: &AllocationSite| site.sum.not_returned().0 as f64 / all.0 as f64;
-    let named = process.sites.iter().filter(|site| site.frame.is_some());
+    let named = process
+        .sites
+        .iter()
+        .filter(|site| site.line.frame.is_some());
     let mut named: Vec<&AllocationSite> = named.filter(|site| part(site) >= NAMED_PART).collect();
     named.order_by_key(|site| Reverse(site.sum.not_returned()));
     let named = named.into_iter().take(NAMED_MAX).map(|site| {
         let share = words::share(Some(site.sum.not_returned()), Some(all));
         format!(
             "{share} of it at {}{}",
-            site.place(),
+            site.line.place(),
             kept_in_words(&site.sum)
         )
     });
@@ -120,7 +123,7 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
     let process = grower.or_else(|| all().next())?;
     let first = process.sites.first()?;
-    first.frame.as_ref()?;
+    first.line.frame.as_ref()?;
     let is_large =
         first.sum.resident_bytes.0 as f64 >= LARGE_PART * process.sum.resident_bytes.0 as f64;
     is_large.then(|| sentence(analysis, process))
@@ -165,7 +168,7 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         Some(first) if resident.0 > 0 => {
             let share = words::share(first.sum.resident(), Some(resident));
             let kept = kept_in_words(&first.sum);
-            format!("{reported}: {share} at {}{kept}.", first.place())
+            format!("{reported}: {share} at {}{kept}.", first.line.place())
         }
         _ => format!("{reported}."),
     }
@@ -203,7 +206,7 @@ fn table(process: &ProcessAllocations, most: usize) -> Table {
         .figures(("grown_error_bytes", "±"), 3, |site| {
             site.sum.grown_error_bytes
         })
-        .flexible("place", |site| site.place())
+        .flexible("place", |site| site.line.place())
         .done()
 }
 
@@ -213,7 +216,7 @@ fn table_of_all<'a>(
     TableOf::of(sites)
         .who(|(process, _)| process.who.cells())
         .data("upid", |(process, _)| Cell::known(process.who.upid))
-        .flexible("place", |(_, site)| site.place())
+        .flexible("place", |(_, site)| site.line.place())
         .figures("resident_bytes", 0, |(_, site)| site.sum.resident())
         .figures("grown_bytes", 1, |(_, site)| site.sum.grown_bytes)
         .figures("grown_error_bytes", 2, |(_, site)| {

@@ -42,7 +42,7 @@ fn said(format: &dyn Format, report: &mut dyn Written, style: &Style) -> String 
 const FULL_JSON: [&str; 3] = ["oom_kill", "shared", "phases_on_gpus"];
 
 /// The sections of which those three show little.
-const JSON_OF_SECTIONS: [(&str, &[&str]); 7] = [
+const JSON_OF_SECTIONS: [(&str, &[&str]); 8] = [
     ("left_behind", &["survivors", "orphaned-shm"]),
     ("losses", &["missing"]),
     ("address_space", &["address-space"]),

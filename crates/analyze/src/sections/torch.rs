@@ -141,6 +141,6 @@ fn lines(of: &TorchSnapshot, most: usize) -> Table {
         .figures(("block_count", "BLOCKS"), 2, |site| {
             words::count(site.block_count)
         })
-        .flexible("place", |site| site.place())
+        .flexible("place", |site| site.line.place())
         .done()
 }

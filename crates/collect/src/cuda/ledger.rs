@@ -23,6 +23,8 @@ pub(super) struct Effect {
     pub(super) device: Device,
     pub(super) size: Option<i64>,
     pub(super) address: Option<u64>,
+    /// Of what was given back: when it was taken, and whether that has a row.
+    pub(super) taken: Option<(BootNs, bool)>,
 }
 
 /// What is held on one device.
@@ -97,6 +99,8 @@ struct Block {
     since: BootNs,
     /// Memory of another process that is opened again is at the same address.
     opens: i64,
+    /// Whether the call that made it has a row.
+    has_row: bool,
 }
 
 /// Physical memory behind a handle.
@@ -108,6 +112,7 @@ struct Physical {
     mappings: i64,
     is_imported: bool,
     since: BootNs,
+    has_row: bool,
 }
 
 /// A mapping of physical memory.
@@ -197,6 +202,20 @@ impl Ledger {
         effect
     }
 
+    /// The call that took this has a row.
+    pub(super) fn note_row(&mut self, taken: &Effect) {
+        let Some(place) = taken.address else {
+            return;
+        };
+        if taken.kind == Some(CudaKind::Vmm) {
+            if let Some(physical) = self.physical.get_mut(&place) {
+                physical.has_row = true;
+            }
+        } else if let Some(block) = self.blocks.get_mut(&place) {
+            block.has_row = true;
+        }
+    }
+
     /// How many things are remembered.
     pub(super) fn len(&self) -> usize {
         self.blocks.len() + self.physical.len() + self.mappings.len()
@@ -253,6 +272,7 @@ impl Ledger {
                 device,
                 size: Some(size),
                 address: Some(place),
+                taken: None,
             };
         };
         match function.does {
@@ -334,6 +354,7 @@ impl Ledger {
                 context: self.context_of(call.tid).unwrap_or(0),
                 since: at,
                 opens: 1,
+                has_row: false,
             };
             self.enter(place, block, may_grow, shared);
         }
@@ -392,6 +413,7 @@ impl Ledger {
         self.blocks.remove(&place);
         self.held(block.device).add(block.kind, block.size, -1);
         effect.size = Some(block.size);
+        effect.taken = Some((block.since, block.has_row));
         effect
     }
 
@@ -422,6 +444,7 @@ impl Ledger {
             mappings: 0,
             is_imported,
             since: at,
+            has_row: false,
         };
         if may_grow {
             if let Some(before) = self.physical.insert(call.out[0], physical)
@@ -438,6 +461,7 @@ impl Ledger {
             device,
             size: (!is_imported).then_some(size),
             address: Some(call.out[0]),
+            taken: None,
         }
     }
 
@@ -461,7 +485,10 @@ impl Ledger {
             if physical.is_imported {
                 effect.kind = Some(CudaKind::Imported);
             }
-            effect.size = self.let_go(handle);
+            if let Some(freed) = self.let_go(handle) {
+                effect.size = Some(freed.size);
+                effect.taken = Some((freed.since, freed.has_row));
+            }
         }
         effect
     }
@@ -474,6 +501,7 @@ impl Ledger {
             device,
             size: Some(size),
             address: Some(place),
+            taken: None,
         };
         let Some(physical) = self.physical.get_mut(&handle) else {
             return effect;
@@ -508,20 +536,25 @@ impl Ledger {
             device,
             size: Some(0),
             address: Some(start),
+            taken: None,
         };
+        let mut freed = Vec::new();
         for (place, mapping) in ended {
             self.mappings.remove(&place);
             if let Some(physical) = self.physical.get(&mapping.handle) {
                 effect.device = physical.device;
             }
-            let freed = self.end_mapping(mapping);
-            effect.size = Some(effect.size.unwrap_or(0) + freed.unwrap_or(0));
+            freed.extend(self.end_mapping(mapping));
+        }
+        effect.size = Some(freed.iter().map(|physical| physical.size).sum());
+        if let [one] = freed[..] {
+            effect.taken = Some((one.since, one.has_row));
         }
         effect
     }
 
     /// What a mapping that has ended gave back.
-    fn end_mapping(&mut self, mapping: Mapping) -> Option<i64> {
+    fn end_mapping(&mut self, mapping: Mapping) -> Option<Physical> {
         let physical = self.physical.get_mut(&mapping.handle)?;
         physical.mappings -= 1;
         let physical = *physical;
@@ -532,8 +565,8 @@ impl Ledger {
         self.let_go(mapping.handle)
     }
 
-    /// Forgets physical memory that nothing holds any more, and gives its size.
-    fn let_go(&mut self, handle: u64) -> Option<i64> {
+    /// Forgets physical memory that nothing holds any more, and gives it.
+    fn let_go(&mut self, handle: u64) -> Option<Physical> {
         let physical = self.physical.get(&handle)?;
         if physical.references > 0 || physical.mappings > 0 {
             return None;
@@ -543,7 +576,7 @@ impl Ledger {
             let held = self.held(physical.device);
             held.add(CudaKind::Vmm, physical.size, -1);
         }
-        Some(physical.size)
+        Some(physical)
     }
 
     /// The device that a context was made or ended on.

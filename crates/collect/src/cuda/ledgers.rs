@@ -140,7 +140,9 @@ impl Ledgers {
                         | Does::DestroyContext
                         | Does::Other(_)
                 );
-        if is_row && process.calls.allows(at) {
+        let gives_back_a_row = effect.taken.is_some_and(|(_, has_row)| has_row);
+        if gives_back_a_row || (is_row && process.calls.allows(at)) {
+            process.ledger.note_row(&effect);
             let row = call_row(upid, function.name, call, &effect, at, tick);
             match call.has_stack {
                 0 => out.push(row.into()),
@@ -272,6 +274,7 @@ fn call_row(
         cuda_device: effect.device,
         size_bytes: effect.size.map(Bytes),
         address: effect.address.map(u64::cast_signed),
+        taken_boot_ns: effect.taken.map(|(at, _)| at),
         result: call.result,
         duration_ns: at - BootNs(call.entered_boot_ns.cast_signed()),
         stack_id: None,

@@ -5,7 +5,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, DurationNs, Upid, WallNs};
 
 table! {
-    /// A call of the CUDA driver about memory: one of at least 1 MiB, one that failed, or one that made or ended a context. Of one process at most 200 a second, after a burst of 2,000; all are in `cuda_memory`. Probes on libcuda's functions see them, so that also calls of libcudart, NCCL and others are here. Needs the bpf backend and Linux 5.15.
+    /// A call of the CUDA driver about memory: one of at least 1 MiB, one that failed, or one that made or ended a context. Of one process at most 200 a second, after a burst of 2,000, and beyond that what gives back memory that has a row; all are in `cuda_memory`. Probes on libcuda's functions see them, so that also calls of libcudart, NCCL and others are here. Needs the bpf backend and Linux 5.15.
     pub struct CudaCallRow in "cuda_call" {
         /// Wall-clock time (UTC) when the call returned.
         ts: WallNs,
@@ -25,6 +25,8 @@ table! {
         size_bytes: Option<Bytes>,
         /// Address of the memory, or the driver's handle of it (cuMemCreate, cuMemRelease). Null where it failed.
         address: Option<i64>,
+        /// Of a call that gave memory back: when the call returned that took it, which is `boot_ns` of its row. Null otherwise, and where one call gave back what several took.
+        taken_boot_ns: Option<BootNs>,
         /// What the driver answered (CUresult): 0 for success, 2 for out of memory.
         result: i32,
         /// How long the call took.

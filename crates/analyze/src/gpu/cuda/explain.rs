@@ -75,6 +75,7 @@ impl Calls {
         }
         let known = (&*at_instants, devices, &*places);
         Ok(Some(Cuda {
+            lines: self.taken.lines(source, table, |boot| clock.at(boot))?,
             refusals: self.refused(known, (table, clock)),
             unplaced: self.unplaced(&places, (table, clock)),
             places: self

@@ -2,6 +2,7 @@
 //! contexts were made, and what was refused.
 
 use super::CudaParts;
+use crate::allocations::Taken;
 use crate::process_table::ProcessTable;
 use memtrace_model::tables::{CudaCallRow, CudaMemoryRow, GpuProcessRow, GpuSource};
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
@@ -28,6 +29,8 @@ pub(in crate::gpu) struct Calls {
     pub(super) listed_on: HashMap<usize, BTreeSet<usize>>,
     /// In the order of time.
     pub(super) refusals: Vec<Refusal>,
+    /// What lines of code took.
+    pub(super) taken: Taken,
 }
 
 /// What a process holds of one device as it counts.
@@ -92,12 +95,15 @@ impl Calls {
             "cuda_device",
             "size_bytes",
             "result",
+            "taken_boot_ns",
+            "stack_id",
         ];
         let mut refusals = HashMap::new();
         source.scan(&columns, |row: CudaCallRow| {
             let Some(process) = table.find(row.upid) else {
                 return;
             };
+            calls.taken.note(&row);
             match row.result {
                 0 if row.kind.is_some() => calls.note_call(process, row.boot_ns),
                 OUT_OF_MEMORY => note_refusal(&mut refusals, process, row),

@@ -2,7 +2,9 @@
 
 use super::{DEVICES_MIN, say_some, short, shorts};
 use crate::who::Bundle;
-use crate::{Analysis, Cuda, CudaParts, CudaRefusal, CudaUnplaced, Ending, GpuLedger};
+use crate::{
+    Analysis, Cuda, CudaLine, CudaLines, CudaParts, CudaRefusal, CudaUnplaced, Ending, GpuLedger,
+};
 use memtrace_model::{Bytes, DurationNs, Order};
 use memtrace_report::words::{self, bytes, counted};
 use memtrace_report::{Chapter, Tone, visible};
@@ -14,6 +16,9 @@ use std::sync::Arc;
 const ALIKE: f64 = 0.02;
 /// An older reading of what was free is reported with its age.
 const OLD: DurationNs = DurationNs(1_000_000_000);
+
+/// Lines of code of one process that are named.
+const LINES: usize = 4;
 
 /// What was refused so long before the end of its process can be why it ended.
 const BEFORE_END: DurationNs = DurationNs(10_000_000_000);
@@ -52,6 +57,8 @@ pub(super) fn made_of(
 
 /// What was refused, and what is of no device that is known.
 pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, cuda: &Cuda) {
+    let lines = cuda.lines.iter().map(by_line);
+    say_some(section, Tone::Plain, lines.collect());
     let refusals = cuda.refusals.iter();
     let refusals = refusals.map(|refusal| refused(analysis, refusal));
     say_some(section, Tone::Alert, refusals.collect());
@@ -61,6 +68,28 @@ pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, cuda: &Cuda) {
         Tone::Plain,
         unplaced.filter_map(of_no_device).collect(),
     );
+}
+
+/// Which lines took what a process had taken at its highest: `load_model.py:31 load 12.0 GiB in 24
+/// calls`.
+fn by_line(of: &CudaLines) -> String {
+    let named = |line: &CudaLine| {
+        let calls = counted(line.call_count, "call", "calls");
+        format!("{} {} in {calls}", line.line.place(), bytes(line.bytes))
+    };
+    let named: Vec<String> = of.lines.iter().take(LINES).map(named).collect();
+    let shown: Bytes = of.lines.iter().take(LINES).map(|line| line.bytes).sum();
+    let rest = match of.bytes - shown {
+        Bytes(0) => String::new(),
+        rest => format!(", other lines {}", bytes(rest)),
+    };
+    format!(
+        "By line of code, {} had taken {} at {}: {}{rest}.",
+        of.who.in_words(),
+        bytes(of.bytes),
+        words::after(of.at.offset_ns),
+        named.join(", "),
+    )
 }
 
 /// Who failed soon after the driver had refused it memory; the first of them.

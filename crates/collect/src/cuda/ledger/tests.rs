@@ -75,6 +75,8 @@ fn memory_mapped_by_hand_is_there_until_the_last_handle_and_the_last_mapping_are
     assert_eq!(program.held(CudaKind::Vmm), 20 * MIB);
     let effect = program.call("cuMemRelease", &[0xa], &[]);
     assert_eq!(effect.size, Some(20 << 20));
+    // The first call is that of the context.
+    assert_eq!(effect.taken, Some((BootNs(2_000_000), false)));
     assert_eq!(program.held(CudaKind::Vmm), 0);
     assert_eq!(program.shared.room, 1_000);
 }
