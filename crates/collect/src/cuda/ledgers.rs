@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 const ROW_MIN: i64 = 1 << 20;
 /// What is held has a row at once where it moved by so much, and by this part of itself; else at the
 /// next tick.
-const STEP: i64 = 16 << 20;
+const STEP: i64 = 2 << 20;
 const STEP_PART: i64 = 64;
 /// Rows of either kind of one process come no more often than this, sustained ...
 const ROW_INTERVAL: DurationNs = DurationNs(5_000_000);
@@ -138,6 +138,7 @@ impl Ledgers {
                         | Does::ResetPrimary
                         | Does::CreateContext(_)
                         | Does::DestroyContext
+                        | Does::Load
                         | Does::Other(_)
                 );
         let gives_back_a_row = effect.taken.is_some_and(|(_, has_row)| has_row);

@@ -5,7 +5,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, DurationNs, Upid, WallNs};
 
 table! {
-    /// A call of the CUDA driver about memory: one of at least 1 MiB, one that failed, or one that made or ended a context. Of one process at most 200 a second, after a burst of 2,000, and beyond that what gives back memory that has a row; all are in `cuda_memory`. Probes on libcuda's functions see them, so that also calls of libcudart, NCCL and others are here. Needs the bpf backend and Linux 5.15.
+    /// A call of the CUDA driver about memory: one of at least 1 MiB, one that failed, one that made or ended a context, or one that loaded GPU code. Of one process at most 200 a second, after a burst of 2,000, and beyond that what gives back memory that has a row; all are in `cuda_memory`. Probes on libcuda's functions see them, so that also calls of libcudart, NCCL and others are here. Needs the bpf backend and Linux 5.15.
     pub struct CudaCallRow in "cuda_call" {
         /// Wall-clock time (UTC) when the call returned.
         ts: WallNs,
@@ -37,7 +37,7 @@ table! {
 }
 
 table! {
-    /// What a process holds of the CUDA driver, by kind: at the next tick after it changed, and at once where it moved by 16 MiB (as often as `cuda_call` has rows). Bytes as they were asked for. A row holds from its time until the next of the same process and device (a step function); a process that has ended has a last row that holds nothing.
+    /// What a process holds of the CUDA driver, by kind: at the next tick after it changed, and at once where it moved by 2 MiB and a 64th of itself (as often as `cuda_call` has rows). Bytes as they were asked for. A row holds from its time until the next of the same process and device (a step function); a process that has ended has a last row that holds nothing.
     pub struct CudaMemoryRow in "cuda_memory" {
         /// Wall-clock time (UTC) of the last call that is counted.
         ts: WallNs,

@@ -253,14 +253,11 @@ impl Calls {
         let context = contexts.find(|context| context.boot == made)?;
         let (read, used) = context.reading(device)?;
         let stood = followed.at(read);
-        let own = followed.ledgers.iter().position(|one| *one == ledger);
-        let own = own.and_then(|position| stood.get(position).copied().flatten());
-        // Calls between the two are in the row, and what they loaded is not.
-        let is_alone = own.is_none_or(|own| own.boot <= made);
         let parts = sum(stood);
-        let is_whole = parts.is_none_or(|parts| parts.is_whole);
+        // GPU code that was loaded by then is in the reading too.
+        let is_alone = parts.is_none_or(|parts| parts.is_whole && parts.library_count == 0);
         let held = parts.map_or(Bytes(0), |parts| parts.by_calls());
-        (is_alone && is_whole && held <= used).then(|| used - held)
+        (is_alone && held <= used).then(|| used - held)
     }
 }
 

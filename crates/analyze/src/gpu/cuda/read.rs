@@ -59,8 +59,8 @@ pub(super) struct Context {
     pub(super) boot: BootNs,
     /// Whether its process had no other on that device.
     is_only: bool,
-    /// The first large call after it.
-    next_call: Option<BootNs>,
+    /// When GPU code began to be loaded after it.
+    next_load: Option<BootNs>,
     /// By device: when it was read first, and what the process held.
     readings: Vec<(usize, BootNs, Bytes)>,
 }
@@ -95,6 +95,7 @@ impl Calls {
             "cuda_device",
             "size_bytes",
             "result",
+            "duration_ns",
             "taken_boot_ns",
             "stack_id",
         ];
@@ -105,7 +106,9 @@ impl Calls {
             };
             calls.taken.note(&row);
             match row.result {
-                0 if row.kind.is_some() => calls.note_call(process, row.boot_ns),
+                0 if is_load(&row.call) => {
+                    calls.note_load(process, BootNs(row.boot_ns.0 - row.duration_ns.0));
+                }
                 OUT_OF_MEMORY => note_refusal(&mut refusals, process, row),
                 _ => {}
             }
@@ -161,7 +164,7 @@ impl Calls {
             ledger.contexts.push(Context {
                 boot,
                 is_only: row.context_count == 1,
-                next_call: None,
+                next_load: None,
                 readings: Vec::new(),
             });
         }
@@ -174,11 +177,11 @@ impl Calls {
         }
     }
 
-    fn note_call(&mut self, process: usize, boot: BootNs) {
+    fn note_load(&mut self, process: usize, boot: BootNs) {
         self.each_context(process, |context| {
             let is_soon = boot > context.boot && boot - context.boot <= SOON;
-            if is_soon && context.next_call.is_none_or(|next| boot < next) {
-                context.next_call = Some(boot);
+            if is_soon && context.next_load.is_none_or(|next| boot < next) {
+                context.next_load = Some(boot);
             }
         });
     }
@@ -208,12 +211,12 @@ impl Calls {
 
 impl Context {
     /// The reading of a device that tells of nothing but the context and of what calls explain: when it
-    /// was, and what the process held. `None` where it came too late, or beside other calls.
+    /// was, and what the process held. `None` where it came too late, or GPU code was being loaded.
     pub(super) fn reading(&self, device: usize) -> Option<(BootNs, Bytes)> {
         let mut readings = self.readings.iter();
         let (_, boot, used) = *readings.find(|(place, ..)| *place == device)?;
         let is_soon = boot - self.boot <= SOON;
-        let is_alone = self.next_call.is_none_or(|next| next > boot);
+        let is_alone = self.next_load.is_none_or(|next| next > boot);
         (self.is_only && is_soon && is_alone).then_some((boot, used))
     }
 }
@@ -248,6 +251,11 @@ impl From<&CudaMemoryRow> for State {
             },
         }
     }
+}
+
+/// Whether a function loads GPU code: the driver keeps that in memory of its own.
+fn is_load(call: &str) -> bool {
+    call.starts_with("cuLibraryLoad") || call.starts_with("cuModuleLoad")
 }
 
 /// What is compared to find the highest: memory of devices, then that of the host.

@@ -3,8 +3,10 @@
 use super::{Cuda, CudaParts};
 use crate::golden::{Reported, Script, boot, card, cuda_call, cuda_memory, gib, on_card};
 use crate::{Analysis, Gpus};
-use memtrace_model::Bytes;
-use memtrace_model::tables::{CudaKind, CudaMemoryRow, GpuDeviceRow, GpuProcessRow, GpuSource};
+use memtrace_model::tables::{
+    CudaCallRow, CudaKind, CudaMemoryRow, GpuDeviceRow, GpuProcessRow, GpuSource,
+};
+use memtrace_model::{Bytes, DurationNs};
 use proptest::prelude::*;
 
 const MIB: i64 = 1 << 20;
@@ -75,22 +77,20 @@ fn the_context_is_what_was_read_as_soon_as_it_was_made() {
 }
 
 #[test]
-fn a_context_that_was_read_after_other_calls_is_not_known_alone() {
+fn a_context_that_was_read_after_gpu_code_was_loaded_is_not_known_alone() {
+    // Begun before the reading, and ended behind it.
     let mut run = with_context(50.0);
-    run.put(cuda_call(
-        1,
-        10.02,
-        "cuMemAlloc",
-        CudaKind::Direct,
-        mib(2),
-        0,
-    ));
+    run.put(CudaCallRow {
+        kind: None,
+        duration_ns: DurationNs(30_000_000),
+        ..cuda_call(1, 10.07, "cuLibraryLoadData", CudaKind::Direct, mib(0), 0)
+    });
     then_holds(&mut run);
     assert_eq!(
         context_and_own(parts_at(run, "+30s")),
         (None, None, Some(620))
     );
-    // Small calls, of which only the sums know.
+    // Of which only the sums know.
     let mut run = with_context(50.0);
     run.put(CudaMemoryRow {
         library_count: 2,
