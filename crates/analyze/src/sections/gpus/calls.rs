@@ -84,7 +84,7 @@ fn by_line(of: &CudaLines) -> String {
         rest => format!(", other lines {}", bytes(rest)),
     };
     format!(
-        "By line of code, {} had taken {} at {}: {}{rest}.",
+        "By line of code, {} had taken at least {} at {}: {}{rest}.",
         of.who.in_words(),
         bytes(of.bytes),
         words::after(of.at.offset_ns),
