@@ -4,11 +4,12 @@
 use crate::measured::Measured;
 use crate::{Bench, Effort, stats};
 use anyhow::{Context, Result, bail};
-use memtrace_model::tables::{GpuDeviceRow, GpuProcessRow};
+use memtrace_model::tables::{CudaMemoryRow, GpuDeviceRow, GpuProcessRow};
+use memtrace_tests::cuda::FakeCuda;
 use memtrace_tests::gpu::{Device, FakeGpus, GIB, MIB, Memory, Process, Script};
 use memtrace_tests::recorder::{Recorded, Recorder};
 use memtrace_tests::scenario::Score;
-use memtrace_tests::workload::Running;
+use memtrace_tests::workload::{self, Running, number};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,10 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "gpu-step",
         run: step,
+    },
+    Bench {
+        name: "cuda-call",
+        run: calls,
     },
 ];
 
@@ -116,6 +121,55 @@ fn cost(effort: Effort) -> Result<Vec<Measured>> {
             "share of time in calls of NVML, as slow as on a laptop's RTX 4090",
             "%",
             stats::estimate(&lock),
+        ),
+    ])
+}
+
+/// What a call of the CUDA driver costs more while it is recorded: pairs of runs that make calls as
+/// fast as they can, on a stand-in whose calls take next to no time.
+fn calls(effort: Effort) -> Result<Vec<Measured>> {
+    let cuda = FakeCuda::new()?;
+    let library = cuda.path();
+    let library = library.to_str().context("a path that is no text")?;
+    let count = effort.pick("5000", "50000");
+    let words = [
+        "cuda",
+        "--scenario",
+        "storm",
+        "--count",
+        count,
+        "--library",
+        library,
+    ];
+    let took = |lines: &[serde_json::Value]| -> Result<f64> {
+        let line = lines.iter().find(|line| line["took_ns"].is_i64());
+        let line = line.context("the workload says no time")?;
+        Ok(number(line, "took_ns")? as f64 / number(line, "calls")? as f64 / 1e3)
+    };
+    let (mut more, mut lost) = (Vec::new(), 0);
+    for _ in 0..effort.pick(1, 5) {
+        let untraced = took(&workload::run(&words)?)?;
+        let command = workload::command(&words)?;
+        let recorder = ["--quiet", "--backend", "bpf"];
+        let recorder = Recorder::of_command_with(&recorder, &command, &cuda.environment())?;
+        let recorded = recorder.wait()?;
+        more.push(took(&workload::parse(&recorded.output)?)? - untraced);
+        let rows: Vec<CudaMemoryRow> = recorded.recording.rows()?;
+        lost += usize::from(rows.iter().any(|row| !row.is_whole));
+    }
+    let runs = more.len();
+    Ok(vec![
+        Measured::reported(
+            "cuda-call",
+            "a call of the CUDA driver while recorded, above one that is not; stand-in library",
+            "µs",
+            stats::estimate(&more),
+        ),
+        Measured::reported(
+            "cuda-call-lost",
+            "of those recordings, calls were lost in",
+            "%",
+            stats::estimate(&[lost as f64 * 100.0 / runs as f64]),
         ),
     ])
 }

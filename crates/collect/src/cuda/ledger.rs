@@ -68,19 +68,26 @@ impl Held {
     }
 
     pub(super) fn padding(&self) -> i64 {
-        self.rounded + up(self.packed) - self.packed
+        let packed = up(self.packed).saturating_sub(self.packed);
+        self.rounded.saturating_add(packed)
     }
 
     fn add(&mut self, kind: CudaKind, size: i64, sign: i64) {
-        self.bytes[kind as usize] += sign * size;
+        let moved = |sum: &mut i64, by: i64| *sum = sum.saturating_add(sign * by);
+        moved(&mut self.bytes[kind as usize], size);
         if kind == CudaKind::Direct {
             if size < PIECE {
-                self.packed += sign * size;
+                moved(&mut self.packed, size);
             } else {
-                self.rounded += sign * (up(size) - size);
+                moved(&mut self.rounded, up(size).saturating_sub(size));
             }
         }
     }
+}
+
+/// One fewer; what was there before is not known, and not counted.
+fn less(count: &mut i64) {
+    *count = (*count - 1).max(0);
 }
 
 fn up(size: i64) -> i64 {
@@ -162,6 +169,8 @@ pub(super) struct Ledger {
     pub(super) uuids: HashMap<i32, String>,
 }
 
+/// Devices of one process, whatever it says; and contexts.
+const DEVICES_MAX: usize = 64;
 /// Of threads, contexts that one has pushed, pools and exported handles no more are remembered.
 const THREADS_MAX: usize = 4_096;
 const PUSHED_MAX: usize = 64;
@@ -228,7 +237,7 @@ impl Ledger {
             ..Effect::default()
         };
         let mut asked = |kind, size| (effect.kind, effect.size) = (Some(kind), size);
-        let second = Some(call.args[1].cast_signed());
+        let second = Some(bytes(call.args[1]));
         match function.does {
             Does::Alloc(kind) => asked(kind, second),
             Does::PoolAlloc => {
@@ -261,7 +270,7 @@ impl Ledger {
         shared: &mut Shared,
     ) -> Effect {
         let device = self.device_of(call.tid);
-        let size = call.args[1].cast_signed().max(0);
+        let size = bytes(call.args[1]);
         let mut effect = Effect {
             device,
             ..Effect::default()
@@ -296,9 +305,10 @@ impl Ledger {
                 made(CudaKind::Imported, device, size.unwrap_or(0), call.out[0]);
             }
             Does::IpcGet => {
-                if let Some(block) = self.blocks.get(&call.args[1])
-                    && shared.exports.len() < THREADS_MAX
-                {
+                if let Some(block) = self.blocks.get(&call.args[1]) {
+                    if shared.exports.len() >= THREADS_MAX {
+                        shared.exports.clear();
+                    }
                     shared.exports.insert(call.structure, block.size);
                     effect.size = Some(block.size);
                 }
@@ -331,12 +341,14 @@ impl Ledger {
             }
             Does::PoolOf => self.note_pool(call.out[0], call.args[1] as i32),
             Does::Uuid => {
-                self.uuids.insert(call.args[1] as i32, uuid(call.out));
+                if self.uuids.len() < DEVICES_MAX {
+                    self.uuids.insert(call.args[1] as i32, uuid(call.out));
+                }
             }
             Does::Load => self.held(device).libraries += 1,
-            Does::Unload => self.held(device).libraries -= 1,
+            Does::Unload => less(&mut self.held(device).libraries),
             Does::Instantiate => self.held(device).graphs += 1,
-            Does::DestroyGraph => self.held(device).graphs -= 1,
+            Does::DestroyGraph => less(&mut self.held(device).graphs),
             Does::Other(has_size) => effect.size = has_size.then_some(size),
             Does::Init => {}
         }
@@ -430,7 +442,7 @@ impl Ledger {
         let is_imported = does == Does::Import;
         let size = match is_imported {
             true => 0,
-            false => call.args[1].cast_signed().max(0),
+            false => bytes(call.args[1]),
         };
         let device = location(call).or_else(|| self.device_of(call.tid));
         let kind = match is_imported {
@@ -495,7 +507,7 @@ impl Ledger {
 
     fn map(&mut self, call: &CudaCall, device: Device, at: BootNs) -> Effect {
         let (place, handle) = (call.args[0], call.args[3]);
-        let size = call.args[1].cast_signed().max(0);
+        let size = bytes(call.args[1]);
         let mut effect = Effect {
             kind: Some(CudaKind::Vmm),
             device,
@@ -546,7 +558,8 @@ impl Ledger {
             }
             freed.extend(self.end_mapping(mapping));
         }
-        effect.size = Some(freed.iter().map(|physical| physical.size).sum());
+        let sizes = freed.iter().map(|physical| physical.size);
+        effect.size = Some(sizes.fold(0, i64::saturating_add));
         if let [one] = freed[..] {
             effect.taken = Some((one.since, one.has_row));
         }
@@ -584,6 +597,10 @@ impl Ledger {
         match does {
             Does::RetainPrimary => {
                 let device = call.args[1] as i32;
+                let has_room = self.primary.len() < DEVICES_MAX;
+                if !has_room && !self.primary.contains_key(&device) {
+                    return None;
+                }
                 let primary = self.primary.entry(device).or_default();
                 primary.0 = call.out[0];
                 primary.1 += 1;
@@ -619,6 +636,9 @@ impl Ledger {
     }
 
     fn begin_context(&mut self, context: u64, device: i32, at: BootNs) {
+        if self.contexts.len() >= THREADS_MAX {
+            return;
+        }
         self.contexts.insert(context, device);
         let held = self.held(Some(device));
         held.contexts += 1;
@@ -694,6 +714,8 @@ impl Ledger {
     }
 
     fn held(&mut self, device: Device) -> &mut Held {
+        let is_known = self.devices.len() < DEVICES_MAX || self.devices.contains_key(&device);
+        let device = device.filter(|_| is_known);
         self.devices.entry(device).or_default()
     }
 }
@@ -705,13 +727,16 @@ fn location(call: &CudaCall) -> Device {
     (word as u32 == 1).then_some((word >> 32) as i32)
 }
 
+/// An argument that is a number of bytes.
+fn bytes(argument: u64) -> i64 {
+    i64::try_from(argument).unwrap_or(i64::MAX)
+}
+
 fn product(factors: &[u64]) -> i64 {
     let product = factors
         .iter()
         .try_fold(1_u64, |product, factor| product.checked_mul(*factor));
-    product
-        .and_then(|product| i64::try_from(product).ok())
-        .unwrap_or(i64::MAX)
+    product.map_or(i64::MAX, bytes)
 }
 
 /// Flags of CUDA_ARRAY3D_DESCRIPTOR: memory is mapped later, by hand.

@@ -162,3 +162,23 @@ fn what_there_is_no_room_for_is_counted() {
     assert!(program.ledger.is_partial);
     assert_eq!(program.shared.left_out, 1);
 }
+
+#[test]
+fn whatever_a_program_says_is_bounded() {
+    let mut program = Program::with_room(100);
+    for round in 0..10_000_u64 {
+        program.call("cuMemAlloc", &[0, u64::MAX], &[round]);
+        program.call("cuMemCreate", &[0, i64::MAX.cast_unsigned()], &[round]);
+        program.call("cuDevicePrimaryCtxRetain", &[0, round], &[round]);
+        program.call("cuCtxCreate", &[0, 0, round], &[round << 20]);
+        program.call("cuDeviceGetUuid", &[0, round], &[round]);
+        program.call("cuMemFree", &[round], &[]);
+        program.call("cuLibraryUnload", &[round], &[]);
+    }
+    let ledger = &program.ledger;
+    assert!(ledger.is_partial);
+    assert!(ledger.devices.len() <= DEVICES_MAX + 1);
+    assert!(ledger.contexts.len() <= THREADS_MAX && ledger.uuids.len() <= DEVICES_MAX);
+    assert!(ledger.len() <= 101, "{}", ledger.len());
+    assert!(ledger.devices.values().all(|held| held.libraries >= 0));
+}
