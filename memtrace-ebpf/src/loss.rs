@@ -24,7 +24,7 @@ pub enum LossClass {
     Sender = 6,
     /// A sample of growth found the ring of stacks full.
     Stack = 7,
-    /// A call of the CUDA driver found the ring nearly full.
+    /// A call of the CUDA driver found the ring half full, or too many were under way.
     Cuda = 8,
 }
 
@@ -85,7 +85,7 @@ impl LossClass {
                  too small"
             }
             Self::Cuda => {
-                "calls of the CUDA driver were lost: the event ring was nearly full; what is held by \
+                "calls of the CUDA driver were lost: the event ring was half full; what is held by \
                  kind of GPU memory is not whole from here on"
             }
         }

@@ -57,6 +57,17 @@ impl Stop {
         }
     }
 
+    /// Rests, whoever hurries: that waits for the next rest.
+    pub(super) fn rest_well(&self, time: DurationNs) -> Result<(), Stopped> {
+        let time = Duration::from_nanos(time.0.max(0).cast_unsigned());
+        let orders = lock(&self.orders);
+        let waited = self
+            .wake
+            .wait_timeout_while(orders, time, |orders| !orders.is_set);
+        let (orders, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if orders.is_set { Err(Stopped) } else { Ok(()) }
+    }
+
     /// Rests, or less when an order comes.
     pub(super) fn rest(&self, time: DurationNs) -> Result<Rest, Stopped> {
         let time = Duration::from_nanos(time.0.max(0).cast_unsigned());

@@ -109,6 +109,8 @@ impl Snapshot {
             .iter()
             .enumerate()
         {
+            // Also one without blocks takes room.
+            left = left.checked_sub(1).ok_or(SnapshotError::TooMany)?;
             let segment = Dict {
                 values: &values,
                 dict: *segment,
@@ -446,8 +448,8 @@ impl Owners {
         }
     }
 
-    /// The process whose calls explain most of the segments: half of them at least, and more than those
-    /// of any other, since addresses of processes can be equal.
+    /// The process whose calls explain most of the segments: half of them at least, and twice as much as
+    /// those of any other, since addresses of processes can be equal.
     pub fn owner(&self) -> Option<Upid> {
         let sum = |found: &HashMap<i64, Bytes>| found.values().copied().sum::<Bytes>();
         let mut sums: Vec<(Bytes, Upid)> = self
@@ -458,7 +460,7 @@ impl Owners {
         sums.sort_unstable();
         let ((most, upid), rest) = sums.split_last()?;
         let is_enough = most.0 > 0 && most.0 >= self.reserved.0 / 2;
-        let is_alone = rest.last().is_none_or(|(next, _)| next < most);
+        let is_alone = rest.last().is_none_or(|(next, _)| next.0 < most.0 / 2);
         (is_enough && is_alone).then_some(*upid)
     }
 }

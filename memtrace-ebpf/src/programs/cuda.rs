@@ -63,8 +63,9 @@ pub fn cuda_enter(ctx: ProbeContext) -> u32 {
     if from != 0 {
         read_structure(from, cookie.bytes, &mut entered.structure);
     }
-    // Least recently used go first: of threads that ended inside a call.
-    let _ = CUDA_ENTERED.insert(ids as u32, &entered, 0);
+    if CUDA_ENTERED.insert(ids as u32, &entered, 0).is_err() {
+        count_loss(LossClass::Cuda);
+    }
     0
 }
 
@@ -89,8 +90,9 @@ pub fn cuda_return(ctx: RetProbeContext) -> u32 {
     let Some(member) = MEMBERS.get_ptr(tgid) else {
         return 0;
     };
+    // As calls on address spaces, they leave the upper half of the ring to what nothing replaces.
     let fill = fill();
-    if fill > config!(ring_bytes) / 4 * 3 {
+    if fill > config!(ring_bytes) / 2 {
         count_loss(LossClass::Cuda);
         return 0;
     }

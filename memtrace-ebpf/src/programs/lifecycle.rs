@@ -3,8 +3,8 @@
 
 use crate::kernel::{Mm, Task, now, read};
 use crate::maps::{
-    ENDED, LEAVING, MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS, config, count_kept,
-    count_loss, layout,
+    CUDA_ENTERED, ENDED, LEAVING, MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS, config,
+    count_kept, count_loss, layout,
 };
 use crate::ring::{header, is_nearly_full, send_scratch, try_send, try_send_bytes};
 use crate::space::Space;
@@ -488,6 +488,8 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
     } else {
         task.live_threads() == 0
     };
+    // One that is killed inside a call of the CUDA driver does not return from it.
+    let _ = CUDA_ENTERED.remove(task.pid());
     if is_group_dead {
         end(task, 0);
     }

@@ -8,7 +8,7 @@ use crate::sweep::Sweeps;
 use crate::vm::VmState;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
 use memtrace_abi::config::{CPUS_MAX, Member, TOUCHED_SLOTS};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
 use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, PythonLayout, Touched, VmOp};
@@ -64,7 +64,7 @@ pub static STACKS: RingBuf = RingBuf::with_byte_size(4096, 0); // resized
 
 /// Calls of the CUDA driver that have not returned, by thread.
 #[map]
-pub static CUDA_ENTERED: LruHashMap<u32, Entered> = LruHashMap::with_max_entries(1, 0); // resized
+pub static CUDA_ENTERED: HashMap<u32, Entered> = HashMap::with_max_entries(1, BPF_F_NO_PREALLOC); // resized
 
 /// The interpreters of members, as user space finds them.
 #[map]

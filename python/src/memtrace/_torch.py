@@ -40,7 +40,12 @@ def torch_snapshot(path: str | os.PathLike[str] | None = None) -> str | None:
         # Segments last: what stands behind them is not read.
         snapshot = {"boot_ns": boot, "segments": _segments(cuda)}
         with open(file, "xb") as out:
-            pickle.dump(snapshot, out, protocol=4)
+            try:
+                pickle.dump(snapshot, out, protocol=4)
+            except BaseException:
+                # A part of it would stand in the way of the next.
+                os.unlink(file)
+                raise
         written = file
     except Exception as error:
         attrs["error"] = f"{type(error).__qualname__}: {error}"

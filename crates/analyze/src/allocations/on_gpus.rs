@@ -60,9 +60,14 @@ pub(crate) struct Taken {
 
 impl Taken {
     pub(crate) fn note(&mut self, row: &CudaCallRow) {
+        // Rows come in the order of time.
         if let Some(before) = row.taken_boot_ns {
-            self.given.push((row.upid, before, row.boot_ns));
-        } else if let (Some(stack_id), Some(size)) = (row.stack_id, row.size_bytes)
+            if self.taken.contains_key(&(row.upid, before)) {
+                self.given.push((row.upid, before, row.boot_ns));
+            }
+        } else if row.result == 0
+            && let (Some(stack_id), Some(size)) = (row.stack_id, row.size_bytes)
+            && size.0 > 0
             && row.kind.is_some_and(is_on_device)
         {
             let took = (stack_id, size.0);
@@ -110,10 +115,7 @@ impl Taken {
 }
 
 fn is_on_device(kind: CudaKind) -> bool {
-    matches!(
-        kind,
-        CudaKind::Direct | CudaKind::Vmm | CudaKind::Pool | CudaKind::Managed
-    )
+    matches!(kind, CudaKind::Direct | CudaKind::Vmm | CudaKind::Pool)
 }
 
 fn of_process(
@@ -125,7 +127,7 @@ fn of_process(
     changes.order_by_key(|change| (change.at, change.bytes));
     let (mut now, mut most) = (0, (0, BootNs(0)));
     for change in &changes {
-        now += change.bytes;
+        now = change.bytes.saturating_add(now);
         if now > most.0 {
             most = (now, change.at);
         }
@@ -134,7 +136,7 @@ fn of_process(
     let mut by_stack: BTreeMap<i64, (i64, usize)> = BTreeMap::new();
     for change in changes.iter().take_while(|change| change.at <= at) {
         let (bytes, count) = by_stack.entry(change.stack_id).or_default();
-        *bytes += change.bytes;
+        *bytes = change.bytes.saturating_add(*bytes);
         *count = match change.bytes {
             0.. => *count + 1,
             _ => count.saturating_sub(1),
@@ -147,7 +149,7 @@ fn of_process(
         stacked.into_iter(),
         stacks,
         |sum: &mut (i64, usize), one| {
-            sum.0 += one.0;
+            sum.0 = one.0.saturating_add(sum.0);
             sum.1 += one.1;
         },
     );

@@ -22,7 +22,7 @@ use memtrace_model::{
     TitleSource, Upid,
 };
 use names::{executed_file, title};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) struct Apply {
     /// What is held of the CUDA driver.
     pub(super) cuda: Ledgers,
     /// Who mapped libcuda since the last call.
-    cuda_mapped: Vec<Tgid>,
+    cuda_mapped: BTreeSet<Tgid>,
     /// Whose program is not yet looked up in /proc.
     unnamed: VecDeque<Unnamed>,
     /// Of so many that ended the last program is not known in full.
@@ -93,7 +93,7 @@ impl Apply {
             held: None,
             sums: vm::Sums::default(),
             cuda: Ledgers::default(),
-            cuda_mapped: Vec::new(),
+            cuda_mapped: BTreeSet::new(),
             unnamed: VecDeque::new(),
             unnamed_ended: 0,
         }
@@ -105,7 +105,7 @@ impl Apply {
     }
 
     /// Who mapped libcuda since the last call.
-    pub(super) fn take_cuda_mapped(&mut self) -> Vec<Tgid> {
+    pub(super) fn take_cuda_mapped(&mut self) -> BTreeSet<Tgid> {
         std::mem::take(&mut self.cuda_mapped)
     }
 
@@ -401,7 +401,7 @@ impl Apply {
         let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
         let seen_by = FirstSeenBy::Sample;
         if cuda::is_library(Path::new(&comm_text(&call.file_name))) {
-            self.cuda_mapped.push(tgid);
+            self.cuda_mapped.insert(tgid);
         }
         let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
         let row = upid.and_then(|upid| vm::event_row(upid, call, tick));

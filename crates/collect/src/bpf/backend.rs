@@ -15,6 +15,7 @@ use super::peaks::Peaks;
 use super::stacks::StackSource;
 use super::{cost, load};
 use crate::cgroup::CgroupPaths;
+use crate::cuda::FileId;
 use crate::gpu::Haste;
 use crate::procfs::own_processes;
 use crate::{CollectError, Collector, ProcessTable, Targets, Tick};
@@ -135,6 +136,8 @@ pub struct BpfBackend {
     waiting: Option<Vec<u8>>,
     /// A row of every process is due, because some have none.
     wants_keyframe: bool,
+    /// Copies of libcuda that were probed, or can't be.
+    looked_at: HashSet<FileId>,
     /// Processes on GPUs that were asked what they have mapped.
     asked_for_cuda: HashSet<Upid>,
 }
@@ -205,6 +208,7 @@ impl BpfBackend {
             late: Late::default(),
             waiting: None,
             wants_keyframe: false,
+            looked_at: HashSet::new(),
             asked_for_cuda: HashSet::new(),
         };
         if backend.programs.sees_oom_kills || backend.kills.has_log() {

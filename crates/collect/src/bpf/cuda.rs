@@ -6,18 +6,17 @@
 
 use super::error::{LoadError, refused};
 use super::object::object;
-use crate::cuda::{FUNCTIONS, FileId, Library};
+use crate::cuda::{FUNCTIONS, Library};
 use aya::Ebpf;
 use aya::maps::{Map, MapData};
 use aya_obj::Object;
 use memtrace_host::{BPF_PROG_LOAD, ProgramLoad, bpf_fd};
-use std::collections::HashSet;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Room for calls that have not returned, where they are seen.
-pub(super) const ENTERED_MAX: u32 = 2_048;
+pub(super) const ENTERED_MAX: u32 = 16_384;
 
 /// Libraries that are probed at most: containers can bring copies of their own.
 const LIBRARIES_MAX: usize = 16;
@@ -34,7 +33,6 @@ pub(super) fn is_program(name: &str) -> bool {
 pub(super) struct CudaProbes {
     enter: OwnedFd,
     leave: OwnedFd,
-    files: HashSet<FileId>,
     links: Vec<OwnedFd>,
 }
 
@@ -75,7 +73,6 @@ impl CudaProbes {
         Ok(Self {
             enter: loaded(ENTER)?,
             leave: loaded(RETURN)?,
-            files: HashSet::new(),
             links: Vec::new(),
         })
     }
@@ -85,15 +82,10 @@ impl CudaProbes {
         [(ENTER, &self.enter), (RETURN, &self.leave)]
     }
 
-    /// Whether a library is probed.
-    pub(super) fn has(&self, file: FileId) -> bool {
-        self.files.contains(&file)
-    }
-
     /// Probes a library, of whoever maps it. The program of the return hangs there first: a call
     /// that is entered between the two is not seen, rather than kept.
     pub(super) fn attach(&mut self, library: &Library) -> Result<(), LoadError> {
-        if self.files.len() >= LIBRARIES_MAX {
+        if self.links.len() >= 2 * LIBRARIES_MAX {
             let detail = format!("{LIBRARIES_MAX} copies of libcuda are probed already");
             return Err(refused(ENTER, "attach", &detail));
         }
@@ -106,7 +98,6 @@ impl CudaProbes {
             links.push(link.map_err(|error| refused(name, "attach", &error))?);
         }
         self.links.append(&mut links);
-        self.files.insert(library.id);
         Ok(())
     }
 }

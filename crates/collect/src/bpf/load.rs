@@ -11,7 +11,7 @@ use super::object::{object, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use super::program::program;
 use super::stacks::{self, StackSource};
-use crate::cuda::{FileId, Library};
+use crate::cuda::{Library, is_harmless};
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, Iter, RawTracePoint, RawTracePointRunOptions, TestRun};
 use aya::{Btf, Ebpf, EbpfLoader, Endianness};
@@ -36,6 +36,7 @@ const HASHES: &[&str] = &[
     names::VM_STATES,
     names::TARGET_CGROUPS,
     names::PYTHON,
+    names::CUDA_ENTERED,
 ];
 
 /// Most elements of a hash that has to be allocated up front.
@@ -171,19 +172,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         probe_refusals.push("where the registers of a call are is not known".to_owned());
         None
     };
-    let cuda = if settings.has_cuda {
-        let loaded = CudaProbes::load(&ebpf);
-        loaded
-            .map_err(|error| {
-                missing.push(format!(
-                    "what the CUDA driver hands out is not seen (Linux 6.6 has the probes for it): \
-                     {error}"
-                ));
-            })
-            .ok()
-    } else {
-        None
-    };
+    let cuda = cuda_probes(&ebpf, settings, &mut missing);
     // Taken last: a map that is dropped is gone for programs that are loaded later.
     let mut counting = resolved.counting;
     if !are_offsets_learned(&mut ebpf, resolved.layout.cpu_count)? {
@@ -244,11 +233,6 @@ impl Programs {
             }
         }
         Ok(())
-    }
-
-    /// Whether a copy of libcuda is probed, or can't be.
-    pub fn has_cuda(&self, file: FileId) -> bool {
-        self.cuda.as_ref().is_none_or(|cuda| cuda.has(file))
     }
 
     /// Probes a copy of libcuda.
@@ -439,6 +423,31 @@ impl Programs {
             (name, std::fs::read_to_string(path).ok())
         })
     }
+}
+
+/// The programs for calls of the CUDA driver, where they are wanted and can do no harm.
+fn cuda_probes(ebpf: &Ebpf, settings: &Settings, missing: &mut Vec<String>) -> Option<CudaProbes> {
+    if !settings.has_cuda {
+        return None;
+    }
+    let uname = rustix::system::uname();
+    let release = uname.release().to_string_lossy();
+    if !is_harmless(&release) {
+        missing.push(format!(
+            "what the CUDA driver hands out is not seen: on Linux {release} a probe can end \
+             programs in containers (6.12.14, 6.13.3 and 6.14 are mended)"
+        ));
+        return None;
+    }
+    let loaded = CudaProbes::load(ebpf);
+    loaded
+        .map_err(|error| {
+            missing.push(format!(
+                "what the CUDA driver hands out is not seen (Linux 6.6 has the probes for it): \
+                 {error}"
+            ));
+        })
+        .ok()
 }
 
 /// Room for the samples of a turn, where there are any.

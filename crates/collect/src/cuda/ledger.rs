@@ -133,7 +133,7 @@ struct Mapping {
 /// What all ledgers share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Allocations for which there is still room.
+    /// Things that can still be remembered.
     pub(super) room: usize,
     /// Those for which there was none.
     pub(super) left_out: i64,
@@ -154,6 +154,8 @@ impl Shared {
 /// What one process holds, and what it takes to follow that.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
+    /// A context was made since this was last looked at.
+    pub(super) has_new_context: bool,
     pub(super) devices: BTreeMap<Device, Held>,
     /// Not everything was seen, or remembered.
     pub(super) is_partial: bool,
@@ -318,7 +320,7 @@ impl Ledger {
                 return self.create(function.does, call, at, may_grow, shared);
             }
             Does::Retain | Does::Release => return self.refer(function.does, call, device),
-            Does::Map => return self.map(call, device, at),
+            Does::Map => return self.map(call, device, at, may_grow, shared),
             Does::Unmap => return self.unmap(call, device),
             Does::RetainPrimary
             | Does::ReleasePrimary
@@ -505,7 +507,14 @@ impl Ledger {
         effect
     }
 
-    fn map(&mut self, call: &CudaCall, device: Device, at: BootNs) -> Effect {
+    fn map(
+        &mut self,
+        call: &CudaCall,
+        device: Device,
+        at: BootNs,
+        may_grow: bool,
+        shared: &mut Shared,
+    ) -> Effect {
         let (place, handle) = (call.args[0], call.args[3]);
         let size = bytes(call.args[1]);
         let mut effect = Effect {
@@ -515,6 +524,10 @@ impl Ledger {
             address: Some(place),
             taken: None,
         };
+        if !may_grow {
+            self.leave_out(shared);
+            return effect;
+        }
         let Some(physical) = self.physical.get_mut(&handle) else {
             return effect;
         };
@@ -604,7 +617,7 @@ impl Ledger {
                 let primary = self.primary.entry(device).or_default();
                 primary.0 = call.out[0];
                 primary.1 += 1;
-                if primary.1 == 1 {
+                if !self.contexts.contains_key(&call.out[0]) {
                     self.begin_context(call.out[0], device, at);
                 }
                 Some(device)
@@ -625,7 +638,12 @@ impl Ledger {
                 if let Some(primary) = self.primary.get_mut(&device) {
                     primary.1 -= 1;
                     let context = primary.0;
-                    if does == Does::ResetPrimary || primary.1 <= 0 {
+                    if does == Does::ResetPrimary {
+                        // How often it is retained stays.
+                        primary.1 += 1;
+                        self.end_context(context);
+                    } else if primary.1 <= 0 && !self.is_partial {
+                        // Of a process that was there before it is not known how often.
                         self.primary.remove(&device);
                         self.end_context(context);
                     }
@@ -640,6 +658,7 @@ impl Ledger {
             return;
         }
         self.contexts.insert(context, device);
+        self.has_new_context = true;
         let held = self.held(Some(device));
         held.contexts += 1;
         held.context_at = Some(at);
@@ -727,16 +746,20 @@ fn location(call: &CudaCall) -> Device {
     (word as u32 == 1).then_some((word >> 32) as i32)
 }
 
+/// No device has more: a pebibyte. What a program says beyond that is not believed, so that sums of
+/// thousands stay exact.
+const SIZE_MAX: u64 = 1 << 50;
+
 /// An argument that is a number of bytes.
 fn bytes(argument: u64) -> i64 {
-    i64::try_from(argument).unwrap_or(i64::MAX)
+    argument.min(SIZE_MAX).cast_signed()
 }
 
 fn product(factors: &[u64]) -> i64 {
     let product = factors
         .iter()
         .try_fold(1_u64, |product, factor| product.checked_mul(*factor));
-    product.map_or(i64::MAX, bytes)
+    bytes(product.unwrap_or(u64::MAX))
 }
 
 /// Flags of CUDA_ARRAY3D_DESCRIPTOR: memory is mapped later, by hand.

@@ -58,7 +58,10 @@ struct OfProcess {
     is_changed: bool,
     /// As last written.
     written: BTreeMap<Option<i32>, Held>,
+    /// Whether it said that not everything is known.
+    was_partial: bool,
     calls: Rate,
+    failures: Rate,
     steps: Rate,
 }
 
@@ -91,8 +94,12 @@ impl Ledgers {
 
     /// Calls were lost, of whomever.
     pub fn note_loss(&mut self) {
-        for process in self.processes.values_mut() {
+        for (upid, process) in &mut self.processes {
             process.ledger.is_partial = true;
+            if !process.is_changed {
+                process.is_changed = true;
+                self.changed.push(*upid);
+            }
         }
     }
 
@@ -117,13 +124,14 @@ impl Ledgers {
             at,
             is_changed: false,
             written: BTreeMap::new(),
+            was_partial: !is_first,
             calls: Rate(at),
+            failures: Rate(at),
             steps: Rate(at),
         });
         let effect = process.ledger.take(function, call, at, &mut self.shared);
         process.at = at;
-        self.has_new_contexts |= call.result == 0
-            && matches!(function.does, Does::RetainPrimary | Does::CreateContext(_));
+        self.has_new_contexts |= std::mem::take(&mut process.ledger.has_new_context);
         if !process.is_changed {
             process.is_changed = true;
             self.changed.push(upid);
@@ -142,7 +150,11 @@ impl Ledgers {
                         | Does::Other(_)
                 );
         let gives_back_a_row = effect.taken.is_some_and(|(_, has_row)| has_row);
-        if gives_back_a_row || (is_row && process.calls.allows(at)) {
+        let rate = match call.result {
+            0 => &mut process.calls,
+            _ => &mut process.failures,
+        };
+        if gives_back_a_row || (is_row && rate.allows(at)) {
             process.ledger.note_row(&effect);
             let row = call_row(upid, function.name, call, &effect, at, tick);
             match call.has_stack {
@@ -208,7 +220,7 @@ impl OfProcess {
         let (mut moved, mut held) = (0_i64, 0_i64);
         for kind in CudaKind::ALL {
             let (now, then) = (of(now, *kind), of(then, *kind));
-            moved = moved.saturating_add((now - then).abs());
+            moved = moved.saturating_add(now.saturating_sub(then).saturating_abs());
             held = held.saturating_add(now.max(then));
         }
         moved >= STEP.max(held / STEP_PART)
@@ -217,7 +229,7 @@ impl OfProcess {
     fn write(&mut self, upid: Upid, tick: &Tick, out: &mut Vec<Record>) {
         for (device, held) in &self.ledger.devices {
             let is_news = match self.written.get(device) {
-                Some(written) => written != held,
+                Some(written) => written != held || self.ledger.is_partial != self.was_partial,
                 None => !held.is_empty(),
             };
             if !is_news {
@@ -225,6 +237,7 @@ impl OfProcess {
             }
             out.push(self.row(upid, *device, held, self.at, tick));
             self.written.insert(*device, *held);
+            self.was_partial = self.ledger.is_partial;
         }
     }
 

@@ -4,8 +4,8 @@ use super::functions::FUNCTIONS;
 use memtrace_model::Tgid;
 use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
-use object::{Endianness, Object, ObjectSegment, ObjectSymbol, ReadCache};
-use std::collections::HashMap;
+use object::{Endianness, Object, ObjectSection, ObjectSegment, ObjectSymbol, ReadCache};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 const NAME: &str = "libcuda.so";
 /// The dynamic linker's list of libraries holds their paths as text.
 const LINKER_CACHE: &str = "/etc/ld.so.cache";
+/// No driver's library is larger; one of 2025 has 96 MB.
+const FILE_MAX: u64 = 256 << 20;
+/// Nor has one a larger table of symbols, or of their names: 24 KB.
+const TABLE_MAX: u64 = 4 << 20;
 /// No list of libraries and no list of mappings that is looked at is longer.
 const TEXT_MAX: u64 = 16 << 20;
 /// Where drivers are mounted into containers, and on WSL, without the linker's list.
@@ -29,8 +33,6 @@ const OTHER_DIRECTORIES: [&str; 3] = [
 pub struct Library {
     /// The open file: the path by which it was found can be gone a moment later.
     pub file: File,
-    /// Device and inode of it.
-    pub id: FileId,
     /// Number of the function, and its offset in the file.
     pub offsets: Vec<(usize, u64)>,
 }
@@ -47,6 +49,9 @@ pub enum LibraryError {
     /// The file is no library of this machine.
     #[error("it is no 64-bit ELF file: {0}")]
     Elf(#[from] object::Error),
+    /// The file, or a table in it, is larger than of any driver.
+    #[error("it, or a table in it, is of {0} bytes, and no library of the driver")]
+    Size(u64),
     /// The file has none of the functions.
     #[error("it exports none of the driver's functions about memory")]
     Empty,
@@ -60,15 +65,27 @@ impl Library {
     pub fn open(path: &Path) -> Result<Self, LibraryError> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
+        if !metadata.is_file() || metadata.len() > FILE_MAX {
+            return Err(LibraryError::Size(metadata.len()));
+        }
         let cache = ReadCache::new(&file);
         let elf = ElfFile::<FileHeader64<Endianness>, _>::parse(&cache)?;
+        // The lengths of tables are what the file says, and are read whole.
+        for name in [".dynsym", ".dynstr"] {
+            let size = elf.section_by_name(name).map_or(0, |table| table.size());
+            if size > TABLE_MAX {
+                return Err(LibraryError::Size(size));
+            }
+        }
         let mut addresses = HashMap::new();
+        let mut named = HashSet::new();
         for symbol in elf
             .dynamic_symbols()
             .filter(|symbol| !symbol.is_undefined())
         {
             if let Ok(name) = symbol.name()
                 && let Some(number) = number_of(name)
+                && named.insert(name.to_owned())
             {
                 // Two names of one function are probed once.
                 addresses.entry(symbol.address()).or_insert(number);
@@ -93,11 +110,7 @@ impl Library {
             return Err(LibraryError::Empty);
         }
         offsets.sort_unstable();
-        Ok(Self {
-            id: (metadata.dev(), metadata.ino()),
-            offsets,
-            file,
-        })
+        Ok(Self { offsets, file })
     }
 }
 
@@ -105,6 +118,33 @@ fn number_of(symbol: &str) -> Option<usize> {
     FUNCTIONS
         .iter()
         .position(|function| function.symbols.contains(&symbol))
+}
+
+/// Device and inode of the file at a path.
+///
+/// # Errors
+/// When there is none, or it can't be looked at.
+pub fn file_id(path: &Path) -> io::Result<FileId> {
+    let metadata = std::fs::metadata(path)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
+/// Whether the return of a function can be probed without harm. From 6.11 on that takes a system call
+/// of its own, which a seccomp filter that does not know it refuses, and the program ends by SIGSEGV,
+/// until 6.12.14, 6.13.3 and 6.14 let it pass filters (x86-64).
+pub fn is_harmless(release: &str) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    let version = (next(), next(), next());
+    let is_harmful = match version {
+        (6, 11, _) => true,
+        (6, 12, patch) => patch < 14,
+        (6, 13, patch) => patch < 3,
+        _ => false,
+    };
+    !cfg!(target_arch = "x86_64") || !is_harmful
 }
 
 /// Paths at which the dynamic linker finds libcuda for a program that is started from here.
@@ -167,4 +207,40 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     io::Read::read_to_end(&mut io::Read::take(File::open(path)?, TEXT_MAX), &mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_on_which_a_return_probe_can_end_a_program_are_known() {
+        for release in ["6.11.0-19-generic", "6.12.13", "6.13.2-arch1"] {
+            assert_eq!(is_harmless(release), cfg!(not(target_arch = "x86_64")));
+        }
+        for release in [
+            "5.15.0-1",
+            "6.8.0-51-generic",
+            "6.12.14",
+            "6.12.48+deb13",
+            "6.18.44",
+        ] {
+            assert!(is_harmless(release), "{release}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_library_of_the_driver_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("libcuda.so.1");
+        let sparse = File::create(&path).unwrap();
+        sparse.set_len(FILE_MAX + 1).unwrap();
+        assert!(matches!(Library::open(&path), Err(LibraryError::Size(_))));
+        sparse.set_len(10).unwrap();
+        assert!(matches!(Library::open(&path), Err(LibraryError::Elf(_))));
+        assert!(matches!(
+            Library::open(dir.path()),
+            Err(LibraryError::Size(_) | LibraryError::Read(_))
+        ));
+    }
 }

@@ -29,6 +29,8 @@ const MEMORY_SLOWEST: DurationNs = DurationNs(5 * SECOND);
 /// Of all time, calls for lists of processes may take so much.
 const LIST_SHARE: f64 = 0.02;
 const LIST_SLOWEST: DurationNs = DurationNs(30 * SECOND);
+/// Between two rounds, also where somebody hurries.
+const LEAST_REST: DurationNs = DurationNs(20_000_000);
 /// So much more that no process explains, and lists that were empty are read again.
 const NEWS: Bytes = Bytes(16 << 20);
 
@@ -167,8 +169,15 @@ impl Worker<'_, '_> {
                 self.read_accounting(stamp)?;
                 next_accounting = stamp.boot + KEYFRAME_PERIOD;
             }
-            next = (next + self.memory_pace.interval()).max(stamp.boot);
-            rest = match stop.rest(next - clock::boot()) {
+            if rest == Rest::Whole {
+                next = (next + self.memory_pace.interval()).max(stamp.boot);
+            }
+            // Whoever hurries does not hold the driver's lock all the time.
+            let least = LEAST_REST.min(next - clock::boot());
+            let rested = stop
+                .rest_well(least)
+                .and_then(|()| stop.rest(next - clock::boot()));
+            rest = match rested {
                 Ok(rest) => rest,
                 Err(Stopped) => {
                     let stamp = Stamp::now();

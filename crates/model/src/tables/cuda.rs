@@ -5,7 +5,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, DurationNs, Upid, WallNs};
 
 table! {
-    /// A call of the CUDA driver about memory: one of at least 1 MiB, one that failed, one that made or ended a context, or one that loaded GPU code. Of one process at most 200 a second, after a burst of 2,000, and beyond that what gives back memory that has a row; all are in `cuda_memory`. Probes on libcuda's functions see them, so that also calls of libcudart, NCCL and others are here. Needs the bpf backend and Linux 5.15.
+    /// A call of the CUDA driver about memory: one of at least 1 MiB, one that failed, one that made or ended a context, or one that loaded GPU code. Of one process at most 200 a second, after a burst of 2,000, and beyond that what gives back memory that has a row; all are in `cuda_memory`. Probes on libcuda's functions see them, so that also calls of libcudart, NCCL and others are here. Needs the bpf backend and Linux 6.6.
     pub struct CudaCallRow in "cuda_call" {
         /// Wall-clock time (UTC) when the call returned.
         ts: WallNs,

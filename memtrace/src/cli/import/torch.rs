@@ -62,7 +62,7 @@ pub(super) fn import(recordings: &Recordings, dir: &Path, args: &Args) -> anyhow
     let doing = || doing(dir);
     let mut addition = Addition::begin(&recording).with_context(doing)?;
     let (clocks, span) = clocks_and_span(&recording).with_context(doing)?;
-    let known = Known::read(&recording).with_context(doing)?;
+    let mut known = Known::read(&recording).with_context(doing)?;
     let mut placed = Vec::new();
     for path in &args.files {
         let (name, snapshot, written) = read(path, person.as_ref())?;
@@ -86,9 +86,9 @@ pub(super) fn import(recordings: &Recordings, dir: &Path, args: &Args) -> anyhow
         let shown = path.display();
         if snapshot.segments.is_empty() {
             say(&format!("{shown}: torch had reserved nothing"));
-        } else if known
+        } else if !known
             .snapshots
-            .contains(&(at, name.clone(), snapshot.reserved()))
+            .insert((at, name.clone(), snapshot.reserved()))
         {
             say(&format!("{shown}: it is in the recording already"));
         } else {

@@ -3,6 +3,7 @@
 
 use super::read::{Calls, State};
 use super::{Cuda, CudaParts, CudaRefusal, CudaUnplaced};
+use crate::GpuLine;
 use crate::RunClock;
 use crate::gpu::{GpuDevice, GpuLedger};
 use crate::process_table::ProcessTable;
@@ -215,6 +216,10 @@ impl Calls {
             let Some(mut parts) = sum(followed.at(boot)) else {
                 continue;
             };
+            // It has ended, or its contexts have: what the driver still lists is not made of calls.
+            if parts.context_count == 0 && parts.by_calls().0 == 0 {
+                continue;
+            }
             let contexts = self.contexts_at(followed, ledger.place, boot);
             let lines = ledger.lines.iter_mut();
             for line in lines.filter(|line| line.holder.process == Some(process)) {
@@ -222,9 +227,17 @@ impl Calls {
                 line.cuda = Some(parts);
             }
         }
-        let mut explained = ledger.lines.iter().filter_map(|line| line.cuda).peekable();
-        if explained.peek().is_some() {
-            let own: Bytes = explained.filter_map(|parts| parts.unexplained()).sum();
+        if ledger.lines.iter().any(|line| line.cuda.is_some()) {
+            // What is held by processes of which no call is known, is explained by none. Of one whose
+            // figure is unknown, what its calls add up to is part of what is unattributed.
+            let unexplained = |line: &GpuLine| match line.cuda {
+                None => line.bytes.unwrap_or_default(),
+                Some(parts) => match line.bytes {
+                    Some(_) => parts.unexplained().unwrap_or_default(),
+                    None => Bytes(0) - parts.by_calls(),
+                },
+            };
+            let own: Bytes = ledger.lines.iter().map(unexplained).sum();
             ledger.unexplained_bytes = ledger.unattributed_bytes.map(|rest| rest + own);
         }
     }
@@ -270,7 +283,7 @@ fn sum(states: &[Option<State>]) -> Option<CudaParts> {
 /// When the driver was last asked for each process that has one line of a ledger: by its own line, or by
 /// the device, whose processes are asked for when its memory moves.
 fn readings(ledger: &GpuLedger) -> impl Iterator<Item = (usize, BootNs)> {
-    let device = BootNs(ledger.at.boot_ns.0 - ledger.age_ns.0);
+    let device = BootNs(ledger.at.boot_ns.0.saturating_sub(ledger.age_ns.0));
     let lines = ledger.lines.iter().filter(|_| !ledger.is_divided);
     lines.filter_map(move |line| {
         let process = line.holder.process?;

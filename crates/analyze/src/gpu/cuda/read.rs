@@ -12,6 +12,8 @@ use std::collections::{BTreeSet, HashMap};
 pub(crate) const OUT_OF_MEMORY: i32 = 2;
 /// A reading that comes later after a context was made tells of more than the context.
 const SOON: DurationNs = DurationNs(200_000_000);
+/// Devices of one process, as the recorder has them.
+const LEDGERS_MAX: usize = 65;
 /// Of a process more contexts on a device are not measured.
 const CONTEXTS_MAX: usize = 64;
 /// So many refusals are reported, the last ones.
@@ -107,7 +109,10 @@ impl Calls {
             calls.taken.note(&row);
             match row.result {
                 0 if is_load(&row.call) => {
-                    calls.note_load(process, BootNs(row.boot_ns.0 - row.duration_ns.0));
+                    calls.note_load(
+                        process,
+                        BootNs(row.boot_ns.0.saturating_sub(row.duration_ns.0)),
+                    );
                 }
                 OUT_OF_MEMORY => note_refusal(&mut refusals, process, row),
                 _ => {}
@@ -136,6 +141,10 @@ impl Calls {
     fn take(&mut self, process: usize, row: &CudaMemoryRow) {
         let next = self.ledgers.len();
         let key = (process, row.cuda_device);
+        let known = self.by_process.get(&process).map_or(0, Vec::len);
+        if known >= LEDGERS_MAX && !self.places.contains_key(&key) {
+            return;
+        }
         let place = *self.places.entry(key).or_insert(next);
         if place == next {
             self.by_process.entry(process).or_default().push(place);
@@ -233,17 +242,17 @@ impl From<&CudaMemoryRow> for State {
             boot: row.boot_ns,
             context_boot: row.context_boot_ns,
             parts: CudaParts {
-                direct_bytes: row.direct_bytes,
-                vmm_bytes: row.vmm_bytes,
-                pool_bytes: row.pool_bytes,
-                padding_bytes: row.padding_bytes,
+                direct_bytes: row.direct_bytes.max(Bytes(0)),
+                vmm_bytes: row.vmm_bytes.max(Bytes(0)),
+                pool_bytes: row.pool_bytes.max(Bytes(0)),
+                padding_bytes: row.padding_bytes.max(Bytes(0)),
                 remaining_bytes: None,
                 context_bytes: None,
                 driver_bytes: None,
-                managed_bytes: row.managed_bytes,
-                imported_bytes: row.imported_bytes,
-                pinned_bytes: row.pinned_bytes,
-                registered_bytes: row.registered_bytes,
+                managed_bytes: row.managed_bytes.max(Bytes(0)),
+                imported_bytes: row.imported_bytes.max(Bytes(0)),
+                pinned_bytes: row.pinned_bytes.max(Bytes(0)),
+                registered_bytes: row.registered_bytes.max(Bytes(0)),
                 context_count: row.context_count,
                 library_count: row.library_count,
                 graph_count: row.graph_count,

@@ -144,10 +144,11 @@ fn without_a_context_nothing_is_one_and_of_unseen_calls_nobody_knows() {
         let mut run = with_context(3.0);
         run.put(CudaMemoryRow {
             context_count: 0,
+            direct_bytes: mib(2),
             is_whole,
             ..cuda_memory(1, 15.0, 10.0)
         });
-        run.put(on_card(0, 1, 15.1, Some(mib(2))));
+        run.put(on_card(0, 1, 15.1, Some(mib(4))));
         let parts = parts_at(run, "+30s").expect("parts");
         assert_eq!(parts.context_bytes.map(|bytes| bytes.0), expected);
         assert_eq!(parts.remaining_bytes, Some(mib(2)));
@@ -341,7 +342,10 @@ proptest! {
         for ledger in &state.gpus {
             let mut own = Bytes(0);
             for line in &ledger.lines {
-                let Some(parts) = &line.cuda else { continue };
+                let Some(parts) = &line.cuda else {
+                    own = own + line.bytes.unwrap_or_default();
+                    continue;
+                };
                 let remaining = parts.remaining_bytes.expect("an amount");
                 prop_assert_eq!(line.bytes, Some(parts.by_calls() + remaining));
                 if let Some((context, driver)) = parts.context_bytes.zip(parts.driver_bytes) {
@@ -349,7 +353,8 @@ proptest! {
                 }
                 own = own + parts.unexplained().expect("an amount");
             }
-            if let Some((rest, all)) = ledger.unattributed_bytes.zip(ledger.unexplained_bytes) {
+            if ledger.lines.iter().any(|line| line.cuda.is_some())
+                && let Some((rest, all)) = ledger.unattributed_bytes.zip(ledger.unexplained_bytes) {
                 prop_assert_eq!(rest + own, all);
             }
         }

@@ -277,13 +277,17 @@ fn loaded(parts: &CudaParts) -> String {
 fn unexplained(analysis: &Analysis, ledgers: &[&GpuLedger]) -> Option<String> {
     let known = ledgers.iter().filter_map(|ledger| {
         let (rest, used) = ledger.unexplained_bytes.zip(ledger.used_bytes)?;
+        if rest.0 <= 0 {
+            return None;
+        }
         let gpu = short(analysis, &ledger.device);
         Some(format!("{} of {} on GPU {gpu}", bytes(rest), bytes(used)))
     });
     let known: Vec<String> = known.take(DEVICES_MIN).collect();
     (!known.is_empty()).then(|| {
         format!(
-            "Explained by no call and no context: {} (the driver's own and UNATTRIBUTED).",
+            "Explained by no call: {} (UNATTRIBUTED, the driver's own, contexts that are not known \
+             alone).",
             known.join(", ")
         )
     })

@@ -123,10 +123,13 @@ fn moved_by_parts(analysis: &Analysis, audit: &Audit, by: &CudaMoved) -> String 
     let moved = signed(audit.moved(by.before_bytes, by.after_bytes));
     let what = match audit.is_return {
         true => format!("took back {moved}, {before} → {after}, on GPU {devices}"),
-        false => format!(
-            "released {moved} of {before} on GPU {devices}; {after} still held: {}",
-            calls::parts(&by.cuda_after)
-        ),
+        false => {
+            let made_of = calls::parts(&by.cuda_after);
+            let colon = if made_of.is_empty() { "" } else { ": " };
+            format!(
+                "released {moved} of {before} on GPU {devices}; {after} still held{colon}{made_of}"
+            )
+        }
     };
     let length = words::duration(audit.host_to - audit.host_from);
     let host = on_host(&audit.host);
@@ -134,7 +137,9 @@ fn moved_by_parts(analysis: &Analysis, audit: &Audit, by: &CudaMoved) -> String 
     if by.process_count > 1 && !audit.is_return {
         let is_concerned = |process: usize| by.processes.contains(&process);
         let left = parts(still_held(audit, is_concerned));
-        line.push_str(&format!(" By process: {left}."));
+        if !left.is_empty() {
+            line.push_str(&format!(" By process: {left}."));
+        }
     }
     line
 }

@@ -1,16 +1,19 @@
 //! Which copies of libcuda are probed: those that are installed, and those that a process maps.
 
 use super::BpfBackend;
-use crate::cuda::{Library, installed, mapped};
+use crate::cuda::{Library, file_id, installed, mapped};
 use crate::{ProcessTable, Tick};
+use memtrace_host::clock;
 use memtrace_model::{DiagKind, Record, Severity, Tgid};
 use std::path::Path;
 
+/// Files of that name that are looked at.
+const LOOKED_AT_MAX: usize = 256;
 /// So many running processes are asked at the start whether they have mapped the library.
 const ASKED_MAX: usize = 1_000;
 
 impl BpfBackend {
-    /// Probes what is installed and what running processes have mapped.
+    /// Probes what is installed.
     pub(super) fn find_cuda(&mut self, tick: &Tick, out: &mut Vec<Record>) {
         if self.options.has_cuda {
             for path in installed() {
@@ -79,15 +82,19 @@ impl BpfBackend {
     }
 
     fn probe_cuda(&mut self, path: &Path, tick: &Tick, out: &mut Vec<Record>) {
+        // Of each file once, whatever came of it.
+        let Ok(id) = file_id(path) else {
+            return;
+        };
+        if !self.looked_at.insert(id) || self.looked_at.len() > LOOKED_AT_MAX {
+            return;
+        }
         let outcome = Library::open(path).map_err(|error| error.to_string());
         let outcome = outcome.and_then(|library| {
-            if self.programs.has_cuda(library.id) {
-                return Ok(());
-            }
             self.programs
                 .attach_cuda(&library)
                 .map_err(|error| error.to_string())?;
-            self.apply.cuda.note_probed(tick.boot);
+            self.apply.cuda.note_probed(clock::boot());
             Ok(())
         });
         if let Err(error) = outcome {
