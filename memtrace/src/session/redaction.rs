@@ -132,7 +132,7 @@ mod tests {
         ("diag", "detail"),
     ];
     /// Names: of programs, files, groups, devices, roles and runs.
-    const NAMES: [(&str, &str); 36] = [
+    const NAMES: [(&str, &str); 38] = [
         ("process", "comm"),
         ("process", "exit_signal_sender_comm"),
         ("process", "exe"),
@@ -169,9 +169,11 @@ mod tests {
         ("stack", "function"),
         ("stack", "file"),
         ("stack", "build_id"),
+        ("torch_memory", "snapshot"),
+        ("torch_memory", "pool"),
     ];
     /// Tables that have no other.
-    const OF_KERNEL_AND_DRIVER: [&str; 2] = ["oom", "gpu_device"];
+    const OF_KERNEL_AND_DRIVER: [&str; 4] = ["oom", "gpu_device", "cuda_call", "cuda_memory"];
 
     /// All texts of a row.
     #[derive(Default)]
