@@ -57,6 +57,10 @@ pub struct Config {
     pub has_stacks: u32,
     /// Samples with stacks begin at one in so many pages, and are never denser.
     pub stack_interval_pages: u32,
+    /// 1: calls of the CUDA driver are followed.
+    pub has_cuda: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Where the kernel keeps things: offsets in bytes, resolved from its BTF, since Rust's BPF

@@ -11,7 +11,6 @@ mod sums;
 mod tests;
 mod track;
 
-pub(crate) use cuda::OUT_OF_MEMORY;
 pub use cuda::{Cuda, CudaParts, CudaRefusal, CudaUnplaced};
 pub use falls::{Fall, HostGain};
 pub use ledger::{GpuHolder, GpuLedger, GpuLine, GpuPart};

@@ -26,6 +26,8 @@ mod platform;
 #[cfg(target_os = "linux")]
 mod read;
 #[cfg(target_os = "linux")]
+mod return_probes;
+#[cfg(target_os = "linux")]
 mod trial;
 
 mod plan;
@@ -47,3 +49,5 @@ pub use namespace::enter_cgroup_namespace_of_the_machine;
 pub use person::{Person, as_person, give_up_capabilities, give_up_rights_in_child};
 pub use plan::{Backend, Obstacle, Plan, PlanError};
 pub use probes::{ProbeChoice, ProbeCosts, ProbeObstacle, ProbeWay, Slowdown};
+#[cfg(target_os = "linux")]
+pub use return_probes::are_return_probes_harmless;

@@ -18,8 +18,6 @@ const BLOCKS_MAX: usize = 1_000_000;
 const FRAMES_MAX: usize = 64;
 /// The longest name of a file or a function that is kept.
 const NAME_BYTES_MAX: usize = 1 << 10;
-/// The success of a call of the driver.
-const CUDA_SUCCESS: i32 = 0;
 
 /// What torch held at one moment.
 #[derive(Debug, Default, PartialEq)]
@@ -432,7 +430,7 @@ impl Owners {
             return;
         };
         let is_of_memory = row.call.starts_with("cuMemAlloc") || row.call == "cuMemMap";
-        if row.result != CUDA_SUCCESS || row.boot_ns > self.until || !is_of_memory {
+        if row.result != CudaCallRow::SUCCESS || row.boot_ns > self.until || !is_of_memory {
             return;
         }
         let after = self.segments.partition_point(|(from, _)| *from <= address);

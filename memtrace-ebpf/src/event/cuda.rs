@@ -4,6 +4,9 @@
 use super::EventHeader;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// The driver's library is called so, and with the driver's version behind it.
+pub const CUDA_LIBRARY: &str = "libcuda.so";
+
 /// Arguments that are taken along.
 pub const CUDA_ARGS: usize = 5;
 

@@ -16,7 +16,7 @@ mod vm;
 
 pub use comm::Comm;
 pub use counts::Counts;
-pub use cuda::{CUDA_ARGS, CUDA_STRUCTURE_BYTES, CudaCall, CudaCookie, CudaPlace};
+pub use cuda::{CUDA_ARGS, CUDA_LIBRARY, CUDA_STRUCTURE_BYTES, CudaCall, CudaCookie, CudaPlace};
 pub use exec::{ARGS_MAX, Exec, PATH_MAX};
 pub use exit::{Ended, EndedKey, Exit};
 pub use fork::Fork;

@@ -489,7 +489,9 @@ pub fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
         task.live_threads() == 0
     };
     // One that is killed inside a call of the CUDA driver does not return from it.
-    let _ = CUDA_ENTERED.remove(task.pid());
+    if config!(has_cuda) != 0 {
+        let _ = CUDA_ENTERED.remove(task.pid());
+    }
     if is_group_dead {
         end(task, 0);
     }

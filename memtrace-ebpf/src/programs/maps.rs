@@ -125,6 +125,8 @@ static CONFIG: Config = Config {
     vm_calls: [0; VmOp::COUNT],
     has_stacks: 0,
     stack_interval_pages: 0,
+    has_cuda: 0,
+    reserved: 0,
 };
 
 #[unsafe(no_mangle)]

@@ -14,7 +14,7 @@ use aya_ebpf::helpers::generated::{
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use core::ffi::c_void;
-use memtrace_abi::event::FILE_NAME_LEN;
+use memtrace_abi::event::{CUDA_LIBRARY, FILE_NAME_LEN};
 use memtrace_abi::{EventHeader, EventKind, LossClass, VmCall, VmOp, VmSum, VmTotals};
 
 const MAP_ANONYMOUS: u32 = 0x20;
@@ -366,7 +366,7 @@ unsafe fn send(op: VmOp, call: &Call, ids: u64, result: i64, state: *mut VmState
                     name as *const _,
                 );
                 // Its functions are probed before the program can call them.
-                if (*event).file_name.starts_with(b"libcuda.") {
+                if (*event).file_name.starts_with(CUDA_LIBRARY.as_bytes()) {
                     flag = BPF_RB_FORCE_WAKEUP;
                 }
             }

@@ -474,8 +474,7 @@ impl Request<'_> {
             are_probes_named: self.plan.are_probes_named,
             vm_min: self.options.vm_min,
             has_stacks: self.options.has_stacks,
-            has_cuda: self.facts.has_nvidia_device == Some(true)
-                || !memtrace_collect::cuda::installed().is_empty(),
+            cuda: self.cuda(),
             gpu_haste: self.haste.clone(),
             memory_hierarchy: self.facts.memory_hierarchy.clone(),
         };
@@ -494,6 +493,14 @@ impl Request<'_> {
                 reason: error.to_string(),
             }),
         }
+    }
+
+    /// Without a device and without a library nobody calls the CUDA driver.
+    #[cfg(target_os = "linux")]
+    fn cuda(&self) -> Option<Vec<PathBuf>> {
+        let installed = memtrace_collect::cuda::installed();
+        let is_there = self.facts.has_nvidia_device == Some(true) || !installed.is_empty();
+        is_there.then_some(installed)
     }
 
     #[cfg(target_os = "linux")]

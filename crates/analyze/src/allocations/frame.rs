@@ -34,7 +34,7 @@ const FUNCTIONS_NOT_WHO_ASKED: [&str; 7] = [
 ];
 
 /// Packages that hand out memory, as allocators do.
-const PACKAGES_NOT_WHO_ASKED: [&str; 8] = [
+const PACKAGES_NOT_WHO_ASKED: [&str; 9] = [
     "numpy",
     "scipy",
     "pandas",
@@ -43,6 +43,7 @@ const PACKAGES_NOT_WHO_ASKED: [&str; 8] = [
     "jax",
     "jaxlib",
     "tensorflow",
+    "vllm/device_allocator",
 ];
 
 /// A frame of a stack.
@@ -123,8 +124,11 @@ impl StackFrame {
         }
         match packaged(file) {
             Some(path) => {
-                let package = path.split('/').next().unwrap_or(path);
-                !PACKAGES_NOT_WHO_ASKED.contains(&package)
+                let is_within = |package: &str| {
+                    let rest = path.strip_prefix(package);
+                    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+                };
+                !PACKAGES_NOT_WHO_ASKED.iter().any(|one| is_within(one))
             }
             // The standard library, and what is frozen into the interpreter.
             None => !file.contains("/lib/python3.") && !file.starts_with('<'),
@@ -240,6 +244,15 @@ pub(super) mod tests {
         let ones = of("ones", "/v/site-packages/numpy/n.py", 9);
         let queue = of("put", "/usr/lib/python3.12/queue.py", 1);
         assert_eq!(text(&[&malloc, &ones, &queue, &python]), python_line);
+        // An allocator of vLLM, which torch calls, is not who asked; other code of it is.
+        let callback = of(
+            "malloc",
+            "/v/site-packages/vllm/device_allocator/cumem.py",
+            2,
+        );
+        let load = of("load_model", "/v/site-packages/vllm/worker.py", 7);
+        let load_line = Some("vllm/worker.py:7 load_model".to_owned());
+        assert_eq!(text(&[&callback, &load, &python]), load_line);
         let ones_line = Some("numpy/n.py:9 ones".to_owned());
         assert_eq!(text(&[&malloc, &ones, &queue]), ones_line);
         assert_eq!(text(&[&malloc, &grow]), Some("grow (libfoo.so)".to_owned()));

@@ -10,11 +10,11 @@ use memtrace_model::{BootNs, Bytes, RowSource};
 use memtrace_timeline::Thinned;
 use std::collections::{BTreeMap, HashMap};
 
-/// Each with its place among the functions of a device; the first one is their sum.
-const KINDS: [&str; 4] = ["direct", "vmm", "pool", "padding"];
+/// The first function of a device is the sum of the others, one for each kind.
 const SUM: usize = 0;
 
-type Amounts = [Bytes; KINDS.len()];
+/// By kind, in the order of [`CudaMemoryRow::on_device`].
+type Amounts = [Bytes; 4];
 
 /// A device while it is followed.
 struct Followed {
@@ -49,7 +49,7 @@ pub(super) fn read<S: RowSource>(
         };
         let followed = all.entry(*device).or_insert_with(|| Followed {
             thinned: Thinned::of_unknown(
-                KINDS.len() + 1,
+                Amounts::default().len() + 1,
                 room,
                 clock.duration(),
                 known.foci.to_vec(),
@@ -58,12 +58,7 @@ pub(super) fn read<S: RowSource>(
             changed_at: None,
         });
         followed.move_to(row.boot_ns);
-        let amounts = [
-            row.direct_bytes,
-            row.vmm_bytes,
-            row.pool_bytes,
-            row.padding_bytes,
-        ];
+        let amounts = row.on_device().map(|(_, bytes)| bytes);
         let before = held.insert(ledger, amounts).unwrap_or_default();
         for (now, (before, after)) in followed.now.iter_mut().zip(before.into_iter().zip(amounts)) {
             *now = *now + after - before;
@@ -94,8 +89,10 @@ impl Followed {
         let thin = self.thinned.finish();
         let series =
             |name: &str, function: usize| CurveSeries::new(name, name).with(&thin.steps[function]);
-        let kinds = KINDS.into_iter().zip(SUM + 1..);
-        let kinds = kinds.map(|(name, function)| series(name, function));
+        let kinds = CudaMemoryRow::default().on_device().into_iter();
+        let kinds = kinds
+            .zip(SUM + 1..)
+            .map(|((name, _), function)| series(name, function));
         let which = match device.index {
             Some(index) => index.to_string(),
             None => device.device.to_string(),

@@ -7,7 +7,6 @@ mod read;
 mod tests;
 
 pub(super) use read::Calls;
-pub(crate) use read::OUT_OF_MEMORY;
 
 use crate::allocations::CudaLines;
 use crate::who::Who;
@@ -26,7 +25,8 @@ pub struct Cuda {
     /// Which lines of code had taken it, of each process when they had taken most, the largest first.
     /// Empty without `record --stacks`.
     pub lines: Vec<CudaLines>,
-    /// What processes held of devices of which it is not known which they are, each at its highest.
+    /// What processes held of devices of which it is not known which they are, or on which the driver
+    /// does not list them, each at its highest.
     /// From `cuda_memory`.
     pub unplaced: Vec<CudaUnplaced>,
     /// The positions of devices, by process and by the device as it counts.
@@ -108,6 +108,9 @@ pub struct CudaUnplaced {
     pub who: Who,
     /// The device as the process counts; `None` when unknown.
     pub cuda_device: Option<i32>,
+    /// The device, as `gpu_device` calls it, where the driver lists no process of this one; `None`
+    /// where it is not known which it is.
+    pub device: Option<Arc<str>>,
     /// When it held most by its calls.
     pub at: Instant,
     /// What it held then.
@@ -116,9 +119,29 @@ pub struct CudaUnplaced {
 }
 
 impl CudaParts {
+    /// What the calls explain of the memory that the driver reports, by kind.
+    pub fn on_device(&self) -> [(&'static str, Bytes); 4] {
+        [
+            ("vmm", self.vmm_bytes),
+            ("direct", self.direct_bytes),
+            ("pool", self.pool_bytes),
+            ("padding", self.padding_bytes),
+        ]
+    }
+
+    /// What the driver does not charge to the process on the device.
+    pub fn beside(&self) -> [(&'static str, Bytes); 4] {
+        [
+            ("pinned on the host", self.pinned_bytes),
+            ("registered on the host", self.registered_bytes),
+            ("managed", self.managed_bytes),
+            ("imported", self.imported_bytes),
+        ]
+    }
+
     /// What the calls explain of the memory that the driver reports.
     pub fn by_calls(&self) -> Bytes {
-        self.direct_bytes + self.vmm_bytes + self.pool_bytes + self.padding_bytes
+        self.on_device().into_iter().map(|(_, bytes)| bytes).sum()
     }
 
     /// What neither calls nor contexts explain; where contexts are not known alone, they are part of it.

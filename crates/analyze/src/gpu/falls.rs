@@ -225,7 +225,8 @@ pub(super) fn before(from: BootNs) -> BootNs {
     BootNs(from.0 - AROUND_NS.0)
 }
 
-/// Falls of several devices at one time are one. They come device by device, each with its index.
+/// Falls of several devices at one time are one; those of one device are not, for it may have risen
+/// between them. They come device by device, each with its index.
 pub(super) fn together(
     found: impl IntoIterator<Item = ((Arc<str>, Option<i32>), (BootNs, BootNs, Bytes))>,
     end: BootNs,
@@ -241,15 +242,12 @@ pub(super) fn together(
             device_index,
             bytes,
         };
-        match falls.last_mut().filter(|last| from <= last.to) {
+        let last = falls.last_mut().filter(|last| from <= last.to);
+        match last.filter(|last| last.devices.iter().all(|one| one.device != fallen.device)) {
             Some(last) => {
                 last.to = last.to.max(to);
                 last.bytes = last.bytes + bytes;
-                let mut known = last.devices.iter_mut();
-                match known.find(|one| one.device == fallen.device) {
-                    Some(known) => known.bytes = known.bytes + bytes,
-                    None => last.devices.push(fallen),
-                }
+                last.devices.push(fallen);
             }
             None => falls.push(Fall {
                 from,

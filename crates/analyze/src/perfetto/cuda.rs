@@ -3,10 +3,9 @@
 
 use super::counter::Counter;
 use super::processes::ProcessTracks;
-use crate::gpu::OUT_OF_MEMORY;
 use crate::process_table::ProcessTable;
-use memtrace_model::tables::{CudaCallRow, CudaKind, CudaMemoryRow};
-use memtrace_model::{Bytes, Label, RowSource};
+use memtrace_model::RowSource;
+use memtrace_model::tables::{CudaCallRow, CudaMemoryRow};
 use memtrace_perfetto::{Note, Trace, Track};
 use std::collections::HashMap;
 
@@ -16,20 +15,20 @@ pub(super) fn write<S: RowSource>(
     source: &S,
     (table, tracks): (&ProcessTable, &mut ProcessTracks),
 ) -> Result<(), S::Error> {
-    let mut counters: HashMap<(usize, Option<i32>, CudaKind), Counter> = HashMap::new();
+    let mut counters: HashMap<(usize, Option<i32>, &str), Counter> = HashMap::new();
     source.scan(&[], |row: CudaMemoryRow| {
         let Some(process) = table.find(row.upid) else {
             return;
         };
-        for (kind, bytes) in kinds(&row) {
+        for (kind, bytes) in row.on_device().into_iter().chain(row.beside()) {
             let counter = counters
                 .entry((process, row.cuda_device, kind))
                 .or_default();
             counter.note(trace, row.boot_ns, Some(bytes), |trace| {
                 let parent = tracks.of(trace, process);
                 let name = match row.cuda_device {
-                    Some(device) => format!("CUDA {device} {}", kind.as_str()),
-                    None => format!("CUDA {}", kind.as_str()),
+                    Some(device) => format!("CUDA {device} {}", kind),
+                    None => format!("CUDA {}", kind),
                 };
                 trace.counter(Some(parent), &name, None)
             });
@@ -39,7 +38,7 @@ pub(super) fn write<S: RowSource>(
     let mut refused: HashMap<usize, Track> = HashMap::new();
     source.scan(&columns, |row: CudaCallRow| {
         let process = table.find(row.upid);
-        let Some(process) = process.filter(|_| row.result == OUT_OF_MEMORY) else {
+        let Some(process) = process.filter(|_| row.result == CudaCallRow::OUT_OF_MEMORY) else {
             return;
         };
         let parent = tracks.of(trace, process);
@@ -54,16 +53,4 @@ pub(super) fn write<S: RowSource>(
             .chain([("tid", Note::Integer(row.tid.into()))]);
         trace.instant(row.boot_ns, track, ("cuda", &row.call), notes);
     })
-}
-
-fn kinds(row: &CudaMemoryRow) -> [(CudaKind, Bytes); 7] {
-    [
-        (CudaKind::Direct, row.direct_bytes),
-        (CudaKind::Vmm, row.vmm_bytes),
-        (CudaKind::Pool, row.pool_bytes),
-        (CudaKind::Managed, row.managed_bytes),
-        (CudaKind::Imported, row.imported_bytes),
-        (CudaKind::Pinned, row.pinned_bytes),
-        (CudaKind::Registered, row.registered_bytes),
-    ]
 }

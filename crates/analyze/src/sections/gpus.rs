@@ -67,6 +67,9 @@ pub(super) const SECTION: Section<Report> = Section {
         }
         let quiet = [late(gpus), cost(analysis, gpus)];
         section.tell(Tone::Quiet, quiet.into_iter().flatten());
+        if gpus.cuda.is_some() {
+            section.explain(calls::EXPLAINED);
+        }
         vec![section]
     },
     ..Section::EMPTY

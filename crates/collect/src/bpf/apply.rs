@@ -10,12 +10,13 @@ use super::sender::Sender;
 use super::vm;
 use crate::cgroup::CgroupPaths;
 use crate::container_id;
-use crate::cuda::{self, Ledgers};
+use crate::cuda::Ledgers;
 use crate::procfs::command_line;
 use crate::{Birth, End, Process, ProcessTable, Targets, Tick, exit_row};
+use memtrace_abi::event::CUDA_LIBRARY;
 use memtrace_abi::{
-    Comm, Counts, CudaCall, Ended, EndedKey, Exec, Exit, Fork, Oom, Origin, Sample, SampleCause,
-    TaskSeen, VmCall, VmTotals,
+    Comm, Counts, CudaCall, Ended, EndedKey, EventHeader, Exec, Exit, Fork, Oom, Origin, Sample,
+    SampleCause, TaskSeen, VmCall, VmTotals,
 };
 use memtrace_model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
@@ -23,7 +24,6 @@ use memtrace_model::{
 };
 use names::{executed_file, title};
 use std::collections::{BTreeSet, VecDeque};
-use std::path::Path;
 use std::sync::Arc;
 
 /// Ended processes are remembered for a while, so that a sample that was on its way when
@@ -224,7 +224,7 @@ impl Apply {
         if self.held == Some(tgid) {
             self.held = None;
         }
-        self.cuda.end(upid, at, tick, out);
+        self.cuda.end(upid, tgid, at, tick, out);
         self.cuda.note_beginning(tgid);
         // Where a later one found the ring full, or the kernel was asked between the exec and its
         // event, it is noted already.
@@ -374,8 +374,7 @@ impl Apply {
             }
         }
         out.push(Record::Mem(exit_row(upid, at, tick)));
-        self.cuda.end(upid, at, tick, out);
-        self.cuda.forget(tgid);
+        self.cuda.end(upid, tgid, at, tick, out);
         table.end(
             upid,
             End {
@@ -397,15 +396,18 @@ impl Apply {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        let header = &call.header;
-        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
-        let seen_by = FirstSeenBy::Sample;
-        if cuda::is_library(Path::new(&comm_text(&call.file_name))) {
-            self.cuda_mapped.insert(tgid);
+        if call.file_name.starts_with(CUDA_LIBRARY.as_bytes()) {
+            self.cuda_mapped.insert(Tgid(call.header.tgid));
         }
-        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
+        let upid = self.caller(&call.header, table);
         let row = upid.and_then(|upid| vm::event_row(upid, call, tick));
         out.extend(row.map(Record::VmEvent));
+    }
+
+    /// Whose event it is, who may be seen by it first.
+    fn caller(&mut self, header: &EventHeader, table: &mut ProcessTable) -> Option<Upid> {
+        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
+        self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, table)
     }
 
     fn vm_totals(
@@ -415,11 +417,7 @@ impl Apply {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        let header = &totals.header;
-        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
-        let seen_by = FirstSeenBy::Sample;
-        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
-        if let Some(upid) = upid
+        if let Some(upid) = self.caller(&totals.header, table)
             && let Some(process) = table.process(upid)
         {
             let first_seen = process.row().first_seen_boot_ns;
@@ -434,11 +432,7 @@ impl Apply {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        let header = &call.header;
-        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
-        let seen_by = FirstSeenBy::Sample;
-        let upid = self.resolve(tgid, header.start_boot_ns, seen_by, at, table);
-        if let Some(upid) = upid
+        if let Some(upid) = self.caller(&call.header, table)
             && let Some(process) = table.process(upid)
         {
             let began = process.row().start_boot_ns;

@@ -28,7 +28,7 @@ use memtrace_model::{
 };
 use std::collections::HashSet;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the backend is asked to do.
 #[derive(Clone, Debug)]
@@ -60,8 +60,8 @@ pub struct BpfOptions {
     pub vm_min: Bytes,
     /// Whether growth is sampled with stacks.
     pub has_stacks: bool,
-    /// Whether calls of the CUDA driver are followed.
-    pub has_cuda: bool,
+    /// Installed copies of libcuda; `None` where calls of the CUDA driver are not followed.
+    pub cuda: Option<Vec<PathBuf>>,
     /// Has the GPUs read at once: when a context was made, what it takes is known.
     pub gpu_haste: Option<Haste>,
     /// Where memory cgroups are, to name those of processes.
@@ -528,12 +528,13 @@ pub(super) fn settings(options: &BpfOptions) -> Settings {
             vm_calls: super::calls::numbers(),
             has_stacks: u32::from(options.has_stacks),
             stack_interval_pages: (STACK_INTERVAL_BYTES / page) as u32,
+            has_cuda: u32::from(options.cuda.is_some()),
+            reserved: 0,
         },
         members_max: options.members_max,
         ended_max: options.ended_max,
         possible_cpus: options.possible_cpus,
         probes: options.probes.clone(),
-        has_cuda: options.has_cuda,
     }
 }
 

@@ -11,13 +11,13 @@ use super::object::{object, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use super::program::program;
 use super::stacks::{self, StackSource};
-use crate::cuda::{Library, is_harmless};
+use crate::cuda::Library;
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, Iter, RawTracePoint, RawTracePointRunOptions, TestRun};
 use aya::{Btf, Ebpf, EbpfLoader, Endianness};
 use memtrace_abi::config::{MOVED_MAX, Member, TOUCHED_SLOTS};
 use memtrace_abi::{Config, Ended, EndedKey, LossClass, TaskSeen, names};
-use memtrace_host::ProbeWay;
+use memtrace_host::{ProbeWay, are_return_probes_harmless};
 use memtrace_model::Tgid;
 use std::borrow::Cow;
 use std::fs::File;
@@ -63,8 +63,6 @@ pub struct Settings {
     pub possible_cpus: u32,
     /// Ways to see calls on address spaces, in the order in which they are tried.
     pub probes: Vec<ProbeWay>,
-    /// Whether calls of the CUDA driver may be seen.
-    pub has_cuda: bool,
 }
 
 /// Which members a sweep samples.
@@ -233,6 +231,11 @@ impl Programs {
             }
         }
         Ok(())
+    }
+
+    /// Whether calls of the CUDA driver can be seen.
+    pub fn sees_cuda(&self) -> bool {
+        self.cuda.is_some()
     }
 
     /// Probes a copy of libcuda.
@@ -427,16 +430,15 @@ impl Programs {
 
 /// The programs for calls of the CUDA driver, where they are wanted and can do no harm.
 fn cuda_probes(ebpf: &Ebpf, settings: &Settings, missing: &mut Vec<String>) -> Option<CudaProbes> {
-    if !settings.has_cuda {
+    if settings.config.has_cuda == 0 {
         return None;
     }
-    let uname = rustix::system::uname();
-    let release = uname.release().to_string_lossy();
-    if !is_harmless(&release) {
-        missing.push(format!(
-            "what the CUDA driver hands out is not seen: on Linux {release} a probe can end \
-             programs in containers (6.12.14, 6.13.3 and 6.14 are mended)"
-        ));
+    if !are_return_probes_harmless() {
+        missing.push(
+            "what the CUDA driver hands out is not seen: on this kernel a probe at the return of a \
+             function ends programs whose seccomp filter does not know it, as in containers"
+                .to_owned(),
+        );
         return None;
     }
     let loaded = CudaProbes::load(ebpf);
@@ -461,7 +463,7 @@ fn stack_ring_bytes(settings: &Settings) -> u32 {
 
 /// Room for calls of the CUDA driver, where they are seen.
 fn cuda_entered_max(settings: &Settings) -> u32 {
-    if settings.has_cuda {
+    if settings.config.has_cuda != 0 {
         cuda::ENTERED_MAX
     } else {
         1

@@ -35,7 +35,7 @@ pub fn probe_costs(way: ProbeWay, facts: &HostFacts, plan: &Plan) -> Result<Prob
         online_cpus: online,
         few_cpus: FEW_CPUS,
         has_stacks: false,
-        has_cuda: false,
+        cuda: None,
         gpu_haste: None,
         members_max: plan.members_max,
         ended_max: 1, // nobody ends here

@@ -1,7 +1,7 @@
 //! The ledgers of all processes, and their rows.
 
 use super::functions::{Does, FUNCTIONS};
-use super::ledger::{CUDA_ERROR_DEINITIALIZED, Effect, Held, Ledger, Shared};
+use super::ledger::{Effect, Held, Ledger, Shared};
 use crate::Tick;
 use memtrace_abi::CudaCall;
 use memtrace_model::{
@@ -136,7 +136,7 @@ impl Ledgers {
             process.is_changed = true;
             self.changed.push(upid);
         }
-        let is_row = (call.result != 0 && call.result != CUDA_ERROR_DEINITIALIZED)
+        let is_row = (call.result != 0 && call.result != CudaCallRow::DEINITIALIZED)
             || effect.size.is_some_and(|size| size >= ROW_MIN)
             || call.result == 0
                 && matches!(
@@ -168,7 +168,8 @@ impl Ledgers {
     }
 
     /// A process has ended, or runs another program: nothing is left of what it held.
-    pub fn end(&mut self, upid: Upid, at: BootNs, tick: &Tick, out: &mut Vec<Record>) {
+    pub fn end(&mut self, upid: Upid, tgid: Tgid, at: BootNs, tick: &Tick, out: &mut Vec<Record>) {
+        self.seen_from_the_start.remove(&tgid);
         let Some(mut process) = self.processes.remove(&upid) else {
             return;
         };
@@ -178,11 +179,6 @@ impl Ledgers {
         for (device, held) in &process.written {
             out.push(process.row(upid, *device, &held.at_the_end(), at, tick));
         }
-    }
-
-    /// Forgets what was noted of the id of a process.
-    pub fn forget(&mut self, tgid: Tgid) {
-        self.seen_from_the_start.remove(&tgid);
     }
 
     /// Writes what has changed.
@@ -227,9 +223,11 @@ impl OfProcess {
     }
 
     fn write(&mut self, upid: Upid, tick: &Tick, out: &mut Vec<Record>) {
+        let has_turned_partial = self.ledger.is_partial != self.was_partial;
+        self.was_partial = self.ledger.is_partial;
         for (device, held) in &self.ledger.devices {
             let is_news = match self.written.get(device) {
-                Some(written) => written != held || self.ledger.is_partial != self.was_partial,
+                Some(written) => has_turned_partial || written != held,
                 None => !held.is_empty(),
             };
             if !is_news {
@@ -237,7 +235,6 @@ impl OfProcess {
             }
             out.push(self.row(upid, *device, held, self.at, tick));
             self.written.insert(*device, *held);
-            self.was_partial = self.ledger.is_partial;
         }
     }
 

@@ -1,6 +1,7 @@
 //! Where libcuda is, and where its functions begin.
 
 use super::functions::FUNCTIONS;
+use memtrace_abi::event::CUDA_LIBRARY;
 use memtrace_model::Tgid;
 use object::elf::FileHeader64;
 use object::read::elf::ElfFile;
@@ -11,8 +12,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The driver's library is called so, and with the driver's version behind it.
-const NAME: &str = "libcuda.so";
 /// The dynamic linker's list of libraries holds their paths as text.
 const LINKER_CACHE: &str = "/etc/ld.so.cache";
 /// No driver's library is larger; one of 2025 has 96 MB.
@@ -129,24 +128,6 @@ pub fn file_id(path: &Path) -> io::Result<FileId> {
     Ok((metadata.dev(), metadata.ino()))
 }
 
-/// Whether the return of a function can be probed without harm. From 6.11 on that takes a system call
-/// of its own, which a seccomp filter that does not know it refuses, and the program ends by SIGSEGV,
-/// until 6.12.14, 6.13.3 and 6.14 let it pass filters (x86-64).
-pub fn is_harmless(release: &str) -> bool {
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map(|number| number.parse::<u32>().unwrap_or(0));
-    let mut next = || numbers.next().unwrap_or(0);
-    let version = (next(), next(), next());
-    let is_harmful = match version {
-        (6, 11, _) => true,
-        (6, 12, patch) => patch < 14,
-        (6, 13, patch) => patch < 3,
-        _ => false,
-    };
-    !cfg!(target_arch = "x86_64") || !is_harmful
-}
-
 /// Paths at which the dynamic linker finds libcuda for a program that is started from here.
 pub fn installed() -> Vec<PathBuf> {
     let given = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -168,7 +149,7 @@ pub fn installed() -> Vec<PathBuf> {
 /// Whether a file is the driver's library, by its name.
 pub fn is_library(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with(NAME))
+    name.is_some_and(|name| name.starts_with(CUDA_LIBRARY))
 }
 
 /// The libraries that a process has mapped, each by a path that works across mount namespaces.
@@ -190,7 +171,11 @@ pub fn mapped(proc: &Path, tgid: Tgid) -> io::Result<Vec<PathBuf>> {
             && found.iter().all(|(known, _)| *known != path)
             && let Some(name) = file_of_range(range)
         {
-            found.push((path, directory.join("map_files").join(name)));
+            // The file itself; where that may not be looked at, what has its name by now.
+            let mapped = directory.join("map_files").join(name);
+            let at_path = || directory.join("root").join(path.trim_start_matches('/'));
+            let is_seen = file_id(&mapped).is_ok();
+            found.push((path, if is_seen { mapped } else { at_path() }));
         }
     }
     Ok(found.into_iter().map(|(_, path)| path).collect())
@@ -212,22 +197,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn kernels_on_which_a_return_probe_can_end_a_program_are_known() {
-        for release in ["6.11.0-19-generic", "6.12.13", "6.13.2-arch1"] {
-            assert_eq!(is_harmless(release), cfg!(not(target_arch = "x86_64")));
-        }
-        for release in [
-            "5.15.0-1",
-            "6.8.0-51-generic",
-            "6.12.14",
-            "6.12.48+deb13",
-            "6.18.44",
-        ] {
-            assert!(is_harmless(release), "{release}");
-        }
-    }
 
     #[test]
     fn what_is_no_library_of_the_driver_is_refused() {

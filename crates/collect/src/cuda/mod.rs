@@ -10,6 +10,4 @@ mod library;
 
 pub use functions::{FUNCTIONS, Function};
 pub use ledgers::Ledgers;
-pub use library::{
-    FileId, Library, LibraryError, file_id, installed, is_harmless, is_library, mapped,
-};
+pub use library::{FileId, Library, LibraryError, file_id, installed, is_library, mapped};

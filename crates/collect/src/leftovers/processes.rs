@@ -257,7 +257,13 @@ mod tests {
 
     fn sleeper() -> Child {
         let mut command = Command::new("sleep");
-        command.arg("60").stdin(Stdio::null()).spawn().unwrap()
+        let child = command.arg("60").stdin(Stdio::null()).spawn().unwrap();
+        // Spawned is who closed what exec closes; the kernel writes its arguments after that.
+        let cmdline = format!("/proc/{}/cmdline", child.id());
+        while std::fs::read(&cmdline).is_ok_and(|cmdline| cmdline.is_empty()) {
+            std::thread::yield_now();
+        }
+        child
     }
 
     fn start_of(child: &Child) -> BootNs {

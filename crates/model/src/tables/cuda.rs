@@ -82,6 +82,37 @@ table! {
     }
 }
 
+impl CudaCallRow {
+    /// `result` of a call that succeeded (CUDA_SUCCESS).
+    pub const SUCCESS: i32 = 0;
+    /// `result` where there was no memory (CUDA_ERROR_OUT_OF_MEMORY).
+    pub const OUT_OF_MEMORY: i32 = 2;
+    /// `result` where the driver had ended before (CUDA_ERROR_DEINITIALIZED).
+    pub const DEINITIALIZED: i32 = 4;
+}
+
+impl CudaMemoryRow {
+    /// What the driver charges to the process on the device, by the names of the columns.
+    pub fn on_device(&self) -> [(&'static str, Bytes); 4] {
+        [
+            ("direct", self.direct_bytes),
+            ("vmm", self.vmm_bytes),
+            ("pool", self.pool_bytes),
+            ("padding", self.padding_bytes),
+        ]
+    }
+
+    /// What it does not: of both memories, of another process, of the host.
+    pub fn beside(&self) -> [(&'static str, Bytes); 4] {
+        [
+            ("managed", self.managed_bytes),
+            ("imported", self.imported_bytes),
+            ("pinned", self.pinned_bytes),
+            ("registered", self.registered_bytes),
+        ]
+    }
+}
+
 labels! {
     /// A kind of memory that the CUDA driver hands out.
     pub enum CudaKind {

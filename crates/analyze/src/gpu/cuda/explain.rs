@@ -1,7 +1,7 @@
 //! Sets what calls say beside what the devices say: at the time of a reading of the driver, so that both
 //! tell of the same moment.
 
-use super::read::{Calls, State};
+use super::read::{Calls, Ledger, State};
 use super::{Cuda, CudaParts, CudaRefusal, CudaUnplaced};
 use crate::GpuLine;
 use crate::RunClock;
@@ -78,7 +78,7 @@ impl Calls {
         Ok(Some(Cuda {
             lines: self.taken.lines(source, table, |boot| clock.at(boot))?,
             refusals: self.refused(known, (table, clock)),
-            unplaced: self.unplaced(&places, (table, clock)),
+            unplaced: self.unplaced((&places, devices), (table, clock)),
             places: self
                 .ledgers
                 .iter()
@@ -126,16 +126,23 @@ impl Calls {
 
     fn unplaced(
         &self,
-        places: &[Option<usize>],
+        (places, devices): (&[Option<usize>], &[GpuDevice]),
         (table, clock): (&ProcessTable, &RunClock),
     ) -> Vec<CudaUnplaced> {
+        // On a device on which the driver lists it, a ledger is part of a line.
+        let is_listed = |ledger: &Ledger, place: usize| {
+            let listed_on = self.listed_on.get(&ledger.process);
+            listed_on.is_some_and(|listed_on| listed_on.contains(&place))
+        };
         let unplaced = self.ledgers.iter().zip(places);
-        let unplaced = unplaced.filter(|(_, place)| place.is_none());
-        let unplaced = unplaced.filter_map(|(ledger, _)| {
+        let unplaced =
+            unplaced.filter(|(ledger, place)| !place.is_some_and(|place| is_listed(ledger, place)));
+        let unplaced = unplaced.filter_map(|(ledger, place)| {
             let highest = ledger.highest.filter(State::holds_anything)?;
             Some(CudaUnplaced {
                 who: Who::from(&table.processes[ledger.process]),
                 cuda_device: ledger.cuda_device,
+                device: place.map(|place| Arc::clone(&devices[place].device)),
                 at: clock.at(highest.boot),
                 parts: highest.parts,
             })

@@ -8,8 +8,6 @@ use memtrace_model::tables::{CudaCallRow, CudaMemoryRow, GpuProcessRow, GpuSourc
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
 use std::collections::{BTreeSet, HashMap};
 
-/// What the driver answers for CUDA_ERROR_OUT_OF_MEMORY.
-pub(crate) const OUT_OF_MEMORY: i32 = 2;
 /// A reading that comes later after a context was made tells of more than the context.
 const SOON: DurationNs = DurationNs(200_000_000);
 /// Devices of one process, as the recorder has them.
@@ -114,7 +112,7 @@ impl Calls {
                         BootNs(row.boot_ns.0.saturating_sub(row.duration_ns.0)),
                     );
                 }
-                OUT_OF_MEMORY => note_refusal(&mut refusals, process, row),
+                CudaCallRow::OUT_OF_MEMORY => note_refusal(&mut refusals, process, row),
                 _ => {}
             }
         })?;
@@ -269,13 +267,8 @@ fn is_load(call: &str) -> bool {
 
 /// What is compared to find the highest: memory of devices, then that of the host.
 fn amounts(parts: &CudaParts) -> [Bytes; 2] {
-    let beside = [
-        parts.managed_bytes,
-        parts.imported_bytes,
-        parts.pinned_bytes,
-        parts.registered_bytes,
-    ];
-    [parts.by_calls(), beside.into_iter().sum()]
+    let beside = parts.beside().into_iter().map(|(_, bytes)| bytes);
+    [parts.by_calls(), beside.sum()]
 }
 
 fn note_refusal(

@@ -14,6 +14,14 @@ use std::sync::Arc;
 /// Lines of processes that do the same thing are one where no part differs by more than so much of what
 /// they hold.
 const ALIKE: f64 = 0.02;
+/// What the parts are.
+pub(super) const EXPLAINED: &str = "What a process holds is what NVML reports, divided by its calls of \
+    the CUDA driver: direct is cuMemAlloc (torch's allocator by default), vmm cuMemCreate (expandable \
+    segments, sleeping engines, NCCL), pool cuMemAllocAsync, padding what the driver rounds up to \
+    pieces of 2 MiB, context what NVML reported when the context had just been made, driver's own the \
+    rest: GPU code, graphs, local memory, and what pools keep.";
+/// Parts of less are left out.
+const LEAST: Bytes = Bytes(1 << 20);
 /// An older reading of what was free is reported with its age.
 const OLD: DurationNs = DurationNs(1_000_000_000);
 
@@ -66,7 +74,9 @@ pub(super) fn tell(section: &mut Chapter, analysis: &Analysis, cuda: &Cuda) {
     say_some(
         section,
         Tone::Plain,
-        unplaced.filter_map(of_no_device).collect(),
+        unplaced
+            .filter_map(|one| of_no_device(analysis, one))
+            .collect(),
     );
 }
 
@@ -151,25 +161,16 @@ fn held<'a>(analysis: &Analysis, ledgers: &[&'a GpuLedger]) -> Vec<Held<'a>> {
 
 fn are_alike((bytes, a): (Bytes, CudaParts), (_, b): (Bytes, CudaParts)) -> bool {
     let amounts = |parts: CudaParts| {
-        [
-            Some(parts.direct_bytes),
-            Some(parts.vmm_bytes),
-            Some(parts.pool_bytes),
-            Some(parts.padding_bytes),
-            parts.remaining_bytes,
-            parts.context_bytes,
-            Some(parts.managed_bytes),
-            Some(parts.imported_bytes),
-            Some(parts.pinned_bytes),
-            Some(parts.registered_bytes),
-        ]
+        let kinds = parts.on_device().into_iter().chain(parts.beside());
+        let kinds = kinds.map(|(_, bytes)| Some(bytes));
+        kinds.chain([parts.remaining_bytes, parts.context_bytes])
     };
     let most = (bytes.0 as f64 * ALIKE) as i64;
     let is_near = |(a, b): (Option<Bytes>, Option<Bytes>)| match (a, b) {
         (Some(a), Some(b)) => (a.0 - b.0).abs() <= most,
         (a, b) => a == b,
     };
-    a.is_whole == b.is_whole && amounts(a).into_iter().zip(amounts(b)).all(is_near)
+    a.is_whole == b.is_whole && amounts(a).zip(amounts(b)).all(is_near)
 }
 
 fn line(analysis: &Analysis, held: &Held<'_>) -> String {
@@ -203,12 +204,10 @@ fn line(analysis: &Analysis, held: &Held<'_>) -> String {
 
 /// The parts of an amount, the largest first, and what is beside it: `vmm 15.0 GiB, context 518 MiB`.
 pub(super) fn parts(of: &CudaParts) -> String {
-    let mut named = vec![
-        ("vmm", of.vmm_bytes, String::new()),
-        ("direct", of.direct_bytes, String::new()),
-        ("pool", of.pool_bytes, String::new()),
-        ("padding", of.padding_bytes, String::new()),
-    ];
+    let named = of.on_device().into_iter();
+    let mut named: Vec<(&str, Bytes, String)> = named
+        .map(|(name, bytes)| (name, bytes, String::new()))
+        .collect();
     match (of.context_bytes, of.driver_bytes, of.remaining_bytes) {
         (Some(context), Some(driver), _) => {
             named.push(("context", context, String::new()));
@@ -225,7 +224,7 @@ pub(super) fn parts(of: &CudaParts) -> String {
         }),
         _ => {}
     }
-    named.retain(|(_, amount, _)| amount.0 != 0);
+    named.retain(|(_, amount, _)| *amount >= LEAST);
     named.order_by_key(|(_, amount, _)| Reverse(*amount));
     let named = named.into_iter();
     let named = named.map(|(name, amount, with)| format!("{name} {}{with}", bytes(amount)));
@@ -236,13 +235,8 @@ pub(super) fn parts(of: &CudaParts) -> String {
             "; calls add up to {more} more than the driver reports"
         ));
     }
-    let beside = [
-        ("pinned on the host", of.pinned_bytes),
-        ("registered on the host", of.registered_bytes),
-        ("managed", of.managed_bytes),
-        ("imported", of.imported_bytes),
-    ];
-    let beside = beside.into_iter().filter(|(_, amount)| amount.0 != 0);
+    let beside = of.beside().into_iter();
+    let beside = beside.filter(|(_, amount)| *amount >= LEAST);
     let beside = beside.map(|(name, amount)| format!("{} {name}", bytes(amount)));
     let beside = beside.collect::<Vec<_>>().join(", ");
     if !beside.is_empty() {
@@ -331,13 +325,20 @@ fn on_device(analysis: &Analysis, refusal: &CudaRefusal) -> String {
     }
 }
 
-fn of_no_device(unplaced: &CudaUnplaced) -> Option<String> {
+fn of_no_device(analysis: &Analysis, unplaced: &CudaUnplaced) -> Option<String> {
     let held = parts(&unplaced.parts);
     let number = unplaced.cuda_device;
     let number = number.map_or(String::new(), |number| format!(" (its device {number})"));
+    let which = match &unplaced.device {
+        Some(device) => format!(
+            "GPU {}, where the driver does not list it",
+            short(analysis, device)
+        ),
+        None => format!("a GPU that is not known{number}"),
+    };
     (!held.is_empty()).then(|| {
         format!(
-            "{} held most at {} on a GPU that is not known{number}: {held}.",
+            "{} held most at {} on {which}: {held}.",
             unplaced.who.in_words(),
             words::after(unplaced.at.offset_ns),
         )

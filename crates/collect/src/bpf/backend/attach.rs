@@ -118,8 +118,7 @@ impl BpfBackend {
             .collect();
         for (upid, tgid, start) in gone {
             self.apply.remember_end(tgid, start);
-            self.apply.cuda.end(upid, tick.boot, tick, out);
-            self.apply.cuda.forget(tgid);
+            self.apply.cuda.end(upid, tgid, tick.boot, tick, out);
             out.push(Record::Mem(exit_row(upid, tick.boot, tick)));
             table.end(
                 upid,

@@ -1,7 +1,7 @@
 //! Which copies of libcuda are probed: those that are installed, and those that a process maps.
 
 use super::BpfBackend;
-use crate::cuda::{Library, file_id, installed, mapped};
+use crate::cuda::{Library, file_id, mapped};
 use crate::{ProcessTable, Tick};
 use memtrace_host::clock;
 use memtrace_model::{DiagKind, Record, Severity, Tgid};
@@ -15,10 +15,8 @@ const ASKED_MAX: usize = 1_000;
 impl BpfBackend {
     /// Probes what is installed.
     pub(super) fn find_cuda(&mut self, tick: &Tick, out: &mut Vec<Record>) {
-        if self.options.has_cuda {
-            for path in installed() {
-                self.probe_cuda(&path, tick, out);
-            }
+        for path in self.options.cuda.take().unwrap_or_default() {
+            self.probe_cuda(&path, tick, out);
         }
     }
 
@@ -29,7 +27,7 @@ impl BpfBackend {
         table: &ProcessTable,
         out: &mut Vec<Record>,
     ) {
-        if !self.options.has_cuda {
+        if !self.programs.sees_cuda() {
             return;
         }
         let running = table.processes().map(|process| process.row().tgid);
@@ -48,12 +46,17 @@ impl BpfBackend {
     ) {
         let mapped = self.apply.take_cuda_mapped();
         let on_gpus = table.take_on_gpus();
-        if !self.options.has_cuda {
+        if !self.programs.sees_cuda() {
             return;
         }
         for tgid in mapped {
             self.probe_mapped_cuda(tgid, tick, out);
             self.apply.cuda.note_beginning(tgid);
+        }
+        // Of those that have ended nobody asks again.
+        if self.asked_for_cuda.len() > ASKED_MAX {
+            self.asked_for_cuda
+                .retain(|upid| table.process(*upid).is_some());
         }
         for upid in on_gpus {
             if self.asked_for_cuda.insert(upid)
@@ -82,6 +85,9 @@ impl BpfBackend {
     }
 
     fn probe_cuda(&mut self, path: &Path, tick: &Tick, out: &mut Vec<Record>) {
+        if !self.programs.sees_cuda() {
+            return;
+        }
         // Of each file once, whatever came of it.
         let Ok(id) = file_id(path) else {
             return;

@@ -26,7 +26,7 @@ mod needs_bpf {
             online_cpus: u32::try_from(online).unwrap(),
             few_cpus: FEW_CPUS,
             has_stacks: false,
-            has_cuda: false,
+            cuda: None,
             gpu_haste: None,
             members_max: 64,
             ended_max: 64,

@@ -11,6 +11,7 @@ mod needs_bpf {
     fn settings(members_max: u32, possible_cpus: u32) -> Settings {
         let config = Config {
             has_vm: 1,
+            has_cuda: 1,
             drift_pages: i64::MAX >> 8,
             ring_bytes: 1 << 16,
             wake_bytes: 1 << 13,
@@ -22,7 +23,6 @@ mod needs_bpf {
             ended_max: 64,
             possible_cpus,
             probes: vec![ProbeWay::Syscalls],
-            has_cuda: true,
         }
     }
 
