@@ -402,7 +402,10 @@ impl<R: BufRead> Machine<R> {
         self.take(CONTAINER_BYTES + length as usize)?;
         let mut bytes = vec![0; length as usize];
         self.exactly(&mut bytes)?;
-        let text = String::from_utf8_lossy(&bytes).into();
+        let text = String::from_utf8_lossy(&bytes);
+        // What stands for a byte that is no text is longer.
+        self.take(text.len().saturating_sub(bytes.len()))?;
+        let text = text.into();
         self.values.texts.push(text);
         self.push(Value::Text(self.values.texts.len() - 1))
     }

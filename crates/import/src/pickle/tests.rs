@@ -306,3 +306,21 @@ fn nothing_behind_the_last_wanted_key_is_read() {
     let whole = pickled(&inner, 2);
     assert!(read_until(&whole[..whole.len() - 1], "segments").is_err());
 }
+
+#[test]
+fn bytes_that_are_no_text_count_as_what_stands_for_them() {
+    // BINUNICODE of 100 bytes that are no UTF-8: each becomes three.
+    let mut file = vec![0x80, 4, b'}', b'X', 100, 0, 0, 0];
+    file.extend([0xff; 100]);
+    file.extend(*b"Ns.");
+    let room = |room| read_within(&file[..], "segments", room);
+    let needed = (0..20_000).find(|needed| room(*needed).is_ok()).unwrap();
+    assert!(needed >= 300, "{needed}");
+    let mut ascii = file.clone();
+    ascii[8..108].fill(b'a');
+    let of_ascii = |room| read_within(&ascii[..], "segments", room);
+    let less = (0..20_000)
+        .find(|needed| of_ascii(*needed).is_ok())
+        .unwrap();
+    assert_eq!(needed - less, 200);
+}
