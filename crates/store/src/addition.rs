@@ -14,7 +14,7 @@ use super::error::StoreError;
 use super::files::Files;
 use super::layout::{list, part_path, temporary};
 use super::manifest::PartReplaced;
-use super::part_reader::{PartReader, cut_of};
+use super::part_reader::{PartHead, PartReader, head_of};
 use super::part_writer::{FinishedPart, PartWriter};
 use super::reading::Reading;
 use super::recording::Recording;
@@ -138,7 +138,7 @@ impl Addition {
             if !is_to_come && list(&self.reading.origin, table.name)?.parts.is_empty() {
                 self.disk.create_dir(Path::new(table.name))?;
                 let part = PartWriter::create(&self.disk, table, &path)?;
-                let part = part.finish(&self.disk, None)?;
+                let part = part.finish(&self.disk, PartHead::default())?;
                 part.list(&self.disk, PartReplaced::default())?;
                 part.publish(&self.disk)?;
             }
@@ -184,9 +184,9 @@ impl Addition {
         };
         let mut new = rows.peekable();
         let mut irregular = Irregular::default();
-        let mut cut = None;
+        let mut head = PartHead::default();
         if self.reading.origin.modified_ns(&path).is_ok() {
-            cut = cut_of(&path, &self.reading).flatten();
+            head = head_of(&path, &self.reading).unwrap_or_default();
             let projection = Projection::all(table);
             let file = self.reading.origin.open_part(&path);
             let batches = PartReader::open(file, path.clone(), &projection, &self.reading);
@@ -212,7 +212,7 @@ impl Addition {
             let reason = "some of its rows are not what memtrace writes".to_owned();
             return Err(self.damaged(path, reason));
         }
-        self.parts.push(output.finish(&self.disk, cut)?);
+        self.parts.push(output.finish(&self.disk, head)?);
         Ok(())
     }
 
@@ -275,8 +275,8 @@ impl Output {
         self.part.write(disk, &batch)
     }
 
-    fn finish(mut self, disk: &Disk, cut_ns: Option<i64>) -> Result<FinishedPart, StoreError> {
+    fn finish(mut self, disk: &Disk, head: PartHead) -> Result<FinishedPart, StoreError> {
         self.flush(disk)?;
-        self.part.finish(disk, cut_ns)
+        self.part.finish(disk, head)
     }
 }

@@ -4,7 +4,7 @@ use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{list, part_path};
 use super::manifest::{Line, Manifest, PartReplaced};
-use super::part_reader::{cut_of, facts_of};
+use super::part_reader::{facts_of, head_of};
 use super::reading::Reading;
 use memtrace_model::TABLES;
 
@@ -37,7 +37,8 @@ pub(super) fn list_unlisted(disk: &Disk, reading: &Reading) -> Result<(), StoreE
             let Some(facts) = facts_of(&path, reading) else {
                 continue;
             };
-            let has_rest = cut_of(&path, reading).flatten().is_some();
+            let head = head_of(&path, reading);
+            let has_rest = head.is_some_and(|head| head.cut_ns.is_some());
             let segments = files.segments.iter().copied();
             let segments = segments.filter(|segment| has_rest && *segment <= seq);
             disk.list(&Line::Part {
@@ -46,7 +47,7 @@ pub(super) fn list_unlisted(disk: &Disk, reading: &Reading) -> Result<(), StoreE
                 facts,
                 replaced: PartReplaced {
                     segments: segments.collect(),
-                    ..PartReplaced::default()
+                    replaces_from: head.and_then(|head| head.replaces_from),
                 },
             })?;
         }

@@ -2,23 +2,26 @@
 //!
 //! Every step leaves a recording that reads the same: the part gets its name only when it
 //! is complete and on disk, segments go only after that, and from its number and its cut
-//! a reader knows what of the segments the part has replaced (the rule in the room's head).
+//! a reader knows what of the segments the part has replaced (the rule in the room's head). The same
+//! holds for earlier parts that are written once more with it: they go when it is there.
 
 use super::batch::{Projection, times};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, list, list_half_written, part_path, segment_path, temporary};
 use super::manifest::PartReplaced;
+use super::part_reader::PartHead;
 use super::part_writer::PartWriter;
 use super::problem::Problem;
 use super::reading::Reading;
 use super::resequence::Resequencer;
-use super::sources::{Cut, Sources};
+use super::sources::{Cut, Part, Sources};
 use super::upsert::LastRows;
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use memtrace_model::Table;
 use std::ffi::OsString;
+use std::ops::Range;
 use std::path::Path;
 
 /// How far a conversion goes.
@@ -32,18 +35,24 @@ pub(super) enum Through {
         /// When it was closed, on the boot clock, where that was because its time had come: rows
         /// wait no longer than they must, also where none came after them.
         closed_ns: Option<i64>,
+        /// So many of the newest parts are written once more, with it.
+        joined: usize,
     },
     /// Everything there is: the last part.
-    End,
+    End {
+        /// Whether the small parts before it go into it, as those that were closed by time.
+        joins: bool,
+    },
 }
 
-/// Converts the segments of one table; damage met on the way is noted in `reading`.
+/// Converts the segments of one table; damage met on the way is noted in `reading`. Gives the size of
+/// the part that was made of them, if there was something to put in one.
 pub(super) fn compact(
     disk: &Disk,
     reading: &Reading,
     table: &'static Table,
     through: Through,
-) -> Result<(), StoreError> {
+) -> Result<Option<u64>, StoreError> {
     let mut sources = Sources::open(reading, table)?;
     if let Through::Segment { seq: last, .. } = through {
         sources.segments.retain(|segment| segment.seq <= last);
@@ -51,30 +60,51 @@ pub(super) fn compact(
     let mut replaced = Replaced {
         cut: sources.cut,
         drained: Vec::new(),
+        parts: vec![sources.replaced.clone()],
     };
-    if let Some(seq) = number_of_new_part(&sources, table, through) {
-        let part = Conversion { disk, table, seq };
-        replaced = part.run(&sources, through)?;
+    let joined = joined_parts(&sources, table, through);
+    let mut bytes = None;
+    if let Some(seq) = number_of_new_part(&sources, joined.len(), through) {
+        let part = Conversion {
+            disk,
+            table,
+            seq,
+            joined,
+        };
+        let (written, newly) = part.run(&sources, through)?;
+        bytes = Some(written);
+        replaced.cut = newly.cut;
+        replaced.drained = newly.drained;
+        replaced.parts.extend(newly.parts);
     }
-    replaced.remove(disk, table, through, &reading.problems())
+    replaced.remove(disk, table, through, &reading.problems())?;
+    Ok(bytes)
+}
+
+/// The parts that the new one takes the place of.
+fn joined_parts<'s>(sources: &'s Sources, table: &Table, through: Through) -> &'s [Part] {
+    match through {
+        Through::Segment { joined, .. } => sources.newest_parts(joined),
+        // A finished table has one row per key.
+        Through::End { .. } if table.key.is_some() => &sources.parts,
+        Through::End { joins: true } => sources.small_parts(),
+        Through::End { joins: false } => &[],
+    }
 }
 
 /// The number of the part to write; `None` when there is nothing to put in one.
-fn number_of_new_part(sources: &Sources, table: &Table, through: Through) -> Option<u32> {
+fn number_of_new_part(sources: &Sources, joined: usize, through: Through) -> Option<u32> {
+    let is_end = matches!(through, Through::End { .. });
     let newest_part = sources.parts.last().map(|part| part.seq);
     let after_newest = newest_part.map_or(1, |part| part.saturating_add(1));
     match sources.segments.last() {
         Some(last) if last.seq >= after_newest => Some(last.seq),
         // A segment that outlived its part is the last one. While the recording goes on,
         // the next number is that of the segment being written, so its rest has to wait.
-        Some(_) => (through == Through::End).then_some(after_newest),
+        Some(_) => is_end.then_some(after_newest),
         // A finished recording has a part of every table, if an empty one, so that a query
         // finds its columns.
-        None if through == Through::End && newest_part.is_none() => Some(after_newest),
-        // Parts of a table with a key become one.
-        None if through == Through::End && table.key.is_some() && sources.parts.len() > 1 => {
-            Some(after_newest)
-        }
+        None if is_end && (newest_part.is_none() || joined > 1) => Some(after_newest),
         None => None,
     }
 }
@@ -84,10 +114,13 @@ struct Conversion<'a> {
     disk: &'a Disk,
     table: &'static Table,
     seq: u32,
+    /// Earlier parts that are written once more, with it.
+    joined: &'a [Part],
 }
 
 impl Conversion<'_> {
-    fn run(&self, sources: &Sources, through: Through) -> Result<Replaced, StoreError> {
+    /// Gives the size of the part, and what it has replaced.
+    fn run(&self, sources: &Sources, through: Through) -> Result<(u64, Replaced), StoreError> {
         self.disk.create_dir(Path::new(self.table.name))?;
         let path = part_path(self.table.name, self.seq);
         let outcome = self.write_part(&path, sources, through);
@@ -103,24 +136,40 @@ impl Conversion<'_> {
         path: &Path,
         sources: &Sources,
         through: Through,
-    ) -> Result<Replaced, StoreError> {
-        let mut part = PartWriter::create(self.disk, self.table, path)?;
+    ) -> Result<(u64, Replaced), StoreError> {
+        let mut part = match through {
+            Through::Segment {
+                closed_ns: Some(_), ..
+            } if self.joined.is_empty() => PartWriter::create_bare(self.disk, self.table, path)?,
+            _ => PartWriter::create(self.disk, self.table, path)?,
+        };
         let replaced = match self.table.key {
-            Some(key) => self.write_last_rows(&mut part, sources, key, through)?,
+            Some(key) => self.write_last_rows(&mut part, sources, key)?,
             None => self.write_in_order(&mut part, sources, through)?,
         };
         let cut_ns = replaced.cut.and_then(|cut| cut.at_ns);
-        let part = part.publish(self.disk, cut_ns)?;
+        let replaces_from = self.joined.first().map(|part| part.seq);
+        let head = PartHead {
+            cut_ns,
+            replaces_from,
+        };
+        let part = part.publish(self.disk, head)?;
         let there = list(self.disk.dir(), self.table.name)?.segments;
         self.disk.list_lost(self.table, self.seq, &there)?;
         let has_rest = |seq: &u32| cut_ns.is_some() && !replaced.drained.contains(seq);
         let segments = sources.segments.iter().map(|segment| segment.seq);
         let listed = PartReplaced {
             segments: segments.filter(has_rest).collect(),
-            replaces_before: self.table.key.is_some() && through == Through::End,
+            replaces_from,
         };
         part.list(self.disk, listed)?;
-        Ok(replaced)
+        Ok((part.bytes(), replaced))
+    }
+
+    /// Numbers of the parts that are in it.
+    fn replaced_parts(&self) -> Vec<Range<u32>> {
+        let first = self.joined.first();
+        first.map(|first| first.seq..self.seq).into_iter().collect()
     }
 
     /// Writes the rows in order of time.
@@ -137,6 +186,11 @@ impl Conversion<'_> {
             Some(batch) => part.write(self.disk, &batch),
             None => Ok(()),
         };
+        for joined in self.joined {
+            for batch in sources.rows_of_part(joined, &projection) {
+                write(Ok(Some(batch)))?;
+            }
+        }
         let mut newest = Vec::new();
         for segment in &sources.segments {
             let mut newest_ns = i64::MIN;
@@ -152,7 +206,7 @@ impl Conversion<'_> {
                 write(resequencer.drain())?;
                 Some(resequencer.watermark_ns())
             }
-            Through::End => {
+            Through::End { .. } => {
                 write(resequencer.finish())?;
                 None
             }
@@ -164,25 +218,22 @@ impl Conversion<'_> {
                 at_ns,
             }),
             drained: newest.into_iter().map(|(seq, _)| seq).collect(),
+            parts: self.replaced_parts(),
         })
     }
 
-    /// Writes the last row of each key. The last part of a recording takes those of all
-    /// parts before it too, so that the finished table has one row per key.
+    /// Writes the last row of each key.
     fn write_last_rows(
         &self,
         part: &mut PartWriter,
         sources: &Sources,
         key: &str,
-        through: Through,
     ) -> Result<Replaced, StoreError> {
         let projection = Projection::all(self.table);
         let pass = || {
-            let parts = matches!(through, Through::End)
-                .then(|| sources.part_rows(&projection))
-                .into_iter()
-                .flatten();
-            parts.chain(sources.segment_rows(&projection))
+            let parts = self.joined.iter();
+            let rows = parts.flat_map(|part| sources.rows_of_part(part, &projection));
+            rows.chain(sources.segment_rows(&projection))
         };
         for batch in LastRows::find(key, pass()).keep(key, pass()) {
             part.write(self.disk, &self.check(batch)?)?;
@@ -193,6 +244,7 @@ impl Conversion<'_> {
                 at_ns: None,
             }),
             drained: Vec::new(),
+            parts: self.replaced_parts(),
         })
     }
 
@@ -208,6 +260,8 @@ struct Replaced {
     cut: Option<Cut>,
     /// Segments of which no row is later than the cut.
     drained: Vec<u32>,
+    /// Numbers of parts that are in it.
+    parts: Vec<Range<u32>>,
 }
 
 impl Replaced {
@@ -230,15 +284,13 @@ impl Replaced {
                 remove_file(disk, &segment_path(table.name, seq), problems)?;
             }
         }
-        if through != Through::End {
-            return Ok(());
+        let is_replaced = |seq: &&u32| self.parts.iter().any(|parts| parts.contains(seq));
+        for &seq in files.parts.iter().filter(is_replaced) {
+            remove_file(disk, &part_path(table.name, seq), problems)?;
         }
-        for path in list_half_written(disk.dir(), table.name)? {
-            disk.remove_file_if_there(&path)?;
-        }
-        if table.key.is_some() {
-            for &seq in files.parts.iter().filter(|&&seq| seq < part) {
-                remove_file(disk, &part_path(table.name, seq), problems)?;
+        if matches!(through, Through::End { .. }) {
+            for path in list_half_written(disk.dir(), table.name)? {
+                disk.remove_file_if_there(&path)?;
             }
         }
         Ok(())

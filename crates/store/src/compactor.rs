@@ -4,6 +4,7 @@ use super::compact::{Through, compact};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::reading::Reading;
+use super::tiers::Tiers;
 use memtrace_model::{BootNs, TABLES};
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,7 +15,9 @@ use std::thread::JoinHandle;
 #[derive(Clone, Copy, Debug)]
 struct Closed {
     table_index: usize,
-    through: Through,
+    seq: u32,
+    /// When, where that was because its time had come.
+    closed_ns: Option<i64>,
 }
 
 /// Owns the thread; dropping it waits for the segment in hand, for a second or so.
@@ -49,13 +52,13 @@ impl Compactor {
     /// Hands over a segment that was closed because it was full, or because it was that time.
     pub(super) fn convert(&self, table_index: usize, seq: u32, closed: Option<BootNs>) {
         let closed_ns = closed.map(|closed| closed.0);
-        let through = Through::Segment { seq, closed_ns };
         if let Some(sender) = &self.sender {
             // It fails only when the thread has panicked. The segment then stays in the
             // spool, where finishing or reading the recording finds it.
             let _ = sender.send(Closed {
                 table_index,
-                through,
+                seq,
+                closed_ns,
             });
         }
     }
@@ -83,19 +86,37 @@ impl Drop for Compactor {
 }
 
 fn convert_all(disk: &Disk, closed: &Receiver<Closed>, failure: &Mutex<Option<StoreError>>) {
+    let mut tiers = vec![Tiers::default(); TABLES.len()];
     for Closed {
         table_index,
-        through,
+        seq,
+        closed_ns,
     } in closed
     {
-        let Some(table) = TABLES.get(table_index) else {
+        let Some((table, tiers)) = TABLES.get(table_index).zip(tiers.get_mut(table_index)) else {
             continue;
+        };
+        if closed_ns.is_none() {
+            // A segment that is full makes a part that stays.
+            tiers.clear();
+        }
+        let joined = tiers.next();
+        let through = Through::Segment {
+            seq,
+            closed_ns,
+            joined: joined.count,
         };
         // Damage in a segment written by this process is reported when the recording is
         // read: the file is put aside.
         let reading = Reading::of_own(disk);
-        if let Err(error) = compact(disk, &reading, table, through) {
-            *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+        match compact(disk, &reading, table, through) {
+            Ok(Some(bytes)) if closed_ns.is_some() => tiers.note(joined, bytes),
+            Ok(_) => {}
+            Err(error) => {
+                // How far it came is not known: what there is stays.
+                tiers.clear();
+                *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use super::checksum::{crc32, digits};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{names_in, part_path, parts_of, temporary};
+use super::part_reader::PartHead;
 use super::part_writer::PartWriter;
 use super::recording::Recording;
 use super::run_file::{RUN_FILE, contents};
@@ -100,7 +101,7 @@ impl FindingsWriter {
         for mut table in std::mem::take(&mut self.tables) {
             table.flush(&self.disk)?;
             table.part.note(OF_KEY, self.of.clone());
-            table.part.publish(&self.disk, None)?;
+            table.part.publish(&self.disk, PartHead::default())?;
         }
         Ok(())
     }

@@ -74,6 +74,7 @@ mod segment_reader;
 mod segment_writer;
 mod sources;
 mod tail;
+mod tiers;
 mod upsert;
 mod writer;
 
@@ -86,7 +87,7 @@ pub use findings::FindingsWriter;
 pub use kept::{Kept, kept, remove_recording, size_of_recording};
 pub use listed::recordings_in;
 pub use manifest::MANIFEST;
-pub use outgoing::{Lasting, Looked, Outgoing, OutgoingPart, as_open};
+pub use outgoing::{Looked, Outgoing, OutgoingPart, ReplacedParts, as_open};
 pub use problem::{Problem, ProblemKind};
 pub use recording::Recording;
 pub use recordings::Recordings;

@@ -2,7 +2,7 @@
 //! exchanged or of another recording is known.
 //!
 //! It only grows, by a line of JSON for each segment that is begun and each part that is made; a part
-//! of a table with a key that stands for all before it says so. Each line has its checksum. The first
+//! that has taken the place of earlier ones says so. Each line has its checksum. The first
 //! names the recording, whose id stands in `run.json` and in each file of rows too; one that is closed
 //! ends with a line that says so.
 //!
@@ -16,7 +16,7 @@ use super::files::Files;
 use super::layout::{SPOOL, names_in, part_path, parts_of, segment_path, segments_among};
 use super::problem::{MAX_PROBLEMS, ProblemKind};
 use memtrace_model::{Bytes, RunInfo, TABLES};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -61,9 +61,28 @@ pub(super) struct PartReplaced {
     /// Segments with a number up to its own of which rows are in no part yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) segments: Vec<u32>,
-    /// Whether it stands for all parts before it, which go.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) replaces_before: bool,
+    /// The parts from this number on up to its own are in it, and go.
+    #[serde(
+        default,
+        alias = "replaces_before",
+        deserialize_with = "first_replaced",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(super) replaces_from: Option<u32>,
+}
+
+/// Recordings up to version 2.6 only say whether all earlier parts are replaced.
+fn first_replaced<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum First {
+        All(bool),
+        Number(u32),
+    }
+    Ok(match First::deserialize(deserializer)? {
+        First::All(all) => all.then_some(0),
+        First::Number(first) => Some(first),
+    })
 }
 
 /// What tells one part from another.
@@ -110,8 +129,9 @@ struct Listed {
     /// By their numbers. One that took the place of another has what is in either: rows that are
     /// added are named before they are there.
     parts: BTreeMap<u32, Vec<PartFacts>>,
-    /// Parts with lower numbers have been replaced.
-    first: u32,
+    /// Numbers of parts that were replaced: from the first on, up to the second, which replaced them.
+    /// In their order.
+    replaced: Vec<(u32, u32)>,
     /// Segments that have rows which are in no part.
     segments: BTreeSet<u32>,
     lost: Vec<u32>,
@@ -141,6 +161,12 @@ pub(super) fn note_segments(segments: &mut BTreeSet<u32>, line: &Line) {
 /// What is wrong with a file.
 pub(super) type Found = (PathBuf, ProblemKind);
 
+fn note(found: &mut Vec<Found>, kind: ProblemKind) {
+    if found.len() < MAX_PROBLEMS {
+        found.push((PathBuf::from(MANIFEST), kind));
+    }
+}
+
 impl Listed {
     fn take(&mut self, line: Line) {
         match line {
@@ -151,15 +177,18 @@ impl Listed {
                 replaced,
                 ..
             } => {
-                if replaced.replaces_before {
-                    self.first = self.first.max(seq);
-                    while self
-                        .parts
-                        .first_key_value()
-                        .is_some_and(|(&part, _)| part < seq)
-                    {
-                        self.parts.pop_first();
+                if let Some(first) = replaced.replaces_from.filter(|&first| first < seq) {
+                    while let Some((&part, _)) = self.parts.range(first..seq).next() {
+                        self.parts.remove(&part);
                     }
+                    while self
+                        .replaced
+                        .last()
+                        .is_some_and(|&(start, _)| start >= first)
+                    {
+                        self.replaced.pop();
+                    }
+                    self.replaced.push((first, seq));
                 }
                 self.parts.entry(seq).or_default().push(facts);
             }
@@ -172,11 +201,7 @@ impl Manifest {
     /// Reads the manifest of the recording with an id. What could not be read of it is put on the
     /// list; `None` where nothing of it can be used.
     pub(super) fn read(dir: &impl Files, id: &str, found: &mut Vec<Found>) -> Option<Self> {
-        let mut note = |kind| {
-            if found.len() < MAX_PROBLEMS {
-                found.push((PathBuf::from(MANIFEST), kind));
-            }
-        };
+        let mut note = |kind| note(found, kind);
         let bytes = match dir.read_small(Path::new(MANIFEST), MAX_MANIFEST_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -195,6 +220,12 @@ impl Manifest {
             note(ProblemKind::Unreadable { reason });
             return None;
         }
+        Self::of(&bytes, id, found)
+    }
+
+    /// The same of its bytes.
+    pub(super) fn of(bytes: &[u8], id: &str, found: &mut Vec<Found>) -> Option<Self> {
+        let mut note = |kind| note(found, kind);
         let mut manifest = Self {
             is_whole: true,
             ..Self::default()
@@ -301,9 +332,10 @@ impl Manifest {
 
     /// Whether a later part has taken the place of this one, which is about to go.
     pub(super) fn has_replaced(&self, table: &str, seq: u32) -> bool {
-        self.tables
-            .get(table)
-            .is_some_and(|listed| seq < listed.first)
+        let replaced = self.tables.get(table).map(|listed| &listed.replaced[..]);
+        let replaced = replaced.unwrap_or_default();
+        let up_to = replaced.partition_point(|&(first, _)| first <= seq);
+        up_to > 0 && replaced.get(up_to - 1).is_some_and(|&(_, by)| seq < by)
     }
 
     /// Whether a part is one that it names, or of a number that it does not name.

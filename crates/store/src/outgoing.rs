@@ -7,13 +7,13 @@ use super::checksum::seal_json;
 use super::dir::Dir;
 use super::error::StoreError;
 use super::files::Files;
-use super::layout::{DAMAGED, SPOOL, names_in, part_path, parts_of};
-use super::manifest::{MANIFEST, MAX_MANIFEST_BYTES};
+use super::layout::{DAMAGED, SPOOL, names_in, part_path, parts_of, table_and_seq};
+use super::manifest::{MANIFEST, MAX_MANIFEST_BYTES, Manifest};
 use super::problem::Problem;
 use super::recording::Recording;
 use super::room::remove_empty_folders;
 use super::run_file::{RUN_FILE, contents, is_locked, open_dir, read};
-use memtrace_model::{FINDINGS, PlaceName, RunInfo, RunState, TABLES};
+use memtrace_model::{FINDINGS, PlaceName, RunInfo, RunState};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -56,17 +56,6 @@ impl Looked {
             None => self.tables.remove(&table),
         };
     }
-}
-
-/// For how long a part stays as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lasting {
-    /// It is never replaced.
-    Always,
-    /// Until the recording is closed, when the parts of its table become one.
-    UntilClosed,
-    /// Until a report saves its findings again.
-    UntilSaved,
 }
 
 impl Outgoing {
@@ -251,17 +240,29 @@ impl OutgoingPart {
         part_path(&self.table, self.seq)
     }
 
-    /// For how long it stays as it is.
-    pub fn lasts(&self) -> Lasting {
-        let has_name = |table: &str| table == self.table;
-        let keyed = TABLES.iter().filter(|table| table.key.is_some());
-        if keyed.into_iter().any(|table| has_name(table.name)) {
-            Lasting::UntilClosed
-        } else if FINDINGS.iter().any(|table| has_name(table.name)) {
-            Lasting::UntilSaved
-        } else {
-            Lasting::Always
-        }
+    /// Whether it has findings, which a report can save again. Other parts stay as they are, until one
+    /// takes their place.
+    pub fn is_of_findings(&self) -> bool {
+        FINDINGS.iter().any(|table| table.name == self.table)
+    }
+}
+
+/// The parts whose place another has taken, by what a manifest says.
+#[derive(Debug)]
+pub struct ReplacedParts(Option<Manifest>);
+
+impl ReplacedParts {
+    /// Those of the recording with an id, by the bytes of its manifest.
+    pub fn of(manifest: &[u8], id: Option<&str>) -> Self {
+        Self(id.and_then(|id| Manifest::of(manifest, id, &mut Vec::new())))
+    }
+
+    /// Whether a file is one of them, by its path in the recording.
+    pub fn contains(&self, path: &Path) -> bool {
+        let part = table_and_seq(path).filter(|&(table, seq)| part_path(table, seq) == path);
+        let manifest = self.0.as_ref();
+        part.zip(manifest)
+            .is_some_and(|((table, seq), manifest)| manifest.has_replaced(table, seq))
     }
 }
 

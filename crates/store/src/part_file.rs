@@ -48,13 +48,28 @@ impl PartFile {
         })
     }
 
-    /// The same with all its bytes read.
-    pub(super) fn into_memory(self) -> io::Result<Self> {
+    /// The same for whoever needs it also when it is gone: an open file is enough, of an address all
+    /// bytes are read, where it has no more than allowed.
+    pub(super) fn held(self, max_bytes: u64) -> io::Result<Option<Self>> {
+        if !matches!(self.bytes, PartBytes::Remote { .. }) {
+            return Ok(Some(self));
+        }
+        if self.len > max_bytes {
+            return Ok(None);
+        }
         let mut read = self.bytes.read(slice::from_ref(&(0..self.len)))?;
-        Ok(Self {
+        Ok(Some(Self {
             bytes: PartBytes::Memory(read.pop().unwrap_or_default()),
             len: self.len,
-        })
+        }))
+    }
+
+    /// Bytes of it in memory.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        match self.bytes {
+            PartBytes::Memory(_) => self.len,
+            PartBytes::File(_) | PartBytes::Remote { .. } => 0,
+        }
     }
 
     /// How long it is.

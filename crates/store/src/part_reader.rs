@@ -11,7 +11,7 @@ use super::part_schema::file_columns;
 use super::part_writer::{CUT_KEY, TAIL_BYTES};
 use super::problem::ProblemKind;
 use super::reading::Reading;
-use super::schema::{RECORDING_KEY, SEQ_KEY, TABLE_KEY};
+use super::schema::{RECORDING_KEY, REPLACES_KEY, SEQ_KEY, TABLE_KEY};
 use arrow_array::{ArrayRef, RecordBatch};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use std::io;
@@ -139,15 +139,30 @@ impl Iterator for PartReader {
     }
 }
 
-/// The cut of a part: the time up to which it holds the rows of its segment, or `None`
-/// inside when it holds all. Nothing when the part can't be read.
-pub(super) fn cut_of(path: &Path, reading: &Reading) -> Option<Option<i64>> {
+/// What a part says of other files of its table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PartHead {
+    /// The time up to which it and the parts before it hold the rows of segments with a number up
+    /// to its own; `None` when they hold all.
+    pub(super) cut_ns: Option<i64>,
+    /// The rows of the parts from this number on up to its own are in it.
+    pub(super) replaces_from: Option<u32>,
+}
+
+/// What a part says of other files; nothing when it can't be read.
+pub(super) fn head_of(path: &Path, reading: &Reading) -> Option<PartHead> {
     let file = reading.origin.open_part(path).ok()?;
     let footer = Footer::read(&file, path, reading).ok()?;
-    match footer.value(CUT_KEY) {
-        Some(cut) => cut.parse().ok().map(Some),
-        None => Some(None),
-    }
+    let cut_ns = footer.value(CUT_KEY).map(str::parse).transpose().ok()?;
+    let replaces_from = footer
+        .value(REPLACES_KEY)
+        .map(str::parse)
+        .transpose()
+        .ok()?;
+    Some(PartHead {
+        cut_ns,
+        replaces_from,
+    })
 }
 
 /// What tells a part from others; nothing when it can't be read.

@@ -7,9 +7,13 @@ use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{table_and_seq, temporary};
 use super::manifest::{Line, PartFacts, PartReplaced};
+use super::part_reader::PartHead;
 use super::part_schema::{arrow_schema, parquet_schema};
-use super::schema::{RECORDING_KEY, SEQ_KEY, TABLE_KEY, VERSION_KEY, table_schema};
+use super::schema::{
+    RECORDING_KEY, REPLACES_KEY, SEQ_KEY, TABLE_KEY, VERSION_KEY, bare_schema, table_schema,
+};
 use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use memtrace_model::{ColumnType, SCHEMA_VERSION, Table};
 use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::errors::ParquetError;
@@ -79,12 +83,30 @@ impl PartWriter {
         table: &'static Table,
         path: &Path,
     ) -> Result<Self, StoreError> {
+        Self::create_with(disk, table, path, &table_schema(table))
+    }
+
+    /// The same for one that others soon take the place of: it does not say what its columns mean.
+    pub(super) fn create_bare(
+        disk: &Disk,
+        table: &'static Table,
+        path: &Path,
+    ) -> Result<Self, StoreError> {
+        Self::create_with(disk, table, path, &bare_schema(table))
+    }
+
+    fn create_with(
+        disk: &Disk,
+        table: &'static Table,
+        path: &Path,
+        schema: &Schema,
+    ) -> Result<Self, StoreError> {
         let temporary = temporary(path);
         // Left behind by a recorder that was killed at this point.
         disk.remove_file_if_there(&temporary)?;
         let file = disk.create_file(&temporary)?;
         let start = || {
-            let properties = Arc::new(properties(table)?);
+            let properties = Arc::new(properties(table, schema)?);
             SerializedFileWriter::new(file, parquet_schema(table)?, properties)
         };
         let encode = |error: ParquetError| StoreError::encode(&disk.full_path(path), &error);
@@ -157,12 +179,8 @@ impl PartWriter {
     }
 
     /// Closes the part and gives it its name, after which it lasts.
-    pub(super) fn publish(
-        self,
-        disk: &Disk,
-        cut_ns: Option<i64>,
-    ) -> Result<FinishedPart, StoreError> {
-        let part = self.finish(disk, cut_ns)?;
+    pub(super) fn publish(self, disk: &Disk, head: PartHead) -> Result<FinishedPart, StoreError> {
+        let part = self.finish(disk, head)?;
         part.publish(disk)?;
         Ok(part)
     }
@@ -171,12 +189,15 @@ impl PartWriter {
     pub(super) fn finish(
         mut self,
         disk: &Disk,
-        cut_ns: Option<i64>,
+        head: PartHead,
     ) -> Result<FinishedPart, StoreError> {
         let full_path = disk.full_path(&self.path);
         let io_error = |error| StoreError::io("write", &full_path, error);
-        if let Some(cut_ns) = cut_ns {
+        if let Some(cut_ns) = head.cut_ns {
             self.note(CUT_KEY, cut_ns.to_string());
+        }
+        if let Some(first) = head.replaces_from {
+            self.note(REPLACES_KEY, first.to_string());
         }
         let encode = |error: ParquetError| StoreError::encode(&full_path, &error);
         self.end_row_group().map_err(encode)?;
@@ -220,6 +241,11 @@ pub(super) struct FinishedPart {
 }
 
 impl FinishedPart {
+    /// The size of its file.
+    pub(super) fn bytes(&self) -> u64 {
+        self.facts.bytes
+    }
+
     /// Gives it its name, in place of what has it.
     pub(super) fn publish(&self, disk: &Disk) -> Result<(), StoreError> {
         disk.publish(&temporary(&self.path), &self.path)
@@ -270,11 +296,11 @@ fn seal_footer(file: &File) -> io::Result<String> {
 ///   20 of 500 processes change per sample, differences took 17.9 bytes a row, plain
 ///   values 12.5, this rule 10.8.
 /// - Texts: as a dictionary while it is small.
-fn properties(table: &Table) -> Result<WriterProperties, ParquetError> {
+fn properties(table: &Table, schema: &Schema) -> Result<WriterProperties, ParquetError> {
     let metadata = vec![
         KeyValue::new(VERSION_KEY.to_owned(), SCHEMA_VERSION.to_string()),
         KeyValue::new(TABLE_KEY.to_owned(), table.name.to_owned()),
-        arrow_schema(&table_schema(table)),
+        arrow_schema(schema),
     ];
     let mut properties = WriterProperties::builder()
         .set_data_page_row_count_limit(PAGE_ROWS)

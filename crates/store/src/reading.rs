@@ -27,7 +27,7 @@ pub(super) struct Reading {
     /// for those who keep them.
     pub(super) bounds: Option<Bounds>,
     /// Whether it is closed.
-    is_closed: bool,
+    pub(super) is_closed: bool,
     /// Its id, where it has one.
     pub(super) id: Option<String>,
     /// Which files it has, where that is known.

@@ -61,7 +61,8 @@ pub fn recover(dir: &Path) -> Result<RecoverReport, StoreError> {
     let reading = recording.reading().to_keep();
     list_unlisted(&disk, &reading)?;
     for table in TABLES {
-        compact(&disk, &reading, table, Through::End)?;
+        let joins = info.place.is_some();
+        compact(&disk, &reading, table, Through::End { joins })?;
     }
     disk.remove_dir_if_empty(Path::new(SPOOL))?;
     close_manifest(&disk, &reading)?;

@@ -13,6 +13,10 @@ pub(super) const TABLE_KEY: &str = "memtrace.table";
 pub(super) const RECORDING_KEY: &str = "memtrace.recording";
 /// Key of its number among those of its table.
 pub(super) const SEQ_KEY: &str = "memtrace.seq";
+/// Key of the number from which on parts before it are in it too; see [`PartHead`].
+///
+/// [`PartHead`]: super::part_reader::PartHead
+pub(super) const REPLACES_KEY: &str = "memtrace.replaces_from";
 /// The column by which rows of a recording are in order.
 pub(super) const TIME_COLUMN: &str = "boot_ns";
 /// The column that orders rows of the same time, where the table has it: it puts equal
@@ -65,6 +69,14 @@ pub(super) fn schema_of(table: &Table, columns: &[usize]) -> SchemaRef {
 pub(super) fn table_schema(table: &Table) -> SchemaRef {
     let all: Vec<usize> = (0..table.columns.len()).collect();
     schema_of(table, &all)
+}
+
+/// The same without what its columns mean, which takes most of a small part.
+pub(super) fn bare_schema(table: &Table) -> Schema {
+    let columns = table.columns.iter();
+    let fields = columns
+        .map(|column| Field::new(column.name, data_type(column.column_type), column.nullable));
+    Schema::new(fields.collect::<Vec<_>>())
 }
 
 fn field(column: &Column) -> Field {

@@ -5,7 +5,7 @@ use super::error::StoreError;
 use super::gather::filter;
 use super::layout::{TableFiles, list, part_path, segment_path};
 use super::part_file::PartFile;
-use super::part_reader::{PartReader, cut_of};
+use super::part_reader::{PartHead, PartReader, head_of};
 use super::problem::ProblemKind;
 use super::reading::Reading;
 use super::resequence::Resequenced;
@@ -17,16 +17,23 @@ use memtrace_model::Table;
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// A live recorder turns segments into parts while we look. Each try that loses that
 /// race sees newer files, and a segment takes minutes to fill.
 const OPEN_ATTEMPTS: usize = 5;
 
-/// Parts of a table with a key become one at the end of a recording, which is made before they
-/// go. Until it is there they are small, and so many of their bytes are kept by who reads them.
+/// While a recording is written, small parts become one, which is there before they go. So many of the
+/// newest ones are held open, or, of an address, so many of their bytes are read at once.
+const HELD_PARTS: usize = 64;
 const KEPT_PART_BYTES: u64 = 1 << 20;
-const KEPT_BYTES: u64 = 64 << 20;
+const KEPT_BYTES: u64 = 16 << 20;
+
+/// When a recording is closed, parts up to this size become one, up to so many bytes of them: that
+/// takes a second.
+const SMALL_PART_BYTES: u64 = 4 << 20;
+const JOINED_BYTES: u64 = 16 << 20;
 
 /// The files of a table as they were at one moment.
 #[derive(Debug)]
@@ -35,6 +42,8 @@ pub(super) struct Sources {
     table: &'static Table,
     /// Parts in order.
     pub(super) parts: Vec<Part>,
+    /// Numbers of parts whose rows are in the newest one too: they go.
+    pub(super) replaced: Range<u32>,
     /// What the newest part says about segments.
     pub(super) cut: Option<Cut>,
     /// Segments that hold rows which are in no part. Open, so that they can be read after
@@ -45,9 +54,8 @@ pub(super) struct Sources {
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) seq: u32,
-    /// Of what can be gone before it is read, all bytes. A long recording has more parts than a
-    /// process may have open files.
-    kept: Option<PartFile>,
+    /// Where it can be gone before it is read.
+    held: Option<PartFile>,
 }
 
 /// An open segment.
@@ -64,22 +72,21 @@ pub(super) struct Segment {
 impl Sources {
     /// Finds the files of a table, for whoever sees to it that no parts go, or reads none.
     pub(super) fn open(reading: &Reading, table: &'static Table) -> Result<Self, StoreError> {
-        Self::open_keeping(reading, table, 0)
+        Self::open_holding(reading, table, false)
     }
 
-    /// Finds the files of a table whose recorder may close it meanwhile.
+    /// Finds the files of a table to which its recorder may write meanwhile.
     pub(super) fn open_lasting(
         reading: &Reading,
         table: &'static Table,
     ) -> Result<Self, StoreError> {
-        let kept_bytes = table.key.map_or(0, |_| KEPT_BYTES);
-        Self::open_keeping(reading, table, kept_bytes)
+        Self::open_holding(reading, table, !reading.is_closed)
     }
 
-    fn open_keeping(
+    fn open_holding(
         reading: &Reading,
         table: &'static Table,
-        kept_bytes: u64,
+        is_growing: bool,
     ) -> Result<Self, StoreError> {
         let mut attempts = 1..=OPEN_ATTEMPTS;
         loop {
@@ -87,7 +94,7 @@ impl Sources {
             let opening = Opening {
                 reading,
                 table,
-                kept_bytes,
+                is_growing,
                 is_last_attempt: attempts.is_empty(),
             };
             let mut files = list(&reading.origin, table.name)?;
@@ -155,15 +162,47 @@ impl Sources {
         &'a self,
         projection: &'a Projection,
     ) -> impl Iterator<Item = RecordBatch> + 'a {
-        self.parts.iter().flat_map(move |part| {
-            let name = part_path(self.table.name, part.seq);
-            let file = match &part.kept {
-                Some(file) => Ok(file.clone()),
-                None => self.reading.origin.open_part(&name),
-            };
-            let part = PartReader::open(file, name.clone(), projection, &self.reading);
-            self.reading.within(name, part.into_iter().flatten())
-        })
+        let parts = self.parts.iter();
+        parts.flat_map(move |part| self.rows_of_part(part, projection))
+    }
+
+    /// The rows of one part as they stand there.
+    pub(super) fn rows_of_part<'a>(
+        &self,
+        part: &Part,
+        projection: &'a Projection,
+    ) -> impl Iterator<Item = RecordBatch> + use<'a> {
+        let name = part_path(self.table.name, part.seq);
+        let file = match &part.held {
+            Some(file) => Ok(file.clone()),
+            None => self.reading.origin.open_part(&name),
+        };
+        let part = PartReader::open(file, name.clone(), projection, &self.reading);
+        self.reading.within(name, part.into_iter().flatten())
+    }
+
+    /// The newest parts, from the oldest of them on, that are small enough to be written once more.
+    pub(super) fn small_parts(&self) -> &[Part] {
+        let bytes = |part: &Part| {
+            let path = part_path(self.table.name, part.seq);
+            self.reading.origin.open_part(&path).map(|file| file.len())
+        };
+        let mut sum = 0;
+        let is_small = |part: &&Part| {
+            let fits = bytes(part).is_ok_and(|bytes| {
+                sum += bytes;
+                bytes <= SMALL_PART_BYTES && sum <= JOINED_BYTES
+            });
+            fits
+        };
+        let count = self.parts.iter().rev().take_while(is_small).count();
+        self.newest_parts(count)
+    }
+
+    /// So many of the newest parts, in their order.
+    pub(super) fn newest_parts(&self, count: usize) -> &[Part] {
+        let start = self.parts.len().saturating_sub(count);
+        self.parts.get(start..).unwrap_or_default()
     }
 
     /// The rows of the segments that are in no part, in order of arrival.
@@ -204,7 +243,7 @@ impl Sources {
 struct Opening<'a> {
     reading: &'a Reading,
     table: &'static Table,
-    kept_bytes: u64,
+    is_growing: bool,
     is_last_attempt: bool,
 }
 
@@ -213,29 +252,38 @@ struct Gone;
 
 impl Opening<'_> {
     fn open(&self, files: &TableFiles) -> Result<Sources, Gone> {
-        let cut = newest_cut(&files.parts, |seq| {
-            cut_of(&part_path(self.table.name, seq), self.reading)
+        let newest = newest_head(&files.parts, |seq| {
+            head_of(&part_path(self.table.name, seq), self.reading)
         });
+        let cut = newest.map(|(part, head)| Cut {
+            part,
+            at_ns: head.cut_ns,
+        });
+        let replaced = newest.and_then(|(part, head)| Some(head.replaces_from?..part));
+        let replaced = replaced.unwrap_or_default();
+        let is_left = |seq: &&u32| !replaced.contains(seq);
+        let parts: Vec<u32> = files.parts.iter().filter(is_left).copied().collect();
         let mut sources = Sources {
             reading: self.reading.clone(),
             table: self.table,
             parts: Vec::new(),
+            replaced,
             cut,
             segments: Vec::new(),
         };
-        let mut allowance = self.kept_bytes;
-        for &seq in &files.parts {
-            let kept = match allowance {
-                0 => None,
-                _ => self.keep(&part_path(self.table.name, seq), |path| {
+        let mut allowance = KEPT_BYTES;
+        let first_held = parts.len().saturating_sub(HELD_PARTS);
+        for (place, &seq) in parts.iter().enumerate() {
+            let held = match self.is_growing && place >= first_held {
+                true => self.keep(&part_path(self.table.name, seq), |path| {
                     let file = self.reading.origin.open_part(path)?;
-                    let fits = file.len() <= KEPT_PART_BYTES.min(allowance);
-                    fits.then(|| file.into_memory()).transpose()
+                    file.held(KEPT_PART_BYTES.min(allowance))
                 })?,
+                false => None,
             };
-            let kept = kept.flatten();
-            allowance -= kept.as_ref().map_or(0, PartFile::len);
-            sources.parts.push(Part { seq, kept });
+            let held = held.flatten();
+            allowance -= held.as_ref().map_or(0, PartFile::kept_bytes);
+            sources.parts.push(Part { seq, held });
         }
         for (seq, after_ns) in needed_segments(files, cut) {
             let path = segment_path(self.table.name, seq);
@@ -284,13 +332,14 @@ pub(super) struct Cut {
     pub(super) at_ns: Option<i64>,
 }
 
-/// The cut of the newest part that can be read. Where the newest part is damaged, its
-/// segments, should they still be there, are the only source of its rows.
-fn newest_cut(parts: &[u32], cut_of: impl Fn(u32) -> Option<Option<i64>>) -> Option<Cut> {
-    parts.iter().rev().find_map(|&part| {
-        let at_ns = cut_of(part)?;
-        Some(Cut { part, at_ns })
-    })
+/// The newest part that can be read, and what it says of other files. Where the newest part is
+/// damaged, its segments, should they still be there, are the only source of its rows.
+fn newest_head(
+    parts: &[u32],
+    head_of: impl Fn(u32) -> Option<PartHead>,
+) -> Option<(u32, PartHead)> {
+    let mut newest_first = parts.iter().rev();
+    newest_first.find_map(|&part| head_of(part).map(|head| (part, head)))
 }
 
 /// The segments that hold rows which are in no part, with the time after which they do.
@@ -317,6 +366,21 @@ pub(super) fn later_than(batch: RecordBatch, after_ns: i64) -> RecordBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The cut of the newest part; `None` outside stands for one that can't be read.
+    fn newest_cut(parts: &[u32], cut_of: impl Fn(u32) -> Option<Option<i64>>) -> Option<Cut> {
+        let head = |seq| {
+            cut_of(seq).map(|cut_ns| PartHead {
+                cut_ns,
+                replaces_from: None,
+            })
+        };
+        let newest = newest_head(parts, head);
+        newest.map(|(part, head)| Cut {
+            part,
+            at_ns: head.cut_ns,
+        })
+    }
 
     fn files(parts: &[u32], segments: &[u32]) -> TableFiles {
         TableFiles {

@@ -316,7 +316,9 @@ impl Writer {
         let reading = Reading::of_own(&self.disk);
         outcome = outcome.and(list_unlisted(&self.disk, &reading));
         for table in TABLES {
-            outcome = outcome.and(compact(&self.disk, &reading, table, Through::End));
+            let joins = self.rotation.is_some();
+            let compacted = compact(&self.disk, &reading, table, Through::End { joins });
+            outcome = outcome.and(compacted.map(drop));
         }
         outcome?;
         self.disk.remove_dir_if_empty(Path::new(SPOOL))?;

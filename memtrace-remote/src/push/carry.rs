@@ -1,8 +1,7 @@
 //! One recording on its way: looks at what it has now, and sends what is not yet there.
 //!
 //! `run.json` is put there first, and says that the recording is not closed for as long as not all
-//! of it is there. Parts of a table with a key become one when the recording is closed: the new one
-//! is put there before the old ones go.
+//! of it is there. Small parts become one: that is put there before they go.
 
 use super::place::{Given, is_there_itself, path_below};
 use super::progress::{Progress, Sent};
@@ -11,10 +10,10 @@ use crate::limits::RUN_FILE_BYTES;
 use crate::objects::{AccessError, Listing, Objects, Way};
 use futures_util::stream::{self, StreamExt};
 use memtrace_model::{ClockReading, RunInfo, RunState, WallNs};
-use memtrace_store::{Lasting, Looked, MANIFEST, Outgoing, OutgoingPart, RUN_FILE, as_open};
+use memtrace_store::{Looked, MANIFEST, Outgoing, OutgoingPart, RUN_FILE, ReplacedParts, as_open};
 use object_store::ObjectStoreExt;
 use serde::Deserialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -150,9 +149,11 @@ impl Carry {
         };
         let parts = parts.map_err(|error| self.unreadable(&error))?;
         self.send_parts(uploads, progress, &parts).await?;
+        let replaced = ReplacedParts::of(&manifest, info.id.as_deref());
         if !is_closed {
             self.put(uploads, MANIFEST, manifest, !is_growing).await?;
             self.put(uploads, RUN_FILE, json, !is_growing).await?;
+            self.remove_replaced(uploads.objects, &replaced).await?;
             return Ok(match is_growing {
                 true => State::Growing,
                 false => State::Unclosed,
@@ -161,7 +162,7 @@ impl Carry {
         self.restore(uploads, progress, &parts).await?;
         // It says which parts go.
         self.put(uploads, MANIFEST, manifest, true).await?;
-        self.remove_replaced(uploads.objects, &parts).await?;
+        self.remove_replaced(uploads.objects, &replaced).await?;
         self.put(uploads, RUN_FILE, json.clone(), true).await?;
         self.arrived = Some((json, parts));
         Ok(State::Complete)
@@ -325,7 +326,7 @@ impl Carry {
         (arrived, hindrance)
     }
 
-    /// Sends a part; `None` where it is gone here, as parts of tables with a key are at the close.
+    /// Sends a part; `None` where it is gone here, since another has taken its place.
     async fn send(
         &self,
         uploads: Uploads<'_>,
@@ -341,11 +342,9 @@ impl Carry {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unreadable(error)),
         };
-        let put = match part.lasts() {
-            Lasting::UntilSaved if self.is_there(part) => {
-                uploads.replace(&at, &file, part.size).await
-            }
-            _ => uploads.create(&at, &file, part.size).await,
+        let put = match part.is_of_findings() && self.is_there(part) {
+            true => uploads.replace(&at, &file, part.size).await,
+            false => uploads.create(&at, &file, part.size).await,
         };
         match put {
             Ok(put) => Ok(Some(put)),
@@ -370,28 +369,16 @@ impl Carry {
         there.is_some_and(|there| there.contains_key(&name(part)))
     }
 
-    /// Removes there what the parts of a closed recording have taken the place of.
+    /// Removes there the parts whose place another has taken that is there.
     async fn remove_replaced(
         &mut self,
         objects: &Objects,
-        parts: &[OutgoingPart],
+        replaced: &ReplacedParts,
     ) -> Result<(), Hindrance> {
-        let keyed = parts
-            .iter()
-            .filter(|part| part.lasts() == Lasting::UntilClosed);
-        let keyed: Vec<PathBuf> = keyed.map(OutgoingPart::path).collect();
-        let tables: HashSet<&Path> = keyed.iter().filter_map(|path| path.parent()).collect();
-        let there = self.there.iter().flatten();
-        let is_replaced = |path: &Path| {
-            let table = path.parent();
-            table.is_some_and(|table| tables.contains(table))
-                && !keyed.iter().any(|kept| kept == path)
-        };
-        let replaced = there
-            .map(|(path, _)| path)
-            .filter(|path| is_replaced(Path::new(path)));
-        let replaced: Vec<String> = replaced.cloned().collect();
-        for path in replaced {
+        let there = self.there.iter().flatten().map(|(path, _)| path);
+        let there = there.filter(|path| replaced.contains(Path::new(path)));
+        let there: Vec<String> = there.cloned().collect();
+        for path in there {
             let at = self.at(&path);
             objects.check_way(&at).await?;
             match objects.store.delete(&objects.path(&at)).await {

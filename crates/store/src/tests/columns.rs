@@ -4,6 +4,7 @@ use crate::batch::Projection;
 use crate::dir::Dir;
 use crate::disk::Disk;
 use crate::part_file::PartFile;
+use crate::part_reader::PartHead;
 use crate::part_reader::PartReader;
 use crate::part_writer::{PartWriter, ROW_GROUP_ROWS};
 use crate::reading::Reading;
@@ -97,7 +98,7 @@ fn values_of_every_type_come_back_with_their_nulls_from_several_row_groups() {
         part.write(&disk, &rows).unwrap();
         written.push(rows);
     }
-    part.publish(&disk, None).unwrap();
+    part.publish(&disk, PartHead::default()).unwrap();
 
     let reading = Reading::of_own(&disk);
     let projection = Projection::all(&TABLE);

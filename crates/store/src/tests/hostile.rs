@@ -5,6 +5,7 @@ use crate::append::RowBuffer;
 use crate::disk::Disk;
 use crate::layout::part_path;
 use crate::manifest::PartReplaced;
+use crate::part_reader::PartHead;
 use crate::part_writer::PartWriter;
 use crate::{ProblemKind, Recording, StoreError, recordings_in, recover};
 use memtrace_model::Row;
@@ -151,7 +152,7 @@ fn more_processes_than_there_can_have_been_are_reported_and_left_out() {
     let path = part_path("process", 1);
     let mut part = PartWriter::create(&disk, ProcessRow::TABLE, &path).unwrap();
     part.write(&disk, &buffer.take().unwrap()).unwrap();
-    let part = part.finish(&disk, None).unwrap();
+    let part = part.finish(&disk, PartHead::default()).unwrap();
     part.list(&disk, PartReplaced::default()).unwrap();
     part.publish(&disk).unwrap();
     let recording = Recording::open(&dir).unwrap();

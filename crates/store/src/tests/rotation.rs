@@ -2,13 +2,11 @@
 
 use super::*;
 use crate::batch::Projection;
-use crate::layout::part_path;
 use crate::resequence::WINDOW_NS;
 use crate::sources::Sources;
 use crate::{Recording, Tail, TailState, recover};
 use memtrace_model::tables::{DiagRow, Severity};
 use memtrace_model::{PlaceName, Row, RunPlace};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::time::{Duration, Instant};
 
 const MINUTE: DurationNs = DurationNs(60_000_000_000);
@@ -217,7 +215,8 @@ fn run_json_is_written_anew_under_its_lock_and_the_recording_closes_in_order() {
         1,
         "those of a table with a key have become one"
     );
-    assert!(dir.join(part_path("mem", 1)).exists());
+    let of_time = files_below(&dir.join(MemRow::TABLE.name));
+    assert_eq!(of_time.len(), 1, "small parts have become one");
 }
 
 /// A recording with a row of `process` in each of so many parts.
@@ -232,31 +231,39 @@ fn of_processes(dir: &Path, count: i64) -> Writer {
 }
 
 #[test]
-fn a_table_with_a_key_has_more_parts_than_a_process_may_have_files() {
+fn of_a_long_recording_parts_are_few_while_it_is_written_and_after() {
     let (_parent, dir) = new_dir();
-    let writer = of_processes(&dir, 200);
+    let mut writer = of_processes(&dir, 1);
+    let mut rows = Vec::new();
+    for minute in 2..=300 {
+        append_all(&mut writer, &[process(minute, "a")]);
+        rows.extend((0..60).map(|second| mem((minute * 60 + second) * SECOND_MS, 7)));
+        append_all(&mut writer, rows.get(rows.len() - 60..).unwrap());
+        writer.flush().unwrap();
+        writer.rotate(BootNs(minute * 2 * MINUTE.0)).unwrap();
+    }
     kill(writer);
-    let parts = files_below(&dir.join(ProcessRow::TABLE.name)).len();
-    assert!(parts > 150, "{parts} parts");
-    let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
-    let before = getrlimit(Resource::Nofile);
-    let few = Rlimit {
-        current: Some(open + 60),
-        ..before
+    let count = |table: &str| files_below(&dir.join(table)).len();
+    for table in [ProcessRow::TABLE, MemRow::TABLE] {
+        assert!(
+            count(table.name) <= 21,
+            "{}: {}",
+            table.name,
+            count(table.name)
+        );
+    }
+    let check = || {
+        let recording = Recording::open(&dir).unwrap();
+        assert_eq!(recording.rows::<ProcessRow>().unwrap().len(), 300);
+        assert_eq!(recording.rows::<MemRow>().unwrap(), rows);
+        assert_eq!(recording.problems(), []);
     };
-    setrlimit(Resource::Nofile, few).unwrap();
-    let recording = Recording::open(&dir).unwrap();
-    let read = recording.rows::<ProcessRow>().unwrap().len();
-    let recovered = recover(&dir);
-    setrlimit(Resource::Nofile, before).unwrap();
-    assert_eq!(recording.problems(), []);
-    assert_eq!(read, 200);
-    recovered.unwrap();
-    let recovered = Recording::open(&dir).unwrap();
-    assert_eq!(recovered.rows::<ProcessRow>().unwrap().len(), 200);
-    assert_eq!(recovered.problems(), []);
-    let parts = files_below(&dir.join(ProcessRow::TABLE.name)).len();
-    assert_eq!(parts, 1);
+    check();
+    recover(&dir).unwrap();
+    check();
+    for table in [ProcessRow::TABLE, MemRow::TABLE] {
+        assert_eq!(count(table.name), 1, "{}", table.name);
+    }
 }
 
 #[test]
@@ -268,7 +275,7 @@ fn whoever_has_found_the_parts_of_a_table_reads_all_of_them_when_they_have_becom
     let folder = format!("{}/", ProcessRow::TABLE.name);
     let is_part = |name: &&String| name.starts_with(&folder) && name.ends_with(".parquet");
     let parts = || files_below(&dir).iter().filter(is_part).count();
-    while parts() < 10 {
+    while parts() < 5 {
         assert!(
             begin.elapsed() < Duration::from_secs(30),
             "parts are made beside"
@@ -277,7 +284,7 @@ fn whoever_has_found_the_parts_of_a_table_reads_all_of_them_when_they_have_becom
     }
     let live = Recording::open(&dir).unwrap();
     let sources = Sources::open_lasting(live.reading(), ProcessRow::TABLE).unwrap();
-    assert!(sources.parts.len() >= 10);
+    assert!(sources.parts.len() >= 5);
     writer.finish(placed()).unwrap();
     let projection = Projection::all(ProcessRow::TABLE);
     let batches = sources.rows(&projection);
