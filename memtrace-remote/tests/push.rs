@@ -6,7 +6,9 @@ mod common;
 use common::recording::{BELOW, Made, files, info};
 use common::s3::S3;
 use hyper::Method;
-use memtrace_model::{DurationNs, RunPlace, RunState};
+use memtrace_model::tables::NodeMemRow;
+use memtrace_model::{BootNs, DurationNs, RunPlace, RunState};
+use memtrace_store::Writer;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -210,26 +212,71 @@ fn a_recording_that_grows_is_followed_until_it_is_closed() {
         s3.keys().contains(&key("mem/part-00002.parquet"))
     });
     assert_eq!(s3.object(&key("run.json")), made.files()["run.json"]);
-    // As a recorder closes it.
-    made.part("process/part-00002.parquet", 20);
-    std::fs::remove_file(made.dir.join("process/part-00001.parquet")).unwrap();
-    let lock_is_held = made.files();
+    let files = made.files();
     made.close();
     finish(child, 0);
     assert!(!made.dir.exists(), "it was to be removed");
     assert!(!made.root().join("run=4711").exists());
-    let keys: Vec<String> = lock_is_held.keys().map(|path| key(path)).collect();
+    let keys: Vec<String> = files.keys().map(|path| key(path)).collect();
     assert_eq!(s3.keys(), keys);
-    // The old one went after the new one came, and before the recording was closed there.
-    let done = s3.state.done.lock().unwrap();
-    let place = |method: Method, path: &str| {
-        let is_it = |(of, at, _): &(Method, String, u16)| *of == method && *at == key(path);
-        done.iter().rposition(is_it).unwrap()
+}
+
+#[test]
+fn a_small_part_goes_at_the_root_once_the_one_that_has_its_rows_is_there() {
+    const MINUTE: DurationNs = DurationNs(60_000_000_000);
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join(BELOW);
+    std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
+    let written = || {
+        memtrace_store::Outgoing::open(&dir)
+            .unwrap()
+            .parts()
+            .unwrap()
     };
-    let new = place(Method::PUT, "process/part-00002.parquet");
-    let gone = place(Method::DELETE, "process/part-00001.parquet");
-    let closed = place(Method::PUT, "run.json");
-    assert!(new < gone && gone < closed, "{new} {gone} {closed}");
+    let mut writer = Writer::create(&dir, &info(RunState::Recording)).unwrap();
+    writer = writer.rotating(MINUTE);
+    let mut minute = 0;
+    let mut next = || {
+        minute += 1;
+        let boot_ns = BootNs(minute * 2 * MINUTE.0);
+        let row = NodeMemRow {
+            boot_ns,
+            ..NodeMemRow::default()
+        };
+        writer.append(&row.into()).unwrap();
+        writer.flush().unwrap();
+        writer.rotate(boot_ns).unwrap();
+    };
+    let s3 = S3::start();
+    // Parts are made beside; the second row has the first leave what waits for later ones.
+    (0..3).for_each(|_| next());
+    wait_until("the first part", || !written().is_empty());
+    let child = push_to(&s3, &dir).arg("--watch").spawn().unwrap();
+    let key = |path: &str| format!("prefix/{BELOW}/{path}");
+    let first = written().remove(0).path().display().to_string();
+    wait_until("it is there", || s3.keys().contains(&key(&first)));
+    (0..9).for_each(|_| next());
+    wait_until("it is in another", || {
+        written()
+            .iter()
+            .all(|part| part.path() != Path::new(&first))
+    });
+    wait_until("it is gone there too", || !s3.keys().contains(&key(&first)));
+    let done = s3.state.done.lock().unwrap().clone();
+    let gone = done
+        .iter()
+        .position(|(of, at, _)| *of == Method::DELETE && *at == key(&first));
+    let by = written().remove(0).path().display().to_string();
+    let new = done
+        .iter()
+        .position(|(of, at, _)| *of == Method::PUT && *at == key(&by));
+    assert!(new.is_some() && new < gone, "{by} {new:?} {gone:?}");
+    writer.finish(info(RunState::Closed)).unwrap();
+    finish(child, 0);
+    let keys: Vec<String> = files(&dir).keys().map(|path| key(path)).collect();
+    assert_eq!(s3.keys(), keys);
+    let is_of_table = |key: &&String| key.contains("/node_mem/");
+    assert_eq!(keys.iter().filter(is_of_table).count(), 1);
 }
 
 #[test]

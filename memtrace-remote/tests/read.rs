@@ -249,15 +249,16 @@ fn a_recording_that_is_closed_while_it_is_read_at_an_address_loses_nothing() {
         writer.flush().unwrap();
         writer.rotate(BootNs(number * 2 * minute.0)).unwrap();
     }
-    let parts = || std::fs::read_dir(dir.join("process")).map_or(0, Iterator::count);
+    let files = || common::recording::files(&dir);
+    let is_waiting = |path: &String| path.starts_with("spool/process-");
     let begin = Instant::now();
-    while parts() < 10 {
+    while files().keys().any(is_waiting) {
         assert!(begin.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_millis(10));
     }
     // As a pusher does it: the new files, and then without the old ones.
     let carry = || {
-        let files = common::recording::files(&dir);
+        let files = files();
         let leaves = |path: &str| !path.starts_with("spool/") && !path.ends_with(".tmp");
         let files = files.into_iter().filter(|(path, _)| leaves(path));
         let _ = std::fs::remove_dir_all(&root);

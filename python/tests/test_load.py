@@ -356,10 +356,19 @@ def mem_table(rows: list[Row]) -> Any:
     )
 
 
-def put(directory: Path, table: str, frame: Any, number: int = 1, cut: int | None = None) -> Path:
+def put(
+    directory: Path,
+    table: str,
+    frame: Any,
+    number: int = 1,
+    cut: int | None = None,
+    replaces_from: int | None = None,
+) -> Path:
     (directory / table).mkdir(exist_ok=True)
-    if cut is not None:
-        frame = frame.replace_schema_metadata({"memtrace.cut_boot_ns": str(cut)})
+    texts = {"memtrace.cut_boot_ns": cut, "memtrace.replaces_from": replaces_from}
+    stated = {key: str(value) for key, value in texts.items() if value is not None}
+    if stated:
+        frame = frame.replace_schema_metadata(stated)
     path = directory / table / f"part-{number:05}.parquet"
     pq.write_table(frame, path)
     return path
@@ -661,6 +670,16 @@ def test_a_recording_that_was_never_closed_is_read_from_parts_and_spool(tmp_path
     assert recording.mem.column("rss_bytes") == [10, 30, 40, 50, 70]
     assert recording.end_ns == 12 * SECOND
     assert any("never closed" in problem for problem in recording.problems)
+
+
+def test_parts_whose_rows_are_in_a_later_one_too_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, [(1, 1, 10, "first")], [(1, None)], state="x")
+    rows: list[Row] = [(second, 1, second, "rss_stat") for second in range(1, 6)]
+    put(path, "mem", mem_table(rows[:1]), 1)
+    for number in (2, 3):
+        put(path, "mem", mem_table(rows[number - 1 : number]), number)
+    put(path, "mem", mem_table(rows[1:4]), 4, replaces_from=2)
+    assert memtrace.load(path).mem.column("rss_bytes") == [1, 2, 3, 4]
 
 
 def test_a_part_without_a_cut_has_all_rows_of_its_segment(tmp_path: Path) -> None:

@@ -103,7 +103,10 @@ def read(
             break
         place.look_again()
     problems.extend(found)
-    frames = [one.frame for one in files if one.frame is not None]
+    replaced = next((one.replaced for one in reversed(files) if one.is_read), range(0))
+    frames = [
+        one.frame for one in files if one.frame is not None and one.number not in replaced
+    ]
     if not frames:
         return Table(name, pa.table({}))
     frame = pa.concat_tables(frames, promote_options="default")
@@ -132,6 +135,9 @@ class _File(NamedTuple):
     problems: tuple[str, ...] = ()
     is_read: bool = False
     is_gone: bool = False
+    number: int | None = None
+    # Numbers of the parts whose rows are in it too.
+    replaced: range = range(0)
 
 
 def _frames(
@@ -163,7 +169,8 @@ def _frames(
             is_gone = isinstance(error, FileNotFoundError)
             return _File(problems=(f"{file} can't be read: {error}",), is_gone=is_gone)
         told = tuple(f"{file}: {what} does not match its checksum" for what in part.damages)
-        return _File(frame, part.cut_ns, told, is_read=True)
+        replaced = range(part.replaces_from(number), number)
+        return _File(frame, part.cut_ns, told, True, number=number, replaced=replaced)
 
     newest, cut_ns = -1, None
     numbered = _numbered(place, name, _PART, 1)

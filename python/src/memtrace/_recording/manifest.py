@@ -61,8 +61,8 @@ class Manifest:
 
     def _read(self, place: Place) -> None:
         self._parts: dict[str, dict[int, list[_Facts]]] = {}
-        # Of each table the parts below this number were replaced.
-        self._first: dict[str, int] = {}
+        # Numbers of parts that another has replaced, of each table.
+        self._replaced: dict[str, list[range]] = {}
         self._segments: dict[str, set[int]] = {}
         self._lost: list[str] = []
         self._is_closed, self._is_whole, self._is_known = False, True, True
@@ -121,9 +121,12 @@ class Manifest:
             left = set(line.get("segments", ()))
             segments.difference_update([one for one in segments if one <= seq and one not in left])
             parts = self._parts.setdefault(table, {})
-            if line.get("replaces_before"):
-                self._first[table] = max(seq, self._first.get(table, 0))
-                for one in [one for one in parts if one < seq]:
+            # The first recordings only say whether all earlier parts are replaced.
+            first = 0 if line.get("replaces_before") else line.get("replaces_from", seq)
+            replaced = range(int(first), seq)
+            if replaced:
+                self._replaced.setdefault(table, []).append(replaced)
+                for one in [one for one in parts if one in replaced]:
                     del parts[one]
             parts.setdefault(seq, []).append(facts)
 
@@ -194,7 +197,7 @@ class Manifest:
         is_newer = not self._is_closed and seq > max(parts, default=0)
         if is_newer or not self._is_whole:
             return None
-        if self._is_open and seq < self._first.get(table, 0):
+        if self._is_open and any(seq in replaced for replaced in self._replaced.get(table, ())):
             return ""
         return f"it is not a file of the recording ({FILE})"
 

@@ -12,6 +12,7 @@ from . import checksums
 from .table import arrow
 
 _CUT = b"memtrace.cut_boot_ns"
+_REPLACES = b"memtrace.replaces_from"
 TIME = "boot_ns"
 # The end of a file is read in one go: all of most footers is there.
 _END_BYTES = 1 << 14
@@ -56,6 +57,10 @@ class Part:
         """The time up to which it has the rows of its segment; None where it has all."""
         cut = self._texts.get(_CUT)
         return None if cut is None else int(cut)
+
+    def replaces_from(self, number: int) -> int:
+        """The rows of the parts from this number on up to its own, which is given, are in it."""
+        return int(self._texts.get(_REPLACES, number))
 
     @property
     def texts(self) -> dict[bytes, bytes]:
