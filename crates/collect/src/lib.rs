@@ -27,7 +27,8 @@ pub mod limits;
 pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]
-pub mod oom;
+pub mod on_change;
+mod oom;
 #[cfg(target_os = "linux")]
 mod pods;
 mod process_table;

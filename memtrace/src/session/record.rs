@@ -72,6 +72,7 @@ pub(super) struct Session {
     started: BootNs,
     next_keyframe: BootNs,
     next_flush: BootNs,
+    next_cost: BootNs,
     next_clock: BootNs,
     /// Since when nothing is looked at, for the disk is behind.
     behind_since: Option<BootNs>,
@@ -186,6 +187,7 @@ impl Session {
             started: now,
             next_keyframe: now + KEYFRAME_PERIOD,
             next_flush: now,
+            next_cost: now,
             next_clock: now + CLOCK_PERIOD,
             behind_since: None,
             is_rotating: options.rotate.is_some(),

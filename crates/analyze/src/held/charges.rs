@@ -9,8 +9,8 @@ use memtrace_model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource, RunInfo, Target};
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-/// Of a group that is still read there is a row every 10 s: one that had none for this long is gone.
-const SILENCE: DurationNs = DurationNs(15_000_000_000);
+/// Of a group that is still read there is a row every 30 s: one that had none for this long is gone.
+const SILENCE: DurationNs = DurationNs(40_000_000_000);
 
 /// Readings no further apart are of the same look at all groups.
 const TOGETHER: DurationNs = DurationNs(20_000_000);
@@ -20,7 +20,7 @@ const READINGS_MAX: usize = 1 << 19;
 /// The first reading is this much after the start, at most, where nothing kept it.
 pub(super) const EARLY: DurationNs = DurationNs(2_000_000_000);
 
-/// Those who are not recorded are counted every 10 s, or sooner: what they hold at a reading is within
+/// Those who are not recorded are counted every 30 s, or sooner: what they hold at a reading is within
 /// the counts of so long after it.
 const COUNTED: DurationNs = DurationNs(11_000_000_000);
 

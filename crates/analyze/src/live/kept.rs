@@ -15,9 +15,9 @@ use std::hash::{BuildHasher, RandomState};
 /// So many rows of one table are kept of what happened; those before are forgotten.
 const EVENTS_MAX: usize = 100_000;
 
-/// Of a cgroup that is still read there is a row every 10 s, also where nothing changed. One that
+/// Of a cgroup that is still read there is a row every 30 s, also where nothing changed. One that
 /// had none while others had for this long is gone.
-const CGROUP_SILENCE: DurationNs = DurationNs(30_000_000_000);
+const CGROUP_SILENCE: DurationNs = DurationNs(60_000_000_000);
 
 /// So many rows come to a table of readings before it is looked at again what of it is needed.
 const SLACK: usize = 1_000;

@@ -6,6 +6,7 @@ use super::moves::Moves;
 use super::others::{self, Others};
 use super::reading::Reading;
 use crate::kept::TextBuffer;
+use crate::on_change::OnChange;
 use crate::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_host::{MemoryHierarchy, clock};
 use memtrace_model::{
@@ -60,21 +61,12 @@ struct Watched {
     held_at: Option<BootNs>,
     /// When it last was above a group that did.
     needed_at: BootNs,
-    last: Option<Last>,
+    /// What was read last.
+    last: Option<Reading>,
+    rows: OnChange<CgroupMemRow>,
     others: Option<Others>,
     /// When they are counted again.
     others_due: Option<BootNs>,
-}
-
-type State = (Reading, Option<Others>);
-
-/// What was read last.
-#[derive(Debug)]
-struct Last {
-    state: State,
-    /// When it was last read so.
-    at: Instant,
-    is_written: bool,
 }
 
 /// When a group was read, on both clocks.
@@ -111,33 +103,6 @@ impl Instant {
 }
 
 impl Watched {
-    /// The rows that a reading is due: it itself where it differs from the one before, which
-    /// then is reported again, with the time until which it held.
-    fn rows(
-        &mut self,
-        path: &str,
-        version: i32,
-        state: State,
-        at: Instant,
-        is_keyframe: bool,
-    ) -> Vec<CgroupMemRow> {
-        let is_same = |last: &Last| last.state == state;
-        let is_new = is_keyframe || !self.last.as_ref().is_some_and(is_same);
-        let mut rows = Vec::new();
-        if is_new {
-            let before = self.last.as_ref();
-            let held = before.filter(|last| !last.is_written && !is_same(last));
-            rows.extend(held.map(|last| row(path, version, &last.state, last.at)));
-            rows.push(row(path, version, &state, at));
-        }
-        self.last = Some(Last {
-            state,
-            at,
-            is_written: is_new,
-        });
-        rows
-    }
-
     fn is_count_due(&self, now: BootNs) -> bool {
         self.held_at == Some(now) && self.others_due.is_none_or(|due| now >= due)
     }
@@ -259,6 +224,7 @@ impl CgroupCollector {
             held_at,
             needed_at: tick.boot,
             last: None,
+            rows: OnChange::default(),
             others: None,
             others_due: None,
         };
@@ -301,7 +267,7 @@ impl Collector for CgroupCollector {
                 .group
                 .as_ref()
                 .and_then(|group| group.current(buffer));
-            let last = watched.last.as_ref().and_then(|last| last.state.0.current);
+            let last = watched.last.as_ref().and_then(|last| last.current);
             now.zip(last).is_some_and(|(now, last)| {
                 (now - last).0.abs() >= MOVED_LEAST.0.max(last.0 / MOVED_PART)
             })
@@ -329,9 +295,10 @@ impl Collector for CgroupCollector {
             };
             match read(group, watched.held_at.is_some(), buffer, || now(tick)) {
                 Ok(Some((reading, at))) => {
-                    let state = (reading, watched.others);
-                    let rows = watched.rows(path, version, state, at, tick.is_keyframe);
-                    out.extend(rows.into_iter().map(Record::from));
+                    let row = row(path, version, &reading, watched.others, at);
+                    let rows = watched.rows.rows(row, tick.is_keyframe);
+                    out.extend(rows.map(Record::from));
+                    watched.last = Some(reading);
                     true
                 }
                 Ok(None) => true,
@@ -339,8 +306,9 @@ impl Collector for CgroupCollector {
                 Err(Removed) => {
                     let last = watched.last.take();
                     out.extend(last.map(|last| {
-                        let state = (last.state.0.emptied(), Some(Others::NONE));
-                        Record::from(row(path, version, &state, now(tick)))
+                        let emptied = last.emptied();
+                        let row = row(path, version, &emptied, Some(Others::NONE), now(tick));
+                        Record::from(row)
                     }));
                     false
                 }
@@ -372,7 +340,13 @@ fn read(
     Ok(None)
 }
 
-fn row(path: &str, version: i32, (reading, others): &State, at: Instant) -> CgroupMemRow {
+fn row(
+    path: &str,
+    version: i32,
+    reading: &Reading,
+    others: Option<Others>,
+    at: Instant,
+) -> CgroupMemRow {
     CgroupMemRow {
         ts: at.wall,
         boot_ns: at.boot,

@@ -3,6 +3,7 @@
 use super::{PERIOD, unknown};
 use crate::fields::{kib, number, pairs, pressure};
 use crate::kept::{KeptFile, TextBuffer};
+use crate::on_change::OnChange;
 use crate::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_host::clock;
 use memtrace_model::{Bytes, DurationNs, NodeMemRow, Record};
@@ -22,6 +23,7 @@ pub struct NodeCollector {
     /// `None` in a kernel without networks.
     sockets: Option<KeptFile>,
     buffer: TextBuffer,
+    rows: OnChange<NodeMemRow>,
 }
 
 impl NodeCollector {
@@ -37,6 +39,7 @@ impl NodeCollector {
             pressure: KeptFile::open(&root.join("pressure/memory")).ok(),
             sockets: KeptFile::open(&root.join("net/sockstat")).ok(),
             buffer: TextBuffer::default(),
+            rows: OnChange::default(),
         }
     }
 
@@ -157,7 +160,8 @@ impl Collector for NodeCollector {
             }
         }
         row.ts = tick.clock.to_wall(row.boot_ns);
-        out.push(row.into());
+        let rows = self.rows.rows(row, tick.is_keyframe);
+        out.extend(rows.map(Record::from));
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ pub use platform::NodeCollector;
 use super::Tick;
 use memtrace_model::{DurationNs, NodeMemRow};
 
-/// Time between two rows.
+/// Time between two readings.
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 
 /// A row in which nothing is known yet.

@@ -4,7 +4,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, DurationNs, WallNs};
 
 table! {
-    /// Memory of one cgroup that holds a recorded process, or of a group above it that has a limit. Read every second, and again when the processes have moved far; a reading that equals the one before has no row, but for one every 10 s and the last before a change. From memory.current and memory.stat (v2), memory.usage_in_bytes and memory.stat (v1).
+    /// Memory of one cgroup that holds a recorded process, or of a group above it that has a limit. Read every second, and again when the processes have moved far; one that differs from the last row by less than 256 KiB, and by less than a part in 1,024, has no row, but for one every 30 s and the last before a change. From memory.current and memory.stat (v2), memory.usage_in_bytes and memory.stat (v1).
     pub struct CgroupMemRow in "cgroup_mem" {
         /// Wall-clock time (UTC).
         ts: WallNs,

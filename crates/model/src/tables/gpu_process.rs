@@ -6,7 +6,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, Tgid, Upid, WallNs};
 
 table! {
-    /// Memory of one process on one GPU, also of processes that are not recorded otherwise. A row holds from its time until the next row of the same device, process, instance and client (a step function); a keyframe every 10 s. One that has left the device has a last row of zero bytes.
+    /// Memory of one process on one GPU, also of processes that are not recorded otherwise. A row holds from its time until the next row of the same device, process, instance and client (a step function); a keyframe every 30 s. One that has left the device has a last row of zero bytes.
     pub struct GpuProcessRow in "gpu_process" {
         /// Wall-clock time (UTC).
         ts: WallNs,

@@ -5,7 +5,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, Upid, WallNs};
 
 table! {
-    /// Memory of one process. A row holds from its time until the next row of the same upid (a step function); a process that does not change costs no rows, but for a keyframe every 10 s.
+    /// Memory of one process. A row holds from its time until the next row of the same upid (a step function); a process that does not change costs no rows, but for a keyframe every 30 s.
     #[derive(Copy)]
     pub struct MemRow in "mem" {
         /// Wall-clock time (UTC).
@@ -46,7 +46,7 @@ labels! {
         Peak = "peak",
         /// A periodic snapshot found a change.
         Snapshot = "snapshot",
-        /// A full row every 10 s, changed or not.
+        /// A full row every 30 s, changed or not.
         Keyframe = "keyframe",
         /// A new program image after exec.
         Exec = "exec",

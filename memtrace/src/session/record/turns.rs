@@ -10,9 +10,11 @@ use memtrace_model::{BootNs, DiagKind, DurationNs, Record, Severity};
 
 /// A full row of every process at least this often: it bounds how far a reader must look
 /// back.
-pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(10_000_000_000);
+pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(30_000_000_000);
 /// What was observed survives a kill -9 after at most this long.
 const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
+/// What the recorder itself costs is a row so often.
+const COST_PERIOD: DurationNs = DurationNs(10_000_000_000);
 /// The clocks are compared this often.
 pub(super) const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
 
@@ -106,7 +108,10 @@ impl Session {
         self.hand_over(is_keyframe || is_flush_due);
         if is_flush_due {
             self.next_flush = now + FLUSH_PERIOD;
-            self.note_cost(&tick);
+            if now >= self.next_cost {
+                self.next_cost = now + COST_PERIOD;
+                self.note_cost(&tick);
+            }
             self.output.flush();
             progress(&self.progress(false));
         }

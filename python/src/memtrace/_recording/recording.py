@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _AMOUNTS = steps.AMOUNTS
 _MEM = ("boot_ns", "upid", "source", *_AMOUNTS)
-# A process that does not change has a row every 10 s, and the recorder may be late.
-_KEYFRAME_NS = 15_000_000_000
+# A process that does not change has a row every 30 s, and the recorder may be late.
+_KEYFRAME_NS = 35_000_000_000
 _ROLE = (
     ("name", "string"),
     ("framework", "string"),
