@@ -7,6 +7,7 @@ mod damaged;
 mod diff;
 mod ends;
 mod engine;
+mod every;
 mod export;
 mod findings;
 mod follow;

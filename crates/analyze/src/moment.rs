@@ -9,18 +9,22 @@ use std::str::FromStr;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// How a time can be written, but for `peak`.
+/// How a time can be written, but for `peak` and `oom-kill`.
 const FORMS: &str = "an offset from the start such as `+83.2s` or `+1h02m`, a time of day (UTC; \
     with --local-time: yours) such as `12:03:07`, or RFC 3339 such as `2026-03-01T12:03:07Z`";
 
-/// An instant of a recording: `peak`, `+83.2s`, `+1h02m`, `12:03:07`, or RFC 3339. What names no
+/// An instant of a recording: `peak`, `oom-kill`, `+83.2s`, `+1h02m`, `12:03:07`, or RFC 3339. What names no
 /// time zone is in the reader's: [`Options::zone`](super::Options::zone).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// The simultaneous peak.
     Peak,
+    /// The last OOM kill.
+    OomKill,
     /// Time since the start of the recording.
     Offset(DurationNs),
+    /// Time before the end of the recording; its start where it is not so long.
+    BeforeEnd(DurationNs),
     /// A time of day: its first occurrence in the recording.
     TimeOfDay {
         /// The time of day.
@@ -36,11 +40,11 @@ pub enum Moment {
 
 /// What was given is not a moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a time: use `peak`, {forms}", forms = FORMS)]
+#[error("`{0}` is not a time: use `peak`, `oom-kill`, {forms}", forms = FORMS)]
 pub struct ParseMomentError(String);
 
 impl ParseMomentError {
-    /// The same of the start or end of a window, which `peak` can't be.
+    /// The same of the start or end of a window, which `peak` and `oom-kill` can't be.
     pub fn of_window(&self) -> String {
         format!("`{}` is not a time: use {FORMS}", self.0)
     }
@@ -62,9 +66,12 @@ pub enum MomentError {
         /// The length of the recording.
         length_ns: DurationNs,
     },
-    /// A window that begins or ends at the peak, which is known only when all has been read.
-    #[error("`peak` is neither its start nor its end; `--at peak` shows when that was")]
-    PeakOfWindow,
+    /// A window that begins or ends at what is known only when more has been read.
+    #[error("`peak` and `oom-kill` are neither its start nor its end; `--at` shows when that was")]
+    NoEdge,
+    /// A recording without OOM kills.
+    #[error("no OOM kill was recorded")]
+    NoKill,
     /// A window that ends before it begins.
     #[error("its start must be before its end")]
     EmptyWindow,
@@ -76,7 +83,10 @@ pub enum MomentError {
 impl Moment {
     /// Whether it is a time of a clock on the wall, which one recording has and another has not.
     pub fn is_wall(self) -> bool {
-        !matches!(self, Self::Peak | Self::Offset(_))
+        matches!(
+            self,
+            Self::TimeOfDay { .. } | Self::Civil(_) | Self::Wall(_)
+        )
     }
 
     /// Whether a recording has it. `last` is the time of its last row where it was not closed; `zone`
@@ -88,10 +98,12 @@ impl Moment {
         self.resolve(&clock.in_zone(zone)).is_ok()
     }
 
-    /// Where it lies; `None` for the peak, which is known only after the pass over the rows.
+    /// Where it lies; `None` for the peak, which is known only after the pass over the rows, and for
+    /// an OOM kill, which the clock does not know.
     pub(super) fn resolve(self, clock: &RunClock) -> Result<Option<BootNs>, MomentError> {
         let boot = match self {
-            Self::Peak => return Ok(None),
+            Self::Peak | Self::OomKill => return Ok(None),
+            Self::BeforeEnd(length) => clock.start().max(clock.end() + DurationNs(-length.0)),
             Self::Offset(offset) => clock.start() + offset,
             Self::Wall(wall) => clock.to_boot(wall).ok_or(MomentError::NoWallClock)?,
             Self::TimeOfDay { time, is_utc } => {
@@ -131,7 +143,7 @@ pub(super) fn window(
     clock: &RunClock,
 ) -> Result<[BootNs; 2], MomentError> {
     let resolve = |moment: Option<Moment>, default| match moment {
-        Some(moment) => moment.resolve(clock)?.ok_or(MomentError::PeakOfWindow),
+        Some(moment) => moment.resolve(clock)?.ok_or(MomentError::NoEdge),
         None => Ok(default),
     };
     let end = resolve(to, clock.end())?;
@@ -158,6 +170,19 @@ fn wall(time: Option<Zoned>) -> Option<WallNs> {
     i64::try_from(nanoseconds).ok().map(WallNs)
 }
 
+impl Moment {
+    /// The start of the last part of a recording, of a length such as `1h` or `90s`.
+    ///
+    /// # Errors
+    /// When it is no length.
+    pub fn of_last(length: &str) -> Result<Self, String> {
+        let length = length.trim();
+        parse_offset(length).map(Self::BeforeEnd).ok_or_else(|| {
+            format!("`{length}` is not a length of time: write it like 30s, 5m, 1h30m or 1d")
+        })
+    }
+}
+
 impl FromStr for Moment {
     type Err = ParseMomentError;
 
@@ -166,6 +191,7 @@ impl FromStr for Moment {
         let moment = match trimmed.strip_prefix('+') {
             Some(offset) => parse_offset(offset).map(Self::Offset),
             None if trimmed == "peak" => Some(Self::Peak),
+            None if trimmed == "oom-kill" => Some(Self::OomKill),
             None => parse_time_of_day(trimmed).or_else(|| parse_date_and_time(trimmed)),
         };
         moment.ok_or_else(|| ParseMomentError(text.to_owned()))
@@ -298,8 +324,16 @@ mod tests {
         assert_eq!(of("", "+1s"), Ok([0.0, 1.0]), "nothing is known of it");
         assert_eq!(of("+0s", "+30s"), Ok([0.0, 30.0]));
         assert_eq!(of("+10s", ""), Ok([10.0, 120.0]));
+        for (length, start) in [("30s", 90.0), ("2", 118.0), ("1d", 0.0)] {
+            let last = Moment::of_last(length).unwrap();
+            let window = super::window(Some(last), None, None, &clock).unwrap();
+            let start_at = clock.offset(window[0]).as_secs_f64();
+            assert!((start_at - start).abs() < 1e-6, "{length}: {start_at}");
+        }
+        assert!(Moment::of_last("soon").is_err());
+        assert_eq!(of("oom-kill", ""), Err(MomentError::NoEdge));
         assert_eq!(of("+30s", "+10s"), Err(MomentError::EmptyWindow));
-        assert_eq!(of("peak", ""), Err(MomentError::PeakOfWindow));
+        assert_eq!(of("peak", ""), Err(MomentError::NoEdge));
         assert!(of("", "+200s").is_err());
     }
 

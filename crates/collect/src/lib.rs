@@ -27,8 +27,9 @@ pub mod limits;
 pub mod marks;
 pub mod node;
 #[cfg(target_os = "linux")]
-pub mod on_change;
-mod oom;
+mod on_change;
+#[cfg(target_os = "linux")]
+pub mod oom;
 #[cfg(target_os = "linux")]
 mod pods;
 mod process_table;

@@ -2,6 +2,7 @@
 
 mod afterwards;
 mod arrival;
+mod every;
 mod findings;
 mod keep;
 mod load;
@@ -22,7 +23,7 @@ use super::values::{
 use crate::session::{
     CommandError, CommandUser, Options, Outcome, Progress, RecordError, ScopeChoice, record,
 };
-use anyhow::Context;
+use anyhow::{Context, bail};
 use keep::Keeper;
 use many_hosts::ManyHosts;
 #[cfg(target_os = "linux")]
@@ -104,6 +105,18 @@ pub(super) struct Args {
     /// Stop after this time: 30s, 5m, 1h30m, or so many seconds [default: when the target ends]
     #[arg(short, long, value_name = "TIME", value_parser = parse_seconds, help_heading = WHERE)]
     duration: Option<DurationNs>,
+
+    /// Begin a new recording after this time, and end the old one once the new one observes: 24h
+    ///
+    /// Until a signal ends it. Each has a name of its own below the current directory, or the place of
+    /// its start below --root. --keep removes old ones.
+    #[arg(long, value_name = "TIME", value_parser = every::parse_every, help_heading = WHERE,
+          conflicts_with_all = ["command", "duration"])]
+    every: Option<DurationNs>,
+
+    /// Be a recorder of --every: say where it records, and end when standard input does
+    #[arg(long, hide = true, conflicts_with_all = ["every", "command"])]
+    in_turn: bool,
 
     #[command(flatten)]
     hosts: ManyHosts,
@@ -257,6 +270,15 @@ pub(super) struct Args {
 /// When the recording can't be started or closed. The command's own failure is no error:
 /// its exit code is passed on.
 pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(every) = args.every {
+        if args.output.is_some() && args.hosts.root.is_none() {
+            bail!(
+                "with --every each recording gets a name of its own: leave out -o, and run it in the \
+                 directory where they should be"
+            )
+        }
+        return every::run(every);
+    }
     // A command runs in the namespaces of who called.
     #[cfg(target_os = "linux")]
     if args.targets.command.is_empty() {
@@ -329,6 +351,9 @@ fn recorded(mut args: Args) -> anyhow::Result<ExitCode> {
         if !args.quiet {
             beginning.say(info, dir, found);
         }
+        if args.in_turn {
+            println!("{}", dir.display());
+        }
     };
     let progress = |progress: &Progress| {
         if let Some(pusher) = carried.as_mut().filter(|_| !progress.is_closing) {
@@ -400,6 +425,7 @@ impl Args {
             is_gpu_only: self.gpu_only,
             cpu_budget: self.budget / 100.0,
             kills_survivors: self.kill_survivors,
+            ends_with_stdin: self.in_turn,
         })
     }
 

@@ -59,8 +59,8 @@ pub(super) struct Args {
     /// Show the tree of processes
     #[arg(long)]
     tree: bool,
-    /// Show who held the memory at that time: `peak`, `+83.2s`, `+1h02m`, `12:03:07` (UTC without
-    /// --local-time), or RFC 3339
+    /// Show who held the memory at that time: `peak`, `oom-kill` (the last one), `+83.2s`, `+1h02m`,
+    /// `12:03:07` (UTC without --local-time), or RFC 3339
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
     /// Show every line of the phases, not only the ten that changed most
@@ -84,6 +84,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse_edge,
           conflicts_with_all = ["at", "phases", "style", "phase", "save_findings"])]
     to: Option<Moment>,
+    /// Show the last part of the recording, of that length, as --from shows a window: 30s, 10m, 1h, 1d
+    #[arg(long, value_name = "TIME", value_parser = Moment::of_last,
+          conflicts_with_all = ["at", "phases", "style", "phase", "save_findings", "from", "to", "process", "steps"])]
+    last: Option<Moment>,
     /// Show the life of one process: what it held over time and what is inside of it, its mappings,
     /// phases, shared memory and children. Give its id, or words in its name or role: the largest
     /// that matches is shown
@@ -95,7 +99,7 @@ pub(super) struct Args {
     section: Option<String>,
     /// Name the sections of the report of a recording (of a run if DIR is a root), a line each
     #[arg(long, conflicts_with_all = ["Writing", "Options", "section", "full", "explain", "tree", "at", "phases",
-                                      "phase", "steps", "from", "to", "process", "style", "save_findings"])]
+                                      "phase", "steps", "from", "to", "last", "process", "style", "save_findings"])]
     list_sections: bool,
     /// Write something other than the whole report, as text or md
     #[arg(long, value_name = "STYLE", conflicts_with = "at")]
@@ -221,7 +225,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         at: args.at,
         phase: args.phase.or(args.steps.then(|| STEPS.to_owned())),
         process: args.process,
-        from: args.from,
+        from: args.from.or(args.last),
         to: args.to,
         is_local: args.local_time,
         saves: args.save_findings,
@@ -251,7 +255,7 @@ fn chosen_section(
     args: &Args,
     format: &dyn Format,
 ) -> anyhow::Result<Option<&'static Section<Report>>> {
-    let has_window = args.from.is_some() || args.to.is_some();
+    let has_window = args.from.or(args.to).or(args.last).is_some();
     let only_table = args.steps || has_window && format.name() == "csv";
     let only_table = only_table.then_some("phase");
     let section = args.section.as_deref().or(only_table);

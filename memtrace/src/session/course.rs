@@ -41,7 +41,8 @@ pub fn record(
         .build()
         .map_err(RecordError::Loop)?;
     runtime.block_on(async {
-        let mut signals = Signals::listen(held.is_some()).map_err(RecordError::Loop)?;
+        let mut signals =
+            Signals::listen(held.is_some(), options.ends_with_stdin).map_err(RecordError::Loop)?;
         let mut session = Session::start(
             options,
             facts,

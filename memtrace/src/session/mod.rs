@@ -82,4 +82,6 @@ pub struct Options {
     pub cpu_budget: f64,
     /// Whether to end, at the end of the recording, the processes that outlived their root.
     pub kills_survivors: bool,
+    /// Whether the recording ends when standard input does.
+    pub ends_with_stdin: bool,
 }

@@ -1,9 +1,12 @@
-//! Signals: those for the command are passed on, those for memtrace stop it.
+//! Signals: those for the command are passed on, those for memtrace stop it. So does the end of
+//! standard input, where whoever started it holds it by that.
 
 use memtrace_model::Tgid;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal asks for.
@@ -30,10 +33,15 @@ pub(super) struct Signals {
     user1: Signal,
     user2: Signal,
     has_command: bool,
+    /// Standard input, until it ends.
+    stdin: Option<pipe::Receiver>,
 }
 
 impl Signals {
-    pub(super) fn listen(has_command: bool) -> io::Result<Self> {
+    /// Begins to listen: also to the end of standard input, a pipe, where `ends_with_stdin`.
+    pub(super) fn listen(has_command: bool, ends_with_stdin: bool) -> io::Result<Self> {
+        let stdin = ends_with_stdin.then(|| io::stdin().as_fd().try_clone_to_owned());
+        let stdin = stdin.transpose()?.map(pipe::Receiver::from_owned_fd);
         Ok(Self {
             child: signal(SignalKind::child())?,
             resume: signal(SignalKind::from_raw(libc::SIGCONT))?,
@@ -44,6 +52,7 @@ impl Signals {
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
             has_command,
+            stdin: stdin.transpose()?,
         })
     }
 
@@ -58,6 +67,7 @@ impl Signals {
             _ = self.quit.recv() => libc::SIGQUIT,
             _ = self.user1.recv() => libc::SIGUSR1,
             _ = self.user2.recv() => libc::SIGUSR2,
+            () = end(&mut self.stdin) => return Request::Stop,
         };
         if self.has_command {
             Request::PassOn(number)
@@ -65,6 +75,15 @@ impl Signals {
             Request::Stop
         }
     }
+}
+
+/// Waits until a pipe has ended, which it does once. Cancel-safe.
+async fn end(pipe: &mut Option<pipe::Receiver>) {
+    let Some(open) = pipe else {
+        return std::future::pending().await;
+    };
+    while open.read(&mut [0; 64]).await.is_ok_and(|read| read > 0) {}
+    *pipe = None;
 }
 
 /// Passes a signal on to the command. One that the terminal sends (Ctrl-C, Ctrl-\) reaches

@@ -8,7 +8,7 @@ use crate::gpu::GpuTimeline;
 use crate::groups::Groups;
 use crate::leftovers;
 use crate::log_kills::KillLine;
-use crate::moment::{self, Moment};
+use crate::moment::{self, Moment, MomentError};
 use crate::oom::{self, Windows};
 use crate::phases::{ConditionSpan, Marks, Timeline};
 use crate::process_table::ProcessTable;
@@ -60,7 +60,7 @@ impl Facts {
         let mut table = ProcessTable::read(source, info)?;
         let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
         let clock = clock.in_zone(options.zone.clone());
-        let at = resolve(options.at, &clock)?;
+        let at = resolve(options.at, &clock, &kills, &table)?;
         let mut marks = Marks::read(source, &mut table)?;
         let log_kills = std::mem::take(&mut marks.kills);
         let unread_kill_count = marks.unread_kill_count;
@@ -162,7 +162,17 @@ fn first_row<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<Bo
 fn resolve<E: std::error::Error + 'static>(
     moment: Option<Moment>,
     clock: &RunClock,
+    kills: &[OomRow],
+    table: &ProcessTable,
 ) -> Result<Option<BootNs>, AnalyzeError<E>> {
-    let at = moment.map(|moment| moment.resolve(clock)).transpose();
+    let resolve = |moment| match moment {
+        Moment::OomKill => {
+            let last = kills.last().map(std::slice::from_ref);
+            let at = last.and_then(|last| oom::instants(last, table).next());
+            at.map(Some).ok_or(MomentError::NoKill)
+        }
+        moment => moment.resolve(clock),
+    };
+    let at = moment.map(resolve).transpose();
     Ok(at.map_err(AnalyzeError::Moment)?.flatten())
 }

@@ -140,6 +140,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
         ("--steps", args.steps),
         ("--from", args.from.is_some()),
         ("--to", args.to.is_some()),
+        ("--last", args.last.is_some()),
         ("--process", args.process.is_some()),
         ("--tree", args.tree),
         ("--style", args.style.is_some()),

@@ -175,10 +175,10 @@ fn groups_of_which_neither_lies_in_the_other_add_up_and_one_that_is_gone_counts_
         read("/a", at);
         read("/b", at);
     }
-    read("/a", 47.0);
+    read("/a", 75.0);
     assert_eq!(held_at(&run, "+25s"), [100; 3]);
     run.exit(501, 32.0, 0);
-    assert_eq!(held_at(&run, "+50s"), [50; 3]);
+    assert_eq!(held_at(&run, "+80s"), [50; 3]);
 }
 
 #[test]

@@ -177,7 +177,9 @@ fn an_unchanged_group_is_written_only_with_keyframes() {
     assert_eq!(fake.collect(2, false).len(), 0);
     assert_eq!(fake.collect(3, true).len(), 1);
     fake.group("/job", &[("memory.current", "2\n")]);
-    assert_eq!(fake.collect(4, false).len(), 1);
+    assert_eq!(fake.collect(4, false).len(), 0, "it has hardly moved");
+    fake.group("/job", &[("memory.current", "2000000\n")]);
+    assert_eq!(fake.collect(5, false).len(), 2, "with what it held before");
 }
 
 #[test]
@@ -194,13 +196,14 @@ fn what_a_group_held_until_it_changed_is_reported_with_its_time() {
     assert_eq!(shown(&mut fake, 1, false), [held(1, 1)]);
     assert_eq!(shown(&mut fake, 2, false), []);
     assert_eq!(shown(&mut fake, 3, false), []);
-    fake.group("/job", &[("memory.current", "9\n")]);
-    assert_eq!(shown(&mut fake, 4, false), [held(3, 1), held(4, 9)]);
+    let (more, most) = (1_000_000, 2_000_000);
+    fake.group("/job", &[("memory.current", &format!("{more}\n"))]);
+    assert_eq!(shown(&mut fake, 4, false), [held(3, 1), held(4, more)]);
     // Every second it is another: nothing to add.
-    fake.group("/job", &[("memory.current", "10\n")]);
-    assert_eq!(shown(&mut fake, 5, false), [held(5, 10)]);
+    fake.group("/job", &[("memory.current", &format!("{most}\n"))]);
+    assert_eq!(shown(&mut fake, 5, false), [held(5, most)]);
     assert_eq!(shown(&mut fake, 6, false), []);
-    assert_eq!(shown(&mut fake, 7, true), [held(7, 10)]);
+    assert_eq!(shown(&mut fake, 7, true), [held(7, most)]);
 }
 
 #[test]
