@@ -4,6 +4,7 @@
 // The table is its purpose.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod a_day;
 mod address;
 mod attribution;
 mod carried;
@@ -92,6 +93,7 @@ const BENCHES: &[&[Bench]] = &[
     carried::BENCHES,
     address::BENCHES,
     traces::BENCHES,
+    a_day::BENCHES,
     day::BENCHES,
 ];
 
