@@ -31,7 +31,7 @@ def test_what_is_recorded_is_carried_to_the_root_and_removed(tmp_path: Path, pro
     here.mkdir()
     words = {
         "/var/lib/memtrace": str(here),
-        "--duration=24h": "--duration=7s",
+        "--every=24h": "--duration=7s",
         "$(ROOT)": root.as_uri(),
         "$(RUN)": "cluster",
         "$(NODE)": "node1",

@@ -72,7 +72,8 @@ pub(super) struct Session {
     started: BootNs,
     next_keyframe: BootNs,
     next_flush: BootNs,
-    next_cost: BootNs,
+    /// When the recorder's own cost was last written, with its anonymous memory.
+    noted_cost: Option<(BootNs, Bytes)>,
     next_clock: BootNs,
     /// Since when nothing is looked at, for the disk is behind.
     behind_since: Option<BootNs>,
@@ -187,7 +188,7 @@ impl Session {
             started: now,
             next_keyframe: now + KEYFRAME_PERIOD,
             next_flush: now,
-            next_cost: now,
+            noted_cost: None,
             next_clock: now + CLOCK_PERIOD,
             behind_since: None,
             is_rotating: options.rotate.is_some(),
@@ -427,7 +428,7 @@ impl Session {
             self.hand_over(false);
         }
         self.hand_over(true);
-        self.note_cost(&tick);
+        self.note_cost(&tick, true);
         self.info.clocks.push(clock::read());
         if let (true, Some(command)) = (must_wait, command) {
             self.info.command_exit_code = Some(outlive(command, signals).await);

@@ -3,7 +3,7 @@
 use super::output::Output;
 use memtrace_collect::{ProcessTable, Tick};
 use memtrace_host::clock;
-use memtrace_model::{Bytes, DurationNs, Record, SelfCostRow, Tgid};
+use memtrace_model::{Bytes, DurationNs, SelfCostRow, Tgid};
 use std::path::Path;
 
 /// The cost up to now.
@@ -13,12 +13,12 @@ pub(super) fn row(
     output: &Output,
     interval: DurationNs,
     own_cgroup: Option<&str>,
-) -> Record {
+) -> SelfCostRow {
     let resident = resident();
     let usage = usage();
     let stats = output.stats();
     let bpf = table.bpf_run_time();
-    Record::from(SelfCostRow {
+    SelfCostRow {
         ts: tick.wall(),
         boot_ns: tick.boot,
         cpu_user_ns: duration(usage.ru_utime),
@@ -36,7 +36,7 @@ pub(super) fn row(
         row_count: stats.row_count,
         written_bytes: stats.written_bytes,
         lost_event_count: table.lost_event_count(),
-    })
+    }
 }
 
 /// CPU time of a closure on this thread.

@@ -6,15 +6,16 @@ use super::{Session, tick};
 use crate::session::{Progress, self_cost};
 use memtrace_collect::{Collector, NAME_BYTES_KEPT, Part, ProcessTable, Tick};
 use memtrace_host::clock;
-use memtrace_model::{BootNs, DiagKind, DurationNs, Record, Severity};
+use memtrace_model::{BootNs, Bytes, DiagKind, DurationNs, Record, Severity};
 
 /// A full row of every process at least this often: it bounds how far a reader must look
 /// back.
 pub(super) const KEYFRAME_PERIOD: DurationNs = DurationNs(30_000_000_000);
 /// What was observed survives a kill -9 after at most this long.
 const FLUSH_PERIOD: DurationNs = DurationNs(1_000_000_000);
-/// What the recorder itself costs is a row so often.
+/// What the recorder itself costs is a row so often, and where its memory has moved by this much.
 const COST_PERIOD: DurationNs = DurationNs(10_000_000_000);
+const COST_MOVED: Bytes = Bytes(256 << 10);
 /// The clocks are compared this often.
 pub(super) const CLOCK_PERIOD: DurationNs = DurationNs(60_000_000_000);
 
@@ -108,10 +109,7 @@ impl Session {
         self.hand_over(is_keyframe || is_flush_due);
         if is_flush_due {
             self.next_flush = now + FLUSH_PERIOD;
-            if now >= self.next_cost {
-                self.next_cost = now + COST_PERIOD;
-                self.note_cost(&tick);
-            }
+            self.note_cost(&tick, false);
             self.output.flush();
             progress(&self.progress(false));
         }
@@ -169,11 +167,19 @@ impl Session {
         }
     }
 
-    pub(super) fn note_cost(&mut self, tick: &Tick) {
+    /// Writes what the recorder has cost, where that is due.
+    pub(super) fn note_cost(&mut self, tick: &Tick, is_last: bool) {
         let interval = self.pace.interval();
         let cgroup = self.own_cgroup.as_deref();
         let row = self_cost::row(tick, &self.table, &self.output, interval, cgroup);
-        self.output.send(vec![row]);
+        let anon = row.rss_anon_bytes.unwrap_or_default();
+        let is_due = self.noted_cost.is_none_or(|(at, noted)| {
+            tick.boot - at >= COST_PERIOD || Bytes((anon - noted).0.abs()) >= COST_MOVED
+        });
+        if is_due || is_last {
+            self.noted_cost = Some((tick.boot, anon));
+            self.output.send(vec![row.into()]);
+        }
     }
 
     fn tell_cut_names(&mut self, tick: &Tick) {
