@@ -13,8 +13,8 @@ use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memtrace_analyze::{
-    SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample, sample_files,
-    sample_gpus,
+    Names, SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample,
+    sample_files, sample_gpus,
 };
 use memtrace_model::{BootNs, DurationNs, RunInfo};
 use memtrace_report::visible;
@@ -56,6 +56,7 @@ const STACKS: [(What, StackFile, &str); 3] = [
 #[command(after_help = "\
 Examples:
   memtrace export --to csv --interval 500ms
+  memtrace export --names compat
   memtrace export --to perfetto
   memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
   memtrace export --force --to perfetto --with profile/")]
@@ -80,6 +81,9 @@ pub(super) struct Args {
     /// remove it
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     every: Option<DurationNs>,
+    /// What columns and keys of samples and GPUs are called
+    #[arg(long, value_enum, value_name = "NAMES", default_value = "units")]
+    names: NamesOption,
     /// How many children to name in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
@@ -114,6 +118,23 @@ enum What {
     /// memtrace.prom: the newest figures, for the textfile collector of node_exporter; 200 series at
     /// most
     Prometheus,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NamesOption {
+    /// By their units: `main_rss_gib`, `python_heap_mib`
+    Units,
+    /// As most scripts that poll call them: `main_rss_gb`, `python_heap_mb`, with the same values
+    Compat,
+}
+
+impl From<NamesOption> for Names {
+    fn from(option: NamesOption) -> Self {
+        match option {
+            NamesOption::Units => Self::Units,
+            NamesOption::Compat => Self::Compat,
+        }
+    }
 }
 
 impl What {
@@ -224,6 +245,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
             dir: &dir,
             target,
             interval,
+            names: args.names.into(),
             is_forced: args.force,
             last_boot_ns,
         };
@@ -235,7 +257,8 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let mut outcome = Ok(());
     let mut remarks = Vec::new();
     if has_samples {
-        outcome = export_samples(&recording, options, &mut files).with_context(reading)?;
+        let names = args.names.into();
+        outcome = export_samples(&recording, options, names, &mut files).with_context(reading)?;
     }
     if let (Ok(()), Some(trace)) = (&outcome, &mut trace) {
         let traced = perfetto(
@@ -286,10 +309,11 @@ fn make(target: &Path) -> anyhow::Result<()> {
 fn export_samples(
     recording: &Recording,
     options: SampleOptions,
+    names: Names,
     files: &mut Files,
 ) -> Result<io::Result<()>, StoreError> {
     let mut outcome = match &mut files.csv {
-        Some(csv) => sample_files::csv_head(&mut csv.file),
+        Some(csv) => sample_files::csv_head(&mut csv.file, names),
         None => Ok(()),
     };
     let (all, summary) = sample(recording.info(), &Rows(recording), options, |all, one| {
@@ -306,11 +330,11 @@ fn export_samples(
         outcome.is_ok()
     })?;
     if let (Ok(()), Some(gpus), Some(holders)) = (&outcome, &mut files.gpus, &mut files.holders) {
-        outcome = export_gpus(recording, &all, gpus, holders)?;
+        outcome = export_gpus(recording, &all, names, gpus, holders)?;
     }
     Ok(outcome
         .and_then(|()| match &mut files.json {
-            Some(json) => sample_files::summary_json(&mut json.file, &all, &summary),
+            Some(json) => sample_files::summary_json(&mut json.file, names, &all, &summary),
             None => Ok(()),
         })
         .and_then(|()| match &mut files.markdown {
@@ -323,12 +347,13 @@ fn export_samples(
 fn export_gpus(
     recording: &Recording,
     all: &Samples,
+    names: Names,
     gpus: &mut Part,
     holders: &mut Part,
 ) -> Result<io::Result<()>, StoreError> {
     let mut wrote = (
-        gpu_files::gpu_head(&mut gpus.file),
-        gpu_files::gpu_process_head(&mut holders.file),
+        gpu_files::gpu_head(&mut gpus.file, names),
+        gpu_files::gpu_process_head(&mut holders.file, names),
     );
     let mut left = (MAX_SAMPLES, MAX_SAMPLES);
     let take = |left: &mut i64| {

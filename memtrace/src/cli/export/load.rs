@@ -7,7 +7,7 @@ use super::super::recorded::Rows;
 use super::{GPU_CSV, MAX_SAMPLES, make};
 use anyhow::{Context, bail};
 use memtrace_analyze::{
-    LoadRun, Options, RoleHolding, RunClock, SampleOptions, analyze, gpu_files, sample,
+    LoadRun, Names, Options, RoleHolding, RunClock, SampleOptions, analyze, gpu_files, sample,
     sample_gpus, trace_head, trace_line,
 };
 use memtrace_model::tables::RequestRow;
@@ -28,6 +28,7 @@ pub(super) struct Wanted<'a> {
     pub(super) dir: &'a Path,
     pub(super) target: &'a Path,
     pub(super) interval: DurationNs,
+    pub(super) names: Names,
     pub(super) is_forced: bool,
     pub(super) last_boot_ns: Option<BootNs>,
 }
@@ -78,6 +79,8 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
         .map(|(run, name)| Folder::open(run, &name, &wanted))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let writing = || format!("failed to write to {}", wanted.target.display());
+    let clock = &report.analysis.clock;
+    let to_wall = |at| clock.to_wall(at);
     let mut outcome = Ok(());
     let traced = recording.scan(&columns(), |row: RequestRow| {
         let folder = folders
@@ -86,7 +89,7 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
         if let Some(folder) = folder
             && outcome.is_ok()
         {
-            outcome = trace_line(&mut folder.trace.file, &row);
+            outcome = trace_line(&mut folder.trace.file, &row, &to_wall);
         }
     });
     traced.with_context(doing)?;
@@ -95,7 +98,7 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
     drop(progress);
     let mut parts = Vec::new();
     for mut folder in folders {
-        let written = folder.write(recording, &report.analysis.clock, &shown, &roles_at);
+        let written = folder.write(recording, clock, &shown, &roles_at);
         written.with_context(writing)?;
         parts.extend(folder.parts());
     }
@@ -161,7 +164,7 @@ impl<'a> Folder<'a> {
             manifest: open("manifest.json")?,
         };
         trace_head(&mut folder.trace.file)
-            .and_then(|()| gpu_files::gpu_head(&mut folder.gpus.file))
+            .and_then(|()| gpu_files::gpu_head(&mut folder.gpus.file, wanted.names))
             .with_context(|| format!("failed to write to {}", place.display()))?;
         Ok(folder)
     }
@@ -174,8 +177,9 @@ impl<'a> Folder<'a> {
         roles_at: &[(BootNs, Vec<RoleHolding>)],
     ) -> io::Result<()> {
         self.run.workload(&mut self.workload.file)?;
-        self.run.summary(roles_at, &mut self.summary.file)?;
         let to_wall = |at| clock.to_wall(at);
+        self.run
+            .summary(roles_at, to_wall, &mut self.summary.file)?;
         let manifest = &mut self.manifest.file;
         self.run.manifest(recording.info(), path, to_wall, manifest)
     }
