@@ -36,6 +36,15 @@ impl Reported {
         }
     }
 
+    /// The same, and none where they can't be found: what is done to an engine does not depend on who
+    /// hears of it. Says why.
+    pub(crate) fn if_clear(&self) -> Recordings {
+        self.recordings().unwrap_or_else(|error| {
+            say(&format!("no recording gets the phase: {error:#}"));
+            Recordings(Vec::new())
+        })
+    }
+
     /// The same choice in words.
     pub(crate) fn words(&self) -> Vec<OsString> {
         let none = self.no_recording.then(|| OsString::from("--no-recording"));
