@@ -332,6 +332,7 @@ fn recorded(mut args: Args) -> anyhow::Result<ExitCode> {
         ),
         is_gpu_only: args.gpu_only,
         has_nvidia_device: facts.has_nvidia_device == Some(true),
+        hidden: facts.hidden_processes(),
     };
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !args.quiet && held.is_none() && std::io::stderr().is_terminal();
