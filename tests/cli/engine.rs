@@ -117,7 +117,15 @@ fn a_window_opens_and_closes_where_it_is_open_which_recording_is_meant() -> Resu
     }
     let gone = dir.path().join("gone");
     let gone = gone.to_str().context("a path")?;
-    let named = memtrace(["engine", "profile", "start", "-r", gone, "--url", &server.url])?;
+    let named = memtrace([
+        "engine",
+        "profile",
+        "start",
+        "-r",
+        gone,
+        "--url",
+        &server.url,
+    ])?;
     assert!(named.status.success(), "{}", words(&named));
     for recorder in recorders {
         recorder.stop()?;
