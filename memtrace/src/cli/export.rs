@@ -56,7 +56,7 @@ const STACKS: [(What, StackFile, &str); 3] = [
 #[command(after_help = "\
 Examples:
   memtrace export --to csv --interval 500ms
-  memtrace export --names compat
+  memtrace export --names compat -o samples/
   memtrace export --to perfetto
   memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
   memtrace export --force --to perfetto --with profile/")]
@@ -90,6 +90,9 @@ pub(super) struct Args {
     /// Replace files that exist
     #[arg(long)]
     force: bool,
+    /// With --to load: of the folders that `memtrace load run` has made, write the files that they lack
+    #[arg(long, conflicts_with = "force")]
+    add: bool,
     #[command(flatten)]
     pub(super) strictness: Strictness,
 }
@@ -154,6 +157,9 @@ impl Args {
     fn check(&self) -> anyhow::Result<()> {
         if self.wants(What::Prometheus) && self.what.len() > 1 {
             bail!("prometheus is written alone: remove the other --to");
+        }
+        if self.add && !self.wants(What::Load) {
+            bail!("--add is for folders of runs: add --to load");
         }
         if self.every.is_some() && !self.wants(What::Prometheus) {
             bail!("--every is for the file that is rewritten: add --to prometheus");
@@ -247,6 +253,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
             interval,
             names: args.names.into(),
             is_forced: args.force,
+            only_adds: args.add,
             last_boot_ns,
         };
         parts = load::export(&recording, wanted)?;

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 Examples:
   memtrace traces profile/
   memtrace traces profile/ --all-ranks
-  memtrace traces profile/ --rank 3
+  memtrace traces profile/ --rank 0
 
 Exit status: 0, even if a trace was cut off or one of several could not be read, which is reported;
 1 if a path does not exist or holds no trace, or none could be read; 2 on a usage error.")]
