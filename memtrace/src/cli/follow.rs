@@ -33,13 +33,15 @@ const PHASE: &str = "PHASE";
 /// What tells one phase from all others: whose it is, when it began and ended, and its name.
 type Key = (Option<Upid>, Option<BootNs>, BootNs, Arc<str>);
 
-/// Writes lines until the recording has ended. `read` analyses it anew, each phase by itself.
+/// Writes lines until the recording has ended. `read` analyses it anew, each phase by itself; `goes_on`
+/// says at less cost whether it goes on.
 ///
 /// # Errors
 ///
 /// When the recording can't be read, or the output can't be written.
 pub(super) fn follow(
     mut read: impl FnMut() -> anyhow::Result<Report>,
+    goes_on: impl Fn() -> bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut written = HashSet::new();
@@ -65,7 +67,12 @@ pub(super) fn follow(
             }
             return Ok(());
         }
-        sleep(INTERVAL.max(begin.elapsed() * REST));
+        let rest = begin.elapsed() * REST;
+        let since = Instant::now();
+        sleep(INTERVAL);
+        while since.elapsed() < rest && goes_on() {
+            sleep(INTERVAL);
+        }
     }
 }
 

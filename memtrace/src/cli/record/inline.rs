@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// So long the reader may take for the last lines once the recording is closed.
-const LAST_LINES: Duration = Duration::from_secs(10);
+const LAST_LINES: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The reader while it runs.
