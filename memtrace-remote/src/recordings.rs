@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Which recordings are reported.
 #[derive(Debug, clap::Args)]
@@ -34,6 +34,15 @@ impl Reported {
             [] if !self.no_recording => Recordings::find(),
             named => Recordings::named(named),
         }
+    }
+
+    /// The same, and none where they can't be found: what is done to an engine does not depend on who
+    /// hears of it. Says why.
+    pub(crate) fn if_clear(&self) -> Recordings {
+        self.recordings().unwrap_or_else(|error| {
+            say(&format!("no recording gets the phase: {error:#}"));
+            Recordings(Vec::new())
+        })
     }
 
     /// The same choice in words.
@@ -97,6 +106,14 @@ impl Recordings {
     pub(crate) fn names(&self) -> Vec<String> {
         let sinks = self.0.iter();
         sinks.map(|sink| sink.running.shown().to_string()).collect()
+    }
+
+    /// Where they are, as far as that is known.
+    pub(crate) fn dirs(&self) -> Vec<PathBuf> {
+        let sinks = self.0.iter();
+        sinks
+            .filter_map(|sink| sink.running.dir().map(Path::to_owned))
+            .collect()
     }
 
     /// The begin or the end of a phase is now.

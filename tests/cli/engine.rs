@@ -99,6 +99,41 @@ fn start_and_stop_are_a_window_too_and_a_second_stop_finds_nothing() -> Result<(
 }
 
 #[test]
+fn a_window_opens_and_closes_where_it_is_open_which_recording_is_meant() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let server = profiled(dir.path())?;
+    let idle = Running::start(&["idle", "--processes", "1"])?;
+    let pid = idle.pid().to_string();
+    let recorders = [
+        Recorder::start(&["--quiet", "--backend", "procfs", "-p", &pid])?,
+        Recorder::start(&["--quiet", "--backend", "procfs", "-p", &pid])?,
+    ];
+    for (task, count) in [("start", 0), ("stop", 1)] {
+        let done = memtrace(["engine", "profile", task, "--url", &server.url])?;
+        let said = words(&done);
+        assert!(done.status.success(), "{said}");
+        assert!(said.contains("no recording gets the phase"), "{said}");
+        assert_eq!(traces(dir.path())?, count, "{said}");
+    }
+    let gone = dir.path().join("gone");
+    let gone = gone.to_str().context("a path")?;
+    let named = memtrace([
+        "engine",
+        "profile",
+        "start",
+        "-r",
+        gone,
+        "--url",
+        &server.url,
+    ])?;
+    assert!(named.status.success(), "{}", words(&named));
+    for recorder in recorders {
+        recorder.stop()?;
+    }
+    Ok(())
+}
+
+#[test]
 fn status_reads_the_process_that_listens_and_touches_no_profiler() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let server = profiled(dir.path())?;

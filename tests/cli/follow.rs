@@ -62,6 +62,42 @@ fn phases_are_followed_as_they_end_and_until_the_recording_ends() -> Result<()> 
 }
 
 #[test]
+fn phases_stand_between_the_lines_of_the_command_where_that_is_asked_for() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let program = program::memtrace()?;
+    let path = program.parent().context("a directory")?;
+    let script = "memtrace mark --begin load && memtrace mark --end load; read line; echo warm >&2";
+    let mut recorder = Command::new(&program)
+        .args(["record", "--inline", "--backend", "procfs", "-o"])
+        .arg(dir.path().join("recording"))
+        .args(["--", "sh", "-c", script])
+        .env("PATH", format!("{}:/usr/bin:/bin", path.display()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut input = recorder.stdin.take().context("an input")?;
+    let said = recorder.stderr.take().context("what it says")?;
+    let mut lines = BufReader::new(said).lines();
+    let mut has_title = false;
+    // The command waits for its input.
+    loop {
+        let line = lines.next().transpose()?.context("a line of the phase")?;
+        has_title |= line.contains("RSS MiB") && line.ends_with("PHASE");
+        if line.trim_start().starts_with('+') && line.ends_with("  load") {
+            break;
+        }
+    }
+    assert!(has_title);
+    assert_eq!(recorder.try_wait()?, None);
+    input.write_all(b"go on\n")?;
+    let rest: Vec<String> = lines.collect::<Result<_, _>>()?;
+    assert!(rest.contains(&"warm".to_owned()), "{rest:?}");
+    assert!(recorder.wait()?.success());
+    Ok(())
+}
+
+#[test]
 fn only_the_log_of_phases_is_followed() -> Result<()> {
     for (words_given, expected) in [
         (&["report", "--follow"][..], "--style"),

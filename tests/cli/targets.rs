@@ -450,3 +450,44 @@ mod needs_root {
         Ok(())
     }
 }
+
+mod needs_mount {
+    use super::*;
+    use memtrace_tests::need;
+
+    /// What a user without rights is told where /proc hides the processes of others.
+    fn told_where_proc_hides(words_of_record: &str) -> Result<String> {
+        need::require("mount");
+        let dir = tempfile::tempdir()?;
+        std::os::unix::fs::chown(dir.path(), Some(65_534), Some(65_534))?;
+        let script = format!(
+            "mount -t proc -o hidepid=invisible proc /proc && cd \"$1\" && \
+             exec setpriv --reuid 65534 --regid 65534 --clear-groups sh -c \
+             '\"$0\" record --backend procfs {words_of_record} >&2; code=$?; \
+             \"$0\" report --section missing >&2; exit $code' \"$2\""
+        );
+        let output = shell_with_own_mounts(&script)
+            .arg(dir.path())
+            .arg(program::memtrace()?)
+            .output()?;
+        Ok(words(&output))
+    }
+
+    #[test]
+    fn a_hidden_process_is_said_to_be_hidden_and_not_to_be_missing() -> Result<()> {
+        let told = told_where_proc_hides("-p 1")?;
+        assert!(told.contains("process 1 is hidden"), "{told}");
+        assert!(told.contains("cap_sys_ptrace"), "{told}");
+        let told = told_where_proc_hides("-p 4194303")?;
+        assert!(told.contains("no process has pid 4194303"), "{told}");
+        Ok(())
+    }
+
+    #[test]
+    fn what_proc_hides_is_said_at_the_begin_and_in_the_report() -> Result<()> {
+        let told = told_where_proc_hides("-- true")?;
+        let warned = "processes of other users are hidden (hidepid=invisible)";
+        assert_eq!(told.matches(warned).count(), 2, "{told}");
+        Ok(())
+    }
+}

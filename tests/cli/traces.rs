@@ -34,6 +34,20 @@ fn a_folder_is_read_and_its_ranks_stand_side_by_side() -> Result<()> {
     assert!(output.status.success(), "{text}");
     assert!(!text.contains("aten::mm"), "{text}");
     assert!(text.contains("2 traces start within"), "{text}");
+    let output = traces([dir.path(), Path::new("--rank=1")])?;
+    let text = shown(&output);
+    assert!(output.status.success(), "{text}");
+    assert!(
+        text.contains("Rank 1: ") && !text.contains("Rank 0: "),
+        "{text}"
+    );
+    let output = traces([dir.path(), Path::new("--rank=7")])?;
+    let text = shown(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(
+        text.contains("no trace is of rank 7: there are 0, 1"),
+        "{text}"
+    );
     Ok(())
 }
 

@@ -41,6 +41,16 @@ fn a_command_that_cannot_be_executed_ends_with_126() -> Result<()> {
     refused(&["--", "/etc"], 126, "can't execute /etc: is a directory")
 }
 
+#[test]
+fn where_no_recording_can_be_made_another_place_is_asked_for() -> Result<()> {
+    let output = memtrace(["record", "-o", "/proc/nowhere", "--", "true"])?;
+    let text = words(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("create /proc/nowhere"), "{text}");
+    assert!(text.contains("-o DIR"), "{text}");
+    Ok(())
+}
+
 /// Makes an executable file in a directory.
 fn program_in(dir: &std::path::Path, contents: &str) -> Result<String> {
     use std::os::unix::fs::PermissionsExt;

@@ -110,7 +110,7 @@ pub use leftovers::{Leftovers, OrphanedShmObject, Survivor};
 pub use life::{Child, KindsAt, LayoutAt, Life, MappingLine, ProcessError, SharedWith};
 pub use limits::{LimitKind, LimitUse};
 pub use live::{Deep, Family, Frame, Limit, Live, RoleNow, SERIES_MAX};
-pub use load_files::{LoadRun, trace_head, trace_line};
+pub use load_files::{LoadRun, WallSpan, trace_head, trace_line};
 pub use log_kills::LogKill;
 pub use losses::Loss;
 pub use mappings::{Mapping, Mappings, ProcessMappings};
@@ -134,8 +134,8 @@ pub use roles::{KindFigures, RoleAtPeak, RoleFinding, RoleHolding, RoleOnGpus, R
 pub use run::{AnalyzeError, Options, analyze, analyze_into};
 pub use samples::{
     Allocated, Allocations, GpuPlace, GpuProcessSample, GpuSample, LabelledPeak, MemorySample,
-    NodeReading, SampleOptions, SampleSummary, Samples, files as sample_files, gpu_files, sample,
-    sample_gpus,
+    Names, NodeReading, SampleOptions, SampleSummary, Samples, files as sample_files, gpu_files,
+    sample, sample_gpus,
 };
 pub use sections::phases::{checkpoints, startup_log};
 pub use sections::{Report, SECTIONS};

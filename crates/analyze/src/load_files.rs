@@ -45,7 +45,27 @@ struct Summed<'a> {
     line: LoadLine<'a>,
     #[serde(flatten)]
     figures: &'a RequestFigures,
+    #[serde(flatten)]
+    wall: WallSpan,
     memory: Memory<'a>,
+}
+
+/// When the first request of a condition was sent and the last ended, on the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct WallSpan {
+    begin_wall_ns: Option<WallNs>,
+    end_wall_ns: Option<WallNs>,
+}
+
+impl WallSpan {
+    /// That of `figures`, which have it on CLOCK_BOOTTIME.
+    pub fn of(figures: &RequestFigures, to_wall: impl Fn(BootNs) -> Option<WallNs>) -> Self {
+        let wall = |boot: Option<i64>| to_wall(BootNs(boot?));
+        Self {
+            begin_wall_ns: wall(figures.begin_boot_ns),
+            end_wall_ns: wall(figures.end_boot_ns),
+        }
+    }
 }
 
 /// What was held under a condition.
@@ -77,8 +97,10 @@ struct Manifest<'a> {
     command: Option<String>,
     gpus: &'a [GpuInfo],
     start_wall: Option<String>,
+    start_wall_ns: Option<WallNs>,
     start_boot_ns: Option<BootNs>,
     end_wall: Option<String>,
+    end_wall_ns: Option<WallNs>,
     end_boot_ns: Option<BootNs>,
 }
 
@@ -131,6 +153,7 @@ impl<'a> LoadRun<'a> {
     pub fn summary(
         &self,
         roles_at: &[(BootNs, Vec<RoleHolding>)],
+        to_wall: impl Fn(BootNs) -> Option<WallNs>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
         #[derive(Serialize)]
@@ -148,6 +171,7 @@ impl<'a> LoadRun<'a> {
             Summed {
                 line: LoadLine::of(one),
                 figures: &one.figures,
+                wall: WallSpan::of(&one.figures, &to_wall),
                 memory: Memory {
                     tokens_in_flight_peak: one.tokens_in_flight_peak,
                     held_begin_bytes: one.held_begin_bytes,
@@ -180,8 +204,8 @@ impl<'a> LoadRun<'a> {
         out: &mut dyn Write,
     ) -> io::Result<()> {
         let span = self.span();
-        let wall = |at: Option<BootNs>| to_wall(at?).and_then(WallNs::rfc3339);
         let (start, end) = (span.map(|[start, _]| start), span.map(|[_, end]| end));
+        let (start_wall_ns, end_wall_ns) = (start.and_then(&to_wall), end.and_then(&to_wall));
         let manifest = Manifest {
             memtrace_version: &info.memtrace_version,
             run_id: self.id,
@@ -196,9 +220,11 @@ impl<'a> LoadRun<'a> {
                 _ => None,
             },
             gpus: &info.gpus,
-            start_wall: wall(start),
+            start_wall: start_wall_ns.and_then(WallNs::rfc3339),
+            start_wall_ns,
             start_boot_ns: start,
-            end_wall: wall(end),
+            end_wall: end_wall_ns.and_then(WallNs::rfc3339),
+            end_wall_ns,
             end_boot_ns: end,
         };
         write_object(&manifest, out)

@@ -31,6 +31,7 @@ pub(super) struct Devices {
 pub(super) struct DeviceNow {
     pub(super) used: Option<Bytes>,
     pub(super) total: Option<Bytes>,
+    pub(super) utilization_percent: Option<i32>,
 }
 
 impl Devices {
@@ -39,6 +40,7 @@ impl Devices {
         let now = DeviceNow {
             used: row.used_bytes,
             total: row.total_bytes,
+            utilization_percent: row.utilization_percent,
         };
         match self.places.get(&row.device) {
             Some(&place) => {

@@ -7,10 +7,12 @@ mod beside;
 pub mod files;
 pub mod gpu_files;
 mod gpus;
+mod names;
 mod schedule;
 
 pub use allocators::{Allocated, Allocations};
 pub use gpus::{GpuPlace, GpuProcessSample, GpuSample, sample_gpus};
+pub use names::Names;
 
 use super::clock::RunClock;
 use super::cost;
@@ -114,8 +116,6 @@ pub struct SampleSummary {
     pub children: Option<LabelledPeak>,
     /// The highest sum of all.
     pub total: Option<LabelledPeak>,
-    /// The highest RSS of each process, by position.
-    pub processes: Vec<Option<Bytes>>,
 }
 
 /// How to take samples.
@@ -208,19 +208,13 @@ pub fn sample<S: RowSource>(
     sweep.finish(end);
     sweep.observer.give_until(end, &sweep.state);
     let Sampler {
-        samples,
-        mut summary,
+        mut samples,
+        summary,
         ..
     } = sweep.observer;
-    let highest = sweep.state.processes.iter().zip(&samples.processes);
-    summary.processes = highest.map(own_peak).collect();
+    table.take_peaks(&sweep.state.processes, &samples.clock);
+    samples.processes = table.processes;
     Ok((samples, summary))
-}
-
-/// The highest RSS that a process had. One that has ended held nothing at the end.
-fn own_peak((track, process): (&Track, &Process)) -> Option<Bytes> {
-    let at_end = process.exit_boot_ns().map(|_| Bytes(0));
-    track.highest.rss().max(at_end)
 }
 
 /// Takes samples while the sweep goes on.
@@ -454,7 +448,8 @@ mod tests {
         let children = summary.children.unwrap();
         assert!(children.bytes > Bytes(8 << 30), "{children:?}");
         let main = samples.main.unwrap();
-        assert_eq!(summary.processes[main], Some(Bytes(580 << 20)));
+        let peak = samples.processes[main].peak.rss_bytes;
+        assert_eq!(peak, Some(Bytes(580 << 20)));
         assert_eq!(summary.main.unwrap().bytes, Bytes(580 << 20));
         assert!(summary.total.unwrap().bytes > children.bytes);
     }

@@ -129,6 +129,18 @@ pub enum HidePid {
     Ptraceable,
 }
 
+impl HidePid {
+    /// The option's value.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::NoAccess => "noaccess",
+            Self::Invisible => "invisible",
+            Self::Ptraceable => "ptraceable",
+        }
+    }
+}
+
 impl HostFacts {
     /// A host about which nothing is known: where every reader starts, and what tests of
     /// decisions fill in.

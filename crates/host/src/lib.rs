@@ -15,6 +15,7 @@ pub mod doctor;
 mod facts;
 mod gpu;
 mod heap;
+mod hidden;
 pub mod mark_sockets;
 #[cfg(target_os = "linux")]
 mod mounts;

@@ -10,6 +10,8 @@ pub(super) enum Category {
     Operator,
     /// A kernel, or a copy, on a device.
     OnDevice,
+    /// A call of the device's driver or runtime.
+    Call,
     /// A range that the program named: steps among them.
     Annotation,
     #[default]
@@ -22,6 +24,7 @@ impl Category {
         match self {
             Self::Operator => "operator",
             Self::OnDevice => "kernel",
+            Self::Call => "call",
             Self::Annotation => "range",
             Self::Other => "other",
         }
@@ -33,6 +36,14 @@ impl Category {
             "cpu_op" | "Operator" => Self::Operator,
             "kernel" | "Kernel" | "gpu_memcpy" | "Memcpy" | "gpu_memset" | "Memset"
             | "mtia_ccp_events" => Self::OnDevice,
+            "cuda_runtime"
+            | "cuda_driver"
+            | "hip_runtime"
+            | "xpu_runtime"
+            | "mtia_runtime"
+            | "privateuse1_runtime"
+            | "privateuse1_driver"
+            | "Runtime" => Self::Call,
             "user_annotation" => Self::Annotation,
             _ => Self::Other,
         }
@@ -101,6 +112,12 @@ impl Event {
     pub(super) fn thread(&self) -> (i64, i64) {
         let number = |number: Option<f64>| number.unwrap_or(-1.0) as i64;
         (number(self.pid), number(self.tid))
+    }
+
+    /// The device that it ran on.
+    pub(super) fn device(&self) -> i64 {
+        let (pid, _) = self.thread();
+        self.args.device_id.map_or(pid, |device| device as i64)
     }
 
     /// Whether it is a moment.

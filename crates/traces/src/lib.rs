@@ -1,11 +1,13 @@
 //! Traces of torch's profiler (Kineto's Chrome JSON): read as a stream in bounded memory, summed up, and
 //! the ranks of a job side by side. It knows no recording.
 
+mod activity;
 mod document;
 mod event;
 mod files;
 mod input;
 mod json;
+mod kernels;
 mod memory;
 mod merge;
 mod names;

@@ -205,14 +205,13 @@ impl Events for Slices {
         let Some(begin) = event.begin_ns().filter(|_| event.is_span()) else {
             return;
         };
-        if event.category == Category::Other {
+        if matches!(event.category, Category::Other | Category::Call) {
             return;
         }
         let (pid, number) = event.thread();
         let is_on_device = event.category == Category::OnDevice;
-        let device = event.args.device_id.map_or(pid, |device| device as i64);
         let lane = Lane {
-            device: is_on_device.then_some(device),
+            device: is_on_device.then(|| event.device()),
             pid: if is_on_device { -1 } else { pid },
             number,
         };

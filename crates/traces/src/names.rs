@@ -76,6 +76,13 @@ impl Names {
         Some(place)
     }
 
+    /// The name of a place.
+    pub(super) fn name(&self, place: u32) -> Option<&str> {
+        let mut all = self.places.iter();
+        all.find(|(_, known)| **known == place)
+            .map(|(name, _)| &**name)
+    }
+
     pub(super) fn len(&self) -> usize {
         self.totals.len()
     }

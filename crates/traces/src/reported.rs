@@ -1,5 +1,7 @@
 //! What is said of traces to people.
 
+use super::activity::{DeviceActivity, Gap};
+use super::kernels::KindTotal;
 use super::names::NameTotals;
 use super::overview::Overview;
 use super::rank::RankSource;
@@ -83,6 +85,11 @@ impl TraceSummary {
         memory_table(self).add_to(&mut chapter);
         names_table(&mut chapter, "operator", &self.operators);
         names_table(&mut chapter, "kernel", &self.kernels);
+        kinds_table(self).add_to(&mut chapter);
+        for device in &self.activity {
+            chapter.say(device.in_words());
+        }
+        gaps_table(self).add_to(&mut chapter);
         chapter
     }
 
@@ -103,7 +110,15 @@ impl TraceSummary {
         let begin = self.begin_wall_ns;
         let begin = begin.and_then(|begin| words::date_and_time(begin, None));
         let begin = begin.unwrap_or_else(|| "At an unknown time".to_owned());
-        format!("{begin}, for {}: {events}{steps}.", took(duration))
+        let graphs = match self.graph_launch_count {
+            0 => String::new(),
+            1 => ", 1 launch of a CUDA graph".to_owned(),
+            count => format!(
+                ", {} launches of CUDA graphs",
+                words::count(i64::try_from(count).unwrap_or(i64::MAX))
+            ),
+        };
+        format!("{begin}, for {}: {events}{steps}{graphs}.", took(duration))
     }
 
     fn job_in_words(&self) -> Option<String> {
@@ -169,6 +184,71 @@ fn memory_table(trace: &TraceSummary) -> TableOf<&super::memory::DeviceMemory> {
         .figures("events", 2, |memory| {
             words::count(i64::try_from(memory.event_count).unwrap_or(i64::MAX))
         })
+}
+
+fn kinds_table(trace: &TraceSummary) -> TableOf<&KindTotal> {
+    let all = trace.kernel_kinds.iter().map(|one| one.total_ns.0);
+    let all = all.fold(0, i64::saturating_add);
+    TableOf::of(&trace.kernel_kinds)
+        .words("kind", 0, |one| one.kind.in_words())
+        .figures("count", 1, |one| {
+            words::count(i64::try_from(one.count).unwrap_or(i64::MAX))
+        })
+        .figures("total_s", 0, |one| took_cell(Some(one.total_ns)))
+        .figures("share", 0, move |one| {
+            percent(one.total_ns, DurationNs(all))
+        })
+}
+
+fn gaps_table(trace: &TraceSummary) -> TableOf<(i64, &Gap)> {
+    let of_devices = trace.activity.iter();
+    let gaps = of_devices.flat_map(|one| one.gaps.iter().map(|gap| (one.device, gap)));
+    TableOf::of(gaps)
+        .figures(("device", "GAP OF DEVICE"), 0, |(device, _)| {
+            Cell::known(Some(*device))
+        })
+        .figures("at_s", 0, |(_, gap)| {
+            let after = gap.begins_after_ns;
+            Cell::At(Some(after)).shown_as(format!("+{}", took(after)))
+        })
+        .figures("took_s", 0, |(_, gap)| took_cell(Some(gap.duration_ns)))
+        .figures(("cpu_s", "OF IT"), 0, |(_, gap)| took_cell(gap.cpu_ns))
+        .flexible(("cpu", "ON THE CPU"), |(_, gap)| {
+            gap.cpu_name
+                .as_deref()
+                .unwrap_or("nothing that was traced")
+                .to_owned()
+        })
+}
+
+impl DeviceActivity {
+    fn in_words(&self) -> String {
+        let of_span = |part| percent(part, self.span_ns);
+        let communication = match self.communication_ns.0 {
+            0 => String::new(),
+            _ => format!(
+                "; communicated {}, {} of that beside computing",
+                of_span(self.communication_ns),
+                percent(self.communication_beside_compute_ns, self.communication_ns)
+            ),
+        };
+        format!(
+            "Device {}: of {} busy {}, idle {} ({}); computed {}{communication}.",
+            self.device,
+            took(self.span_ns),
+            of_span(self.busy_ns),
+            of_span(self.idle_ns),
+            took(self.idle_ns),
+            of_span(self.compute_ns),
+        )
+    }
+}
+
+fn percent(part: DurationNs, whole: DurationNs) -> String {
+    match whole.0 {
+        0 => "0.0 %".to_owned(),
+        whole => format!("{:.1} %", part.0 as f64 * 100.0 / whole as f64),
+    }
 }
 
 fn names_table(chapter: &mut Chapter, what: &str, totals: &NameTotals) {

@@ -1,6 +1,8 @@
 //! A trace summed up, also one that can't be read to its end.
 
+use super::activity::DeviceActivity;
 use super::document::{self, Head};
+use super::kernels::KindTotal;
 use super::memory::DeviceMemory;
 use super::names::NameTotals;
 use super::rank::{RankSource, of_name};
@@ -43,6 +45,12 @@ pub struct TraceSummary {
     pub operators: NameTotals,
     /// Kernels and copies on devices. Those of several streams can run at once.
     pub kernels: NameTotals,
+    /// The same by what they do.
+    pub kernel_kinds: Vec<KindTotal>,
+    /// When something ran on each device; empty where nothing did, or too much to keep.
+    pub activity: Vec<DeviceActivity>,
+    /// How often a CUDA graph was launched.
+    pub graph_launch_count: u64,
     /// Memory of each device.
     pub memory: Vec<DeviceMemory>,
     /// The program's own steps (`ProfilerStep#N`), in the order of the file.
@@ -93,14 +101,15 @@ pub fn read(path: &Path, top: usize) -> TraceSummary {
     summary
 }
 
-fn summed_up(head: Head, sums: Sums, top: usize) -> TraceSummary {
+fn summed_up(head: Head, mut sums: Sums, top: usize) -> TraceSummary {
     let window = sums.window;
     let base_ns = head.base_ns(window);
     let wall = |ns: i64| Some(WallNs(base_ns?.saturating_add(ns)));
     let rank = head.distributed.rank;
     let rank = rank.and_then(|rank| u32::try_from(rank).ok());
     let backend = head.distributed.backend.0;
-    let used = &sums.used_gpus;
+    let used = std::mem::take(&mut sums.used_gpus);
+    let used = &used;
     let named = head.gpus.iter();
     let mut devices: Vec<TraceGpu> = named
         .filter(|(number, _)| used.is_empty() || used.contains(number))
@@ -116,6 +125,9 @@ fn summed_up(head: Head, sums: Sums, top: usize) -> TraceSummary {
         name: None,
         total_bytes: None,
     }));
+    let ran = std::mem::take(&mut sums.activity);
+    let begin = window.map_or(0, |(begin, _)| begin);
+    let activity = ran.reported(begin, |within| sums.most_on_cpu(within), wall);
     let own = sums.spans.own(sums.operators.len());
     let steps = sums.steps.iter().map(|step| TraceStep {
         number: step.number,
@@ -138,6 +150,9 @@ fn summed_up(head: Head, sums: Sums, top: usize) -> TraceSummary {
         has_used_devices: !used.is_empty(),
         operators: sums.operators.reported(top, own.as_deref()),
         kernels: sums.on_device.reported(top, None),
+        kernel_kinds: sums.kinds.reported(),
+        activity,
+        graph_launch_count: sums.graph_launch_count,
         memory: sums.memory.reported(wall),
         steps: steps.collect(),
         has_more_steps: sums.has_more_steps,

@@ -1,10 +1,12 @@
 //! Sums over the events of a trace.
 
+use super::activity::Activity;
 use super::document::{Events, GPUS_MAX};
 use super::event::{Category, Event};
+use super::kernels::{KernelKind, KindTotals};
 use super::memory::Devices;
 use super::names::Names;
-use super::self_time::Spans;
+use super::self_time::{Named, Spans};
 use std::collections::BTreeSet;
 
 /// So many steps of a trace are kept.
@@ -25,7 +27,12 @@ pub(super) struct Sums {
     pub(super) window: Option<(i64, i64)>,
     pub(super) operators: Names,
     pub(super) on_device: Names,
+    /// Of calls of the device's runtime, and of ranges that the program named.
+    pub(super) calls: Names,
     pub(super) spans: Spans,
+    pub(super) kinds: KindTotals,
+    pub(super) activity: Activity,
+    pub(super) graph_launch_count: u64,
     pub(super) memory: Devices,
     pub(super) steps: Vec<Step>,
     pub(super) has_more_steps: bool,
@@ -50,15 +57,27 @@ impl Events for Sums {
             match event.category {
                 Category::Operator => {
                     let name = self.operators.take(&event.name.0, ns);
+                    let name = name.map(Named::Operator);
                     self.spans.take(event.thread(), name, begin, ns);
                 }
                 Category::OnDevice => {
                     self.on_device.take(&event.name.0, ns);
+                    let kind = KernelKind::of(&event.name.0);
+                    self.kinds.take(kind, ns);
+                    self.activity.take(event.device(), begin, ns, kind);
                     let number = event.args.device_id.map(|number| number as i64);
                     let has_room = self.used_gpus.len() < GPUS_MAX;
                     self.used_gpus.extend(number.filter(|_| has_room));
                 }
-                Category::Annotation => self.take_step(&event.name.0, begin, ns),
+                Category::Call => {
+                    let is_graph = event.name.0.ends_with("GraphLaunch");
+                    self.graph_launch_count += u64::from(is_graph);
+                    self.take_call(event, begin, ns);
+                }
+                Category::Annotation => {
+                    self.take_call(event, begin, ns);
+                    self.take_step(&event.name.0, begin, ns);
+                }
                 Category::Other => {}
             }
         } else if event.is_moment() {
@@ -75,6 +94,21 @@ impl Sums {
         self.event_count += 1;
         let (first, last) = self.window.unwrap_or((begin, end));
         self.window = Some((first.min(begin), last.max(end)));
+    }
+
+    fn take_call(&mut self, event: &Event, begin: i64, ns: i64) {
+        let name = self.calls.take(&event.name.0, ns).map(Named::Call);
+        self.spans.take(event.thread(), name, begin, ns);
+    }
+
+    /// What took most time on the CPU in a stretch of time: its name, and how long.
+    pub(super) fn most_on_cpu(&self, within: (i64, i64)) -> Option<(String, i64)> {
+        let (named, ns) = self.spans.most_in(within)?;
+        let name = match named {
+            Named::Operator(place) => self.operators.name(place),
+            Named::Call(place) => self.calls.name(place),
+        };
+        Some((name?.to_owned(), ns))
     }
 
     fn take_step(&mut self, name: &str, begin: i64, ns: i64) {

@@ -75,9 +75,95 @@ fn what_is_reported_of_real_ranks_stands_in_the_docs() {
     assert!(page.contains(&shown), "not in docs/traces.md:\n{shown}");
 }
 
+/// A trace of a device with two streams, as Kineto writes one.
+fn of_device() -> String {
+    let mut events = vec![
+        r#"{"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#7", "pid": 42, "tid": 42,
+            "ts": 0, "dur": 1000}"#
+            .to_owned(),
+        r#"{"ph": "X", "cat": "cpu_op", "name": "aten::item", "pid": 42, "tid": 42, "ts": 330,
+            "dur": 400}"#
+            .to_owned(),
+        r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "pid": 42, "tid": 42,
+            "ts": 340, "dur": 350, "args": {"correlation": 9}}"#
+            .to_owned(),
+        r#"{"ph": "X", "cat": "cuda_runtime", "name": "cudaGraphLaunch", "pid": 42, "tid": 42,
+            "ts": 5, "dur": 3, "args": {"correlation": 8}}"#
+            .to_owned(),
+    ];
+    for (category, name, stream, begin, took) in [
+        ("kernel", "sm90_xmma_gemm_bf16", 7, 100, 100),
+        (
+            "kernel",
+            "ncclDevKernel_AllReduce_Sum_bf16_RING_LL",
+            20,
+            150,
+            100,
+        ),
+        ("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", 7, 250, 50),
+        ("kernel", "flash_fwd_kernel", 7, 700, 100),
+        ("kernel", "my_kernel", 7, 850, 50),
+    ] {
+        events.push(format!(
+            r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 0, "tid": {stream},
+                "ts": {begin}, "dur": {took}, "args": {{"device": 0, "stream": {stream},
+                "correlation": {begin}}}}}"#
+        ));
+    }
+    format!(
+        r#"{{"schemaVersion": 1, "baseTimeNanoseconds": 1763888000000000000,
+            "deviceProperties": [{{"id": 0, "name": "GPU", "totalGlobalMem": 85899345920}}],
+            "distributedInfo": {{"backend": "nccl", "rank": 0, "world_size": 2}},
+            "traceEvents": [{}]}}"#,
+        events.join(", ")
+    )
+}
+
+#[test]
+fn what_a_device_did_is_held_against_time_and_its_gaps_against_the_cpu() {
+    let trace = summary("rank0.json", of_device().as_bytes());
+    let text = reported(&mut Overview::of(vec![trace.clone()], false), "text");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("1 launch of a CUDA graph"), "{text}");
+    assert!(
+        text.contains(
+            "Device 0: of 800.0 µs busy 43.8 %, idle 56.2 % (450.0 µs); computed 31.2 %; \
+             communicated 12.5 %, 50.0 % of that beside computing."
+        ),
+        "{text}"
+    );
+    let [device] = &trace.activity[..] else {
+        panic!("{:?}", trace.activity);
+    };
+    let gaps = device.gaps.iter().map(|gap| {
+        let cpu = gap.cpu_name.as_deref().unwrap_or_default();
+        (gap.begins_after_ns.0, gap.duration_ns.0, cpu)
+    });
+    assert_eq!(
+        gaps.collect::<Vec<_>>(),
+        [
+            (300_000, 400_000, "cudaStreamSynchronize"),
+            (800_000, 50_000, "ProfilerStep#7"),
+        ]
+    );
+    let kinds = trace.kernel_kinds.iter();
+    let kinds: Vec<_> = kinds.map(|one| one.kind.in_words()).collect();
+    assert_eq!(
+        kinds,
+        [
+            "GEMM",
+            "attention",
+            "communication",
+            "memcpy, memset",
+            "other"
+        ]
+    );
+}
+
 #[test]
 fn every_key_of_the_json_stands_in_the_docs() {
-    let traces = RANKS.map(|(name, bytes)| summary(name, bytes)).to_vec();
+    let mut traces = RANKS.map(|(name, bytes)| summary(name, bytes)).to_vec();
+    traces.push(summary("rank2.json", of_device().as_bytes()));
     let json = reported(&mut Overview::of(traces, false), "json");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let page = include_str!("../../../docs/traces.md");

@@ -39,22 +39,48 @@ pub(super) struct Engines {
     pub(super) timeout: Option<Duration>,
 }
 
+/// A warning names so many of the servers that it is about.
+const NAMED: usize = 4;
+
+/// So many servers, in words.
+pub(super) fn servers(count: usize) -> String {
+    match count {
+        1 => "1 server".to_owned(),
+        count => format!("{count} servers"),
+    }
+}
+
+/// The names of servers; of many the first.
+pub(super) fn named<'e>(engines: impl ExactSizeIterator<Item = &'e Engine>) -> String {
+    let others = engines.len().saturating_sub(NAMED);
+    let named: Vec<String> = engines
+        .take(NAMED)
+        .map(|engine| engine.worker.shown())
+        .collect();
+    let rest = if others > 0 {
+        format!(" and {others} more")
+    } else {
+        String::new()
+    };
+    format!("{}{rest}", named.join(", "))
+}
+
 impl Engine {
     /// What may go wrong with its profiler, as far as its process shows.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let shown = self.worker.shown();
+    fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.worker.is_healthy == Some(false) {
-            warnings.push(format!("{shown}: its router considers it unhealthy"));
+            warnings.push("its router considers it unhealthy".to_owned());
         }
         let Some(local) = &self.local else {
             return warnings;
         };
         if local.profiler().is_some_and(ProfilerConfig::is_cuda) {
-            warnings.push(format!(
-                "{shown}: the CUDA profiler writes no traces of its own; Nsight Systems does, where \
-                 it started the server"
-            ));
+            warnings.push(
+                "the CUDA profiler writes no traces of its own; Nsight Systems does, where it \
+                 started the server"
+                    .to_owned(),
+            );
         }
         if let Some(timeout) = local.rpc_timeout.duration()
             && timeout < RPC_TIMEOUT_ENOUGH
@@ -62,7 +88,7 @@ impl Engine {
             && local.profiler().is_some()
         {
             warnings.push(format!(
-                "{shown}: a stop may fail, since it waits {} s for the traces of its workers: {}",
+                "a stop may fail, since it waits {} s for the traces of its workers: {}",
                 timeout.as_secs_f64(),
                 refusals::RPC_TIMEOUT
             ));
@@ -107,9 +133,35 @@ impl Engines {
 
     /// Says what may go wrong.
     pub(super) fn warn(&self) {
-        for warning in self.all.iter().flat_map(Engine::warnings) {
+        for warning in self.warnings() {
             say(&warning);
         }
+    }
+
+    /// What may go wrong, each once, behind the servers that it is about.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let mut of_whom: Vec<(String, Vec<&Engine>)> = Vec::new();
+        for engine in &self.all {
+            for warning in engine.warnings() {
+                match of_whom.iter_mut().find(|(known, _)| *known == warning) {
+                    Some((_, engines)) => engines.push(engine),
+                    None => of_whom.push((warning, vec![engine])),
+                }
+            }
+        }
+        let lines = of_whom.into_iter();
+        let lines =
+            lines.map(|(warning, engines)| format!("{}: {warning}", named(engines.into_iter())));
+        lines.collect()
+    }
+
+    /// Those of them that are not among others.
+    pub(super) fn without(&self, others: &[Engine]) -> Vec<&Engine> {
+        let is_other = |engine: &Engine| {
+            let mut others = others.iter();
+            others.any(|other| other.worker.shown() == engine.worker.shown())
+        };
+        self.all.iter().filter(|engine| !is_other(engine)).collect()
     }
 
     /// Asks all of them at once and says what each answered, until all have or `stop` is wished.
@@ -145,7 +197,10 @@ impl Engines {
                 _ = seconds.tick() => wait.note(asked.len(), begin.elapsed()),
                 () = stop.wished() => {
                     let left = asked.len();
-                    wait.say(&format!("{left} servers have not answered, and are waited for no longer"));
+                    wait.say(&format!(
+                        "no answer of {}, and none is waited for any longer",
+                        servers(left)
+                    ));
                     break;
                 }
             }
@@ -176,7 +231,7 @@ impl Wait {
 
     fn note(&self, left: usize, elapsed: Duration) {
         let seconds = elapsed.as_secs();
-        let text = format!("{left} servers have not answered after {seconds} s");
+        let text = format!("no answer of {} after {seconds} s", servers(left));
         if self.is_terminal {
             self.bar.set_message(text);
             self.bar.tick();

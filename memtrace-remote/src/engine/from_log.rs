@@ -32,8 +32,8 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Address> {
     match found.address() {
         Some(address) => Ok(address),
         None => bail!(
-            "{} has no line like 'Router launched at HOST:PORT', 'Ports for engine N: {{…}}' or \
-             'Starting vLLM server on URL'",
+            "{} has no line like 'Router launched at HOST:PORT', 'Ports for engine N: {{…}}', \
+             'Starting vLLM server on URL' or 'Uvicorn running on URL'",
             path.display()
         ),
     }
@@ -46,6 +46,8 @@ struct Found {
     /// By the number of the engine.
     engines: BTreeMap<u64, Target>,
     servers: Vec<Target>,
+    /// Of web servers, which may be something else: they count where nothing says more.
+    web_servers: Vec<Target>,
 }
 
 impl Found {
@@ -55,6 +57,7 @@ impl Found {
         let engine = Regex::new(r"(?i)\bports for engine\s+(\d+):\s*(\{.*\})")?;
         let server =
             Regex::new(r"(?i)\bstarting vllm (?:api )?server(?:\s+\d+)? on\s+(https?://[^\s,]+)")?;
+        let web_server = Regex::new(r"(?i)\buvicorn running on\s+(https?://[^\s,]+)")?;
         let mut found = Self::default();
         let mut line = Vec::new();
         while next_line(&mut log, &mut line)? {
@@ -73,14 +76,18 @@ impl Found {
                 let number = reported[1].parse().ok();
                 let engine = number.zip(ports(&reported[2]));
                 found.engines.extend(engine);
-            } else if let Some(reported) = server
-                .captures(&text)
-                .and_then(|reported| address(&reported[1]))
-                && !found.servers.contains(&reported)
-            {
-                found.servers.push(reported);
+            } else {
+                for (rule, known) in [
+                    (&server, &mut found.servers),
+                    (&web_server, &mut found.web_servers),
+                ] {
+                    let reported = rule.captures(&text);
+                    let reported = reported.and_then(|reported| address(&reported[1]));
+                    known.extend(reported.filter(|reported| !known.contains(reported)));
+                }
             }
-            if found.engines.len() + found.servers.len() > SERVERS {
+            let most = found.servers.len().max(found.web_servers.len());
+            if found.engines.len() + most > SERVERS {
                 bail!("it has more than {SERVERS} servers: name those to ask with --url");
             }
         }
@@ -95,12 +102,13 @@ impl Found {
 
     fn address(self) -> Option<Address> {
         let engines: Vec<Target> = self.engines.into_values().collect();
-        match (self.router, engines.is_empty(), self.servers.is_empty()) {
-            (Some(router), ..) => Some(Address::Router(router)),
-            (None, false, _) => Some(Address::Servers(engines)),
-            (None, true, false) => Some(Address::Servers(self.servers)),
-            (None, true, true) => None,
+        if let Some(router) = self.router {
+            return Some(Address::Router(router));
         }
+        let mut servers = [engines, self.servers, self.web_servers].into_iter();
+        servers
+            .find(|servers| !servers.is_empty())
+            .map(Address::Servers)
     }
 }
 
@@ -190,6 +198,14 @@ mod tests {
             reported(log).unwrap(),
             "http://127.0.0.1:8123 http://10.1.2.3:8000"
         );
+    }
+
+    #[test]
+    fn a_web_server_is_one_where_nothing_says_more() {
+        let web = "INFO:     Uvicorn running on http://0.0.0.0:30000 (Press CTRL+C to quit)\n";
+        assert_eq!(reported(web).unwrap(), "http://127.0.0.1:30000");
+        let both = format!("{web}INFO Starting vLLM server on http://0.0.0.0:8123\n");
+        assert_eq!(reported(&both).unwrap(), "http://127.0.0.1:8123");
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub(super) async fn in_words(action: Action, client: &Client, failure: &Failure)
         Failure::TimedOut { .. } if is_stop => {
             format!("{failure}: it may still be writing its traces; --timeout waits longer")
         }
+        Failure::Connect(_) => format!(
+            "{failure}: no server is there any more, or not yet; ports change with each job, read \
+             them from the log of the one that runs (--from-log FILE)"
+        ),
         failure => failure.to_string(),
     }
 }

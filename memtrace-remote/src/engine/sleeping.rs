@@ -75,7 +75,7 @@ struct Asked {
 /// Puts them to sleep.
 ///
 /// # Errors
-/// When the servers or the recordings can't be found.
+/// When the servers can't be found.
 pub(super) fn sleep(args: &Sleep) -> anyhow::Result<ExitCode> {
     let level = args.level;
     let attributes = Map::from_iter([("level".to_owned(), Value::from(level))]);
@@ -86,7 +86,7 @@ pub(super) fn sleep(args: &Sleep) -> anyhow::Result<ExitCode> {
 /// Wakes them up.
 ///
 /// # Errors
-/// When the servers or the recordings can't be found.
+/// When the servers can't be found.
 pub(super) fn wake(args: &Wake) -> anyhow::Result<ExitCode> {
     args.asked.ask(Action::Wake, "engine.wake_up", Map::new())
 }
@@ -94,7 +94,7 @@ pub(super) fn wake(args: &Wake) -> anyhow::Result<ExitCode> {
 /// Drops their prefix caches.
 ///
 /// # Errors
-/// When the servers or the recordings can't be found.
+/// When the servers can't be found.
 pub(super) fn reset(args: &Reset) -> anyhow::Result<ExitCode> {
     let phase = "engine.reset_prefix_cache";
     args.asked.ask(Action::ResetPrefixCache, phase, Map::new())
@@ -110,7 +110,7 @@ impl Asked {
     ) -> anyhow::Result<ExitCode> {
         crate::block_on(async {
             let mut stop = Stop::by_signals()?;
-            let mut recordings = self.reported.recordings()?;
+            let mut recordings = self.reported.if_clear();
             let mut engines = Engines::find(&self.servers, None).await?;
             engines.timeout = Some(self.timeout);
             for shown in recordings.names() {

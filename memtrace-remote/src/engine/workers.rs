@@ -166,6 +166,11 @@ fn of_router(router: &Target, failure: &Failure) -> String {
             "{router} does not list workers (404): it is not a router that can. If it is a \
              server, name it with --url"
         ),
+        Failure::Connect(reason) => format!(
+            "no router takes connections at {router} ({reason}): the port changes with each job, \
+             read it from the log of the one that runs (--from-log FILE), or name its servers with \
+             --url"
+        ),
         failure => format!("the router at {router} does not list its workers: {failure}"),
     }
 }

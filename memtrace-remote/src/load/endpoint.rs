@@ -43,6 +43,8 @@ pub(crate) struct Model {
     pub(crate) id: String,
     /// The most tokens of a prompt and its output together, where the server tells.
     pub(crate) max_model_len: Option<usize>,
+    /// What is served under that name, where the server tells.
+    root: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -71,24 +73,36 @@ impl Endpoint {
         let models = models(client, timeout.min(PATIENCE)).await;
         let models =
             models.with_context(|| format!("failed to ask {} for its models", self.url))?;
+        self.meant(&models).cloned()
+    }
+
+    fn meant<'m>(&self, models: &'m [Model]) -> anyhow::Result<&'m Model> {
         let names = || {
             let names = models.iter().map(|model| model.id.as_str());
             let named: Vec<&str> = names.take(NAMED).collect();
             let rest = if models.len() > NAMED { ", …" } else { "" };
             format!("{}{rest}", named.join(", "))
         };
-        match (&self.model, models.as_slice()) {
-            (_, []) => bail!("{} has no model", self.url),
-            (None, [only]) => Ok(only.clone()),
-            (None, _) => bail!(
+        let Some(first) = models.first() else {
+            bail!("{} has no model", self.url);
+        };
+        // A script's `MODEL_NAME=` is no name.
+        if let Some(name) = self.model.as_ref().filter(|name| !name.is_empty()) {
+            let found = models.iter().find(|model| model.id == *name);
+            return found
+                .with_context(|| format!("{} has no model {name}; it has {}", self.url, names()));
+        }
+        // A model that is served under several names has one root.
+        let is_only = models[1..]
+            .iter()
+            .all(|model| model.root.is_some() && model.root == first.root);
+        match is_only {
+            true => Ok(first),
+            false => bail!(
                 "{} has several models, say which with --model: {}",
                 self.url,
                 names()
             ),
-            (Some(name), _) => match models.iter().find(|model| model.id == *name) {
-                Some(model) => Ok(model.clone()),
-                None => bail!("{} has no model {name}; it has {}", self.url, names()),
-            },
         }
     }
 }
@@ -96,4 +110,50 @@ impl Endpoint {
 async fn models(client: &Client, patience: Duration) -> Result<Vec<Model>, Failure> {
     let models: Models = client.json("/v1/models", patience).await?;
     Ok(models.data)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::parse_url;
+
+    fn endpoint(model: Option<&str>) -> Endpoint {
+        Endpoint {
+            url: parse_url("http://127.0.0.1:8000").unwrap(),
+            model: model.map(str::to_owned),
+            chat: false,
+            api_key: None,
+        }
+    }
+
+    fn models(names: &[(&str, Option<&str>)]) -> Vec<Model> {
+        let models = names.iter().map(|(id, root)| Model {
+            id: (*id).to_owned(),
+            max_model_len: None,
+            root: root.map(str::to_owned),
+        });
+        models.collect()
+    }
+
+    #[test]
+    fn without_a_name_the_only_model_is_meant_under_whatever_names() {
+        let only = models(&[("a", None)]);
+        for unnamed in [None, Some("")] {
+            assert_eq!(endpoint(unnamed).meant(&only).unwrap().id, "a");
+        }
+        let two_names = models(&[("a", Some("/m")), ("b", Some("/m"))]);
+        assert_eq!(endpoint(None).meant(&two_names).unwrap().id, "a");
+        assert_eq!(endpoint(Some("b")).meant(&two_names).unwrap().id, "b");
+    }
+
+    #[test]
+    fn of_several_models_one_must_be_named() {
+        let two = models(&[("a", Some("/m")), ("b", Some("/n"))]);
+        let several = endpoint(None).meant(&two).unwrap_err().to_string();
+        assert!(several.contains("with --model: a, b"), "{several}");
+        let unknown = endpoint(Some("c")).meant(&two).unwrap_err().to_string();
+        assert!(unknown.contains("has no model c; it has a, b"), "{unknown}");
+        let none = endpoint(None).meant(&[]).unwrap_err().to_string();
+        assert!(none.contains("has no model"), "{none}");
+    }
 }

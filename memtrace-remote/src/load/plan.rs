@@ -49,10 +49,11 @@ pub(crate) struct Args {
           default_value = "low,high", value_parser = share)]
     prefix_reuse: Vec<f64>,
 
-    /// Requests of each condition; at least as many as are in flight at a time
-    #[arg(long, value_name = "N", env = "N_PER_CONDITION", default_value = "1",
+    /// Requests of each condition; fewer than its concurrency never reach it [default: as many as its
+    /// concurrency]
+    #[arg(long, value_name = "N", env = "N_PER_CONDITION", alias = "per-condition",
           value_parser = requests)]
-    per_condition: usize,
+    requests_per_condition: Option<usize>,
 
     /// The seed that prompts are made from
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output_tokens: args.output_lens.clone(),
         concurrencies: args.concurrencies.clone(),
         prefix_reuse: args.prefix_reuse.clone(),
-        per_condition: args.per_condition,
+        requests_per_condition: args.requests_per_condition,
         seed: args.seed,
     };
     let conditions = grid.conditions();
@@ -85,13 +86,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     std::fs::write(&args.output, text)
         .with_context(|| format!("failed to write {}", args.output.display()))?;
+    say(&written(&conditions, args));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was written, for a person: how many requests, and why so many.
+fn written(conditions: &[Condition], args: &Args) -> String {
     let requests: usize = conditions.iter().map(|one| one.requests).sum();
-    say(&format!(
-        "{} conditions with {requests} requests are in {}",
+    let each = match args.requests_per_condition {
+        Some(1) => "1 request each".to_owned(),
+        Some(count) => format!("{count} requests each"),
+        None => "as many requests as its concurrency each: --requests-per-condition".to_owned(),
+    };
+    let short = conditions
+        .iter()
+        .filter(|one| one.requests < one.concurrency);
+    let unreached = match short.count() {
+        0 => String::new(),
+        count => format!("; {count} have fewer than their concurrency, and don't reach it"),
+    };
+    format!(
+        "{} conditions with {requests} requests ({each}) are in {}{unreached}",
         conditions.len(),
         args.output.display()
-    ));
-    Ok(ExitCode::SUCCESS)
+    )
 }
 
 fn tokens(text: &str) -> Result<usize, String> {

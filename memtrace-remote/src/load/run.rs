@@ -3,6 +3,7 @@
 mod closed_loop;
 mod condition_phases;
 mod experiment;
+mod gpu_trace;
 mod health;
 mod progress;
 mod results;
@@ -34,8 +35,8 @@ use std::time::Duration;
 ///
 /// Each condition keeps exactly its number of requests in flight, from the first moment until none
 /// is left to start. The results go to a new folder: workload.jsonl (the plan as it was sent),
-/// request_trace.csv (a row for each request), summary.json (figures of each condition) and
-/// manifest.json (how it was sent). If a recording is running, each condition is a phase of it and
+/// request_trace.csv (a row for each request), summary.json (figures of each condition),
+/// gpu_mem_trace.csv (GPU memory, if it is recorded) and manifest.json (how it was sent). If a recording is running, each condition is a phase of it and
 /// each request a row of its table `request`, on the same clock.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -181,7 +182,9 @@ fn send(
         };
         let results = Results::create(dir.clone())
             .with_context(|| format!("failed to make {}", dir.display()))?;
+        let recorded_in = recordings.dirs();
         let ended = experiment.run(&client, results, recordings, stop).await?;
+        gpu_trace::write(&dir, &recorded_in);
         say(&format!(
             "{}; the results are in {}",
             ended.in_words(),

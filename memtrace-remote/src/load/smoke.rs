@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         output_tokens: vec![16],
         concurrencies: vec![2, 4],
         prefix_reuse: vec![0.0, 0.8],
-        per_condition: 1,
+        requests_per_condition: None,
         seed: 0,
     };
     let conditions = grid.conditions();

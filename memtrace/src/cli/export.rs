@@ -13,8 +13,8 @@ use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memtrace_analyze::{
-    SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample, sample_files,
-    sample_gpus,
+    Names, SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample,
+    sample_files, sample_gpus,
 };
 use memtrace_model::{BootNs, DurationNs, RunInfo};
 use memtrace_report::visible;
@@ -56,6 +56,7 @@ const STACKS: [(What, StackFile, &str); 3] = [
 #[command(after_help = "\
 Examples:
   memtrace export --to csv --interval 500ms
+  memtrace export --names compat -o samples/
   memtrace export --to perfetto
   memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
   memtrace export --force --to perfetto --with profile/")]
@@ -80,12 +81,18 @@ pub(super) struct Args {
     /// remove it
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     every: Option<DurationNs>,
+    /// What columns and keys of samples and GPUs are called
+    #[arg(long, value_enum, value_name = "NAMES", default_value = "units")]
+    names: NamesOption,
     /// How many children to name in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
     /// Replace files that exist
     #[arg(long)]
     force: bool,
+    /// With --to load: of the folders that `memtrace load run` has made, write the files that they lack
+    #[arg(long, conflicts_with = "force")]
+    add: bool,
     #[command(flatten)]
     pub(super) strictness: Strictness,
 }
@@ -116,6 +123,23 @@ enum What {
     Prometheus,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NamesOption {
+    /// By their units: `main_rss_gib`, `python_heap_mib`
+    Units,
+    /// As most scripts that poll call them: `main_rss_gb`, `python_heap_mb`, with the same values
+    Compat,
+}
+
+impl From<NamesOption> for Names {
+    fn from(option: NamesOption) -> Self {
+        match option {
+            NamesOption::Units => Self::Units,
+            NamesOption::Compat => Self::Compat,
+        }
+    }
+}
+
 impl What {
     /// Those that are written where nobody says which: files of samples.
     const OF_SAMPLES: [Self; 4] = [Self::Csv, Self::Jsonl, Self::Summary, Self::Gpu];
@@ -133,6 +157,9 @@ impl Args {
     fn check(&self) -> anyhow::Result<()> {
         if self.wants(What::Prometheus) && self.what.len() > 1 {
             bail!("prometheus is written alone: remove the other --to");
+        }
+        if self.add && !self.wants(What::Load) {
+            bail!("--add is for folders of runs: add --to load");
         }
         if self.every.is_some() && !self.wants(What::Prometheus) {
             bail!("--every is for the file that is rewritten: add --to prometheus");
@@ -224,7 +251,9 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
             dir: &dir,
             target,
             interval,
+            names: args.names.into(),
             is_forced: args.force,
+            only_adds: args.add,
             last_boot_ns,
         };
         parts = load::export(&recording, wanted)?;
@@ -235,7 +264,8 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let mut outcome = Ok(());
     let mut remarks = Vec::new();
     if has_samples {
-        outcome = export_samples(&recording, options, &mut files).with_context(reading)?;
+        let names = args.names.into();
+        outcome = export_samples(&recording, options, names, &mut files).with_context(reading)?;
     }
     if let (Ok(()), Some(trace)) = (&outcome, &mut trace) {
         let traced = perfetto(
@@ -286,10 +316,11 @@ fn make(target: &Path) -> anyhow::Result<()> {
 fn export_samples(
     recording: &Recording,
     options: SampleOptions,
+    names: Names,
     files: &mut Files,
 ) -> Result<io::Result<()>, StoreError> {
     let mut outcome = match &mut files.csv {
-        Some(csv) => sample_files::csv_head(&mut csv.file),
+        Some(csv) => sample_files::csv_head(&mut csv.file, names),
         None => Ok(()),
     };
     let (all, summary) = sample(recording.info(), &Rows(recording), options, |all, one| {
@@ -306,11 +337,11 @@ fn export_samples(
         outcome.is_ok()
     })?;
     if let (Ok(()), Some(gpus), Some(holders)) = (&outcome, &mut files.gpus, &mut files.holders) {
-        outcome = export_gpus(recording, &all, gpus, holders)?;
+        outcome = export_gpus(recording, &all, names, gpus, holders)?;
     }
     Ok(outcome
         .and_then(|()| match &mut files.json {
-            Some(json) => sample_files::summary_json(&mut json.file, &all, &summary),
+            Some(json) => sample_files::summary_json(&mut json.file, names, &all, &summary),
             None => Ok(()),
         })
         .and_then(|()| match &mut files.markdown {
@@ -323,12 +354,13 @@ fn export_samples(
 fn export_gpus(
     recording: &Recording,
     all: &Samples,
+    names: Names,
     gpus: &mut Part,
     holders: &mut Part,
 ) -> Result<io::Result<()>, StoreError> {
     let mut wrote = (
-        gpu_files::gpu_head(&mut gpus.file),
-        gpu_files::gpu_process_head(&mut holders.file),
+        gpu_files::gpu_head(&mut gpus.file, names),
+        gpu_files::gpu_process_head(&mut holders.file, names),
     );
     let mut left = (MAX_SAMPLES, MAX_SAMPLES);
     let take = |left: &mut i64| {

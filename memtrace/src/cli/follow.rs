@@ -3,7 +3,7 @@
 
 use memtrace_analyze::{PhaseLine, Report, checkpoints, startup_log};
 use memtrace_model::{BootNs, PhaseEnd, Upid};
-use memtrace_report::{Table, visible};
+use memtrace_report::{Table, columns, visible};
 use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,10 +16,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const REST: u32 = 9;
 
 /// The columns of the log and their widths: what comes later must not move them.
-const FIGURES: [(&str, usize); 8] = [
+const FIGURES: [(&str, usize); 9] = [
     ("ENDED", 9),
     ("TOOK", 7),
     ("PID", 8),
+    ("RSS MiB", 9),
     ("OWN MiB", 9),
     ("OWN SUM", 9),
     ("TREE MiB", 9),
@@ -32,13 +33,15 @@ const PHASE: &str = "PHASE";
 /// What tells one phase from all others: whose it is, when it began and ended, and its name.
 type Key = (Option<Upid>, Option<BootNs>, BootNs, Arc<str>);
 
-/// Writes lines until the recording has ended. `read` analyses it anew, each phase by itself.
+/// Writes lines until the recording has ended. `read` analyses it anew, each phase by itself; `goes_on`
+/// says at less cost whether it goes on.
 ///
 /// # Errors
 ///
 /// When the recording can't be read, or the output can't be written.
 pub(super) fn follow(
     mut read: impl FnMut() -> anyhow::Result<Report>,
+    goes_on: impl Fn() -> bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut written = HashSet::new();
@@ -64,7 +67,12 @@ pub(super) fn follow(
             }
             return Ok(());
         }
-        sleep(INTERVAL.max(begin.elapsed() * REST));
+        let rest = begin.elapsed() * REST;
+        let since = Instant::now();
+        sleep(INTERVAL);
+        while since.elapsed() < rest && goes_on() {
+            sleep(INTERVAL);
+        }
     }
 }
 
@@ -107,6 +115,31 @@ fn line(cell: impl Fn(&str) -> String) -> String {
         line += &format!("{:>width$} ", cell(title));
     }
     let (process, width) = PROCESS;
-    line += &format!(" {:<width$} ", visible(&cell(process)));
+    let process = cell(process);
+    let process = visible(&process);
+    // A letter of Chinese takes two columns.
+    let room = " ".repeat(width.saturating_sub(columns(&process)));
+    line += &format!(" {process}{room} ");
     line + &visible(&cell(PHASE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_letters_do_not_move_what_stands_behind_them() {
+        let place_of_phase = |process: &str| {
+            let line = line(|title| match title {
+                "PROCESS" => process.to_owned(),
+                PHASE => "load".to_owned(),
+                title => title.to_owned(),
+            });
+            columns(&line) - "load".len()
+        };
+        let plain = place_of_phase("worker");
+        for process in ["推理引擎", "vLLM 工作者", "é", ""] {
+            assert_eq!(place_of_phase(process), plain, "{process}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod afterwards;
 mod arrival;
 mod every;
 mod findings;
+mod inline;
 mod keep;
 mod load;
 mod many_hosts;
@@ -21,20 +22,23 @@ use super::values::{
     parse_seconds, parse_size,
 };
 use crate::session::{
-    CommandError, CommandUser, Options, Outcome, Progress, RecordError, ScopeChoice, record,
+    CommandError, CommandUser, Options, Outcome, OutputError, Progress, RecordError, ScopeChoice,
+    record,
 };
 use anyhow::{Context, bail};
+use inline::Inline;
 use keep::Keeper;
 use many_hosts::ManyHosts;
 #[cfg(target_os = "linux")]
 use memtrace_host::enter_cgroup_namespace_of_the_machine;
 use memtrace_host::{Backend, HostFacts, Person, ProbeChoice};
 use memtrace_model::{Bytes, DurationNs, RunInfo, Target};
+use memtrace_store::StoreError;
 use named_files::rules;
 use pusher::Pusher;
 use said::{Beginning, end_progress, finish, save_findings, show_progress};
 use started::Started;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -255,6 +259,11 @@ pub(super) struct Args {
     #[arg(hide_short_help = true, long, help_heading = OTHER)]
     no_findings: bool,
 
+    /// Write what each phase took beneath the lines of the command, as `report --style startup
+    /// --follow` does (on stderr)
+    #[arg(long, help_heading = OTHER, conflicts_with_all = ["gpu_only", "quiet"])]
+    inline: bool,
+
     /// Say nothing but errors
     #[arg(short, long, help_heading = OTHER)]
     quiet: bool,
@@ -332,11 +341,13 @@ fn recorded(mut args: Args) -> anyhow::Result<ExitCode> {
         ),
         is_gpu_only: args.gpu_only,
         has_nvidia_device: facts.has_nvidia_device == Some(true),
+        hidden: facts.hidden_processes(),
     };
     // A command's own output belongs to the terminal; a line of ours would run into it.
     let has_progress = !args.quiet && held.is_none() && std::io::stderr().is_terminal();
     let uid = files_of.map_or(facts.euid, |(uid, _)| Some(uid));
     let mut keeper = None;
+    let mut inline = None;
     let announce = |info: &RunInfo, dir: &Path, found: usize| {
         keeper = args.hosts.keep.zip(uid).map(|(bounds, uid)| {
             let local_root = placed.as_ref().map(|placed| placed.local_root.clone());
@@ -354,6 +365,12 @@ fn recorded(mut args: Args) -> anyhow::Result<ExitCode> {
         if args.in_turn {
             println!("{}", dir.display());
         }
+        if args.inline {
+            match Inline::start(dir, reader.as_ref().or(person)) {
+                Ok(started) => inline = Some(started),
+                Err(error) => say(&format!("phases can't be written here: {error}")),
+            }
+        }
     };
     let progress = |progress: &Progress| {
         if let Some(pusher) = carried.as_mut().filter(|_| !progress.is_closing) {
@@ -367,12 +384,16 @@ fn recorded(mut args: Args) -> anyhow::Result<ExitCode> {
     if has_progress {
         end_progress();
     }
+    drop(inline);
     drop(keeper);
     drop(scope);
     // It has its last words before those of the recording.
     drop(sender);
     let outcome = match outcome {
         Err(RecordError::Command(error)) => return Err(error.into()),
+        Err(error) if is_place_refused(&error) => {
+            return Err(error).context("failed to record here: -o DIR records elsewhere");
+        }
         outcome => outcome.context("failed to record")?,
     };
     let status = finish(&outcome, carried.is_some(), args.quiet, &options);
@@ -382,6 +403,21 @@ fn recorded(mut args: Args) -> anyhow::Result<ExitCode> {
         arrival::tell(pusher, &placed, &outcome, has_more, args.quiet);
     }
     Ok(status)
+}
+
+/// Whether no recording can be made where it was to go.
+fn is_place_refused(error: &RecordError) -> bool {
+    let RecordError::Output(OutputError::Store(StoreError::Io { doing, source, .. })) = error
+    else {
+        return false;
+    };
+    let refusals = [
+        ErrorKind::PermissionDenied,
+        ErrorKind::ReadOnlyFilesystem,
+        ErrorKind::NotFound,
+        ErrorKind::NotADirectory,
+    ];
+    *doing == "create" && refusals.contains(&source.kind())
 }
 
 impl Args {

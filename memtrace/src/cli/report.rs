@@ -330,7 +330,8 @@ fn follow(recordings: &Recordings, dir: &Path) -> anyhow::Result<ExitCode> {
             },
         )
     };
-    match super::follow::follow(read, &mut io::stdout().lock()) {
+    let goes_on = || recordings.open(dir).is_ok_and(|one| one.is_live());
+    match super::follow::follow(read, goes_on, &mut io::stdout().lock()) {
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         followed => followed.map(|()| ExitCode::SUCCESS),
     }

@@ -69,6 +69,11 @@ impl Running {
         }
     }
 
+    /// Its directory, where that is known.
+    pub fn dir(&self) -> Option<&Path> {
+        self.dir.as_deref()
+    }
+
     /// What a person knows it by.
     pub fn shown(&self) -> std::path::Display<'_> {
         self.dir.as_deref().unwrap_or(&self.socket).display()

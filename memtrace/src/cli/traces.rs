@@ -5,11 +5,12 @@ use super::progress::Progress;
 use super::writing::{data_format_names, write_data};
 use anyhow::{Context, bail};
 use memtrace_report::{FORMATS, visible};
-use memtrace_traces::{Overview, find, read};
+use memtrace_traces::{Overview, TraceSummary, find, read};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Sum up traces of torch's profiler: operators, kernels, memory, ranks
+/// Sum up traces of torch's profiler: operators, kernels, idle devices, memory, ranks
 ///
 /// Reads what torch.profiler, vLLM and SGLang write (`*.pt.trace.json.gz`, `*.json`), compressed or
 /// not, as a stream, in bounded memory. A trace that was cut off is reported as far as it goes.
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 Examples:
   memtrace traces profile/
   memtrace traces profile/ --all-ranks
+  memtrace traces profile/ --rank 0
 
 Exit status: 0, even if a trace was cut off or one of several could not be read, which is reported;
 1 if a path does not exist or holds no trace, or none could be read; 2 on a usage error.")]
@@ -29,6 +31,9 @@ pub(super) struct Args {
     /// Show only ranks side by side: which start and end late, and which is slow in which step
     #[arg(long)]
     all_ranks: bool,
+    /// Only the trace of this rank; may be repeated
+    #[arg(long, value_name = "N")]
+    rank: Vec<u32>,
     /// How many operators and kernels to show of each trace
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -42,6 +47,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let progress = Progress::of("reading traces");
     let traces: Vec<_> = files.iter().map(|file| read(file, args.top)).collect();
     drop(progress);
+    let traces = of_ranks(traces, &args.rank)?;
     let is_any = traces.iter().any(|trace| trace.is_trace);
     let mut overview = Overview::of(traces, args.all_ranks);
     write_data(&mut overview, &args.format)?;
@@ -49,6 +55,25 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     })
+}
+
+/// Those of ranks that were asked for; all where none was.
+fn of_ranks(mut traces: Vec<TraceSummary>, ranks: &[u32]) -> anyhow::Result<Vec<TraceSummary>> {
+    let there: BTreeSet<u32> = traces.iter().filter_map(|trace| trace.rank).collect();
+    if let Some(missing) = ranks.iter().find(|rank| !there.contains(rank)) {
+        let there: Vec<String> = there.iter().map(ToString::to_string).collect();
+        match there.as_slice() {
+            [] => bail!("no trace is of rank {missing}: none says its rank"),
+            there => bail!(
+                "no trace is of rank {missing}: there are {}",
+                there.join(", ")
+            ),
+        }
+    }
+    if !ranks.is_empty() {
+        traces.retain(|trace| trace.rank.is_some_and(|rank| ranks.contains(&rank)));
+    }
+    Ok(traces)
 }
 
 /// The traces of files and folders, each once.

@@ -29,7 +29,7 @@ pub fn record(
     let plan =
         Plan::from_facts(facts, options.backend, options.probes).map_err(StartError::from)?;
     let command = held.as_ref().map(Held::tgid);
-    let targets = start::targets(&options.target, command, facts)?;
+    let targets = start::targets(&options.target, command, facts, &plan)?;
     let may_lock_all = facts
         .capabilities
         .is_some_and(|held| held.has(Capability::IPC_LOCK));

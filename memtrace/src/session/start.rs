@@ -50,6 +50,16 @@ pub enum StartError {
     /// A process that was asked for by id does not exist.
     #[error("no process has pid {0}")]
     NoSuchProcess(Tgid),
+    /// A process that was asked for by id is another user's, and /proc does not show it.
+    #[error(
+        "process {tgid} is hidden: it is another user's, and /proc is mounted with hidepid; {remedy}"
+    )]
+    Hidden {
+        /// The id that was asked for.
+        tgid: Tgid,
+        /// What shows it.
+        remedy: String,
+    },
     /// A process that was asked for by id waits for its parent to take its exit code.
     #[error("process {0} has ended, and its parent has not waited for it yet")]
     HasEnded(Tgid),
@@ -137,11 +147,14 @@ pub(super) fn targets(
     target: &Target,
     held: Option<Tgid>,
     facts: &HostFacts,
+    plan: &Plan,
 ) -> Result<Targets, StartError> {
     Ok(match target {
         Target::Command { .. } => Targets::Roots(held.into_iter().collect()),
         Target::Pids { tgids } => {
-            tgids.iter().try_for_each(|tgid| check_process(*tgid))?;
+            let hidden_from = (plan.backend != Backend::Bpf).then_some(facts);
+            let mut each = tgids.iter();
+            each.try_for_each(|tgid| check_process(*tgid, hidden_from))?;
             Targets::Roots(tgids.clone())
         }
         Target::Match { regex } => Targets::Match(regex::Regex::new(regex)?),
@@ -178,12 +191,17 @@ fn session_pattern(directory: &str) -> Result<String, StartError> {
     Ok(format!("(?:{given}|{real})"))
 }
 
-fn check_process(tgid: Tgid) -> Result<(), StartError> {
+/// Whether there is such a process, also one that /proc hides.
+fn is_there(tgid: Tgid) -> bool {
     // SAFETY: signal 0 sends nothing.
     let answer = unsafe { libc::kill(tgid.0.cast_signed(), 0) };
-    let is_absent =
-        answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
-    if tgid.0 == 0 || is_absent {
+    let error = std::io::Error::last_os_error().raw_os_error();
+    tgid.0 != 0 && (answer == 0 || error != Some(libc::ESRCH))
+}
+
+/// That a process can be recorded. `polled_with` are the facts where /proc is all that is seen of it.
+fn check_process(tgid: Tgid, polled_with: Option<&HostFacts>) -> Result<(), StartError> {
+    if !is_there(tgid) {
         return Err(StartError::NoSuchProcess(tgid));
     }
     // /proc also answers to the ids of threads.
@@ -198,15 +216,23 @@ fn check_process(tgid: Tgid) -> Result<(), StartError> {
         });
     }
     #[cfg(target_os = "linux")]
-    if let Ok(Some(identity)) = procfs::identity(Path::new("/proc"), tgid) {
-        if identity.is_kernel_thread {
+    match procfs::identity(Path::new("/proc"), tgid) {
+        Ok(Some(identity)) if identity.is_kernel_thread => {
             let comm = identity.comm;
             return Err(StartError::KernelThread { tgid, comm });
         }
-        if identity.has_ended {
-            return Err(StartError::HasEnded(tgid));
+        Ok(Some(identity)) if identity.has_ended => return Err(StartError::HasEnded(tgid)),
+        Ok(Some(_)) => {}
+        Ok(None) if !is_there(tgid) => return Err(StartError::NoSuchProcess(tgid)),
+        Ok(None) | Err(_) => {
+            if let Some(facts) = polled_with.filter(|facts| facts.hides_processes().is_some()) {
+                let remedy = facts.to_see_hidden();
+                return Err(StartError::Hidden { tgid, remedy });
+            }
         }
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = polled_with;
     Ok(())
 }
 
@@ -299,6 +325,10 @@ pub(super) fn start(
         match request.start(backend, tick, table, out) {
             Ok(collectors) => {
                 announce(backend, &reason, tick, out);
+                if let Some(hidden) = hidden(backend, facts) {
+                    let kind = DiagKind::Permission;
+                    out.push(tick.diag(Severity::Degraded, kind, "/proc", None, hidden));
+                }
                 return Ok(Started {
                     collectors,
                     backend,
@@ -325,6 +355,11 @@ pub(super) fn start(
             Err(error) => return Err(error),
         }
     }
+}
+
+/// What a backend can't see of other users' processes.
+fn hidden(backend: Backend, facts: &HostFacts) -> Option<String> {
+    facts.hidden_processes().filter(|_| backend != Backend::Bpf)
 }
 
 fn announce(backend: Backend, reason: &str, tick: &Tick, out: &mut Vec<Record>) {

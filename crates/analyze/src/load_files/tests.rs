@@ -21,7 +21,8 @@ fn summary() -> Value {
     };
     let roles_at = analyzed(run.peaks().collect()).roles_at;
     let mut out = Vec::new();
-    run.summary(&roles_at, &mut out).unwrap();
+    let to_wall = |at: BootNs| Some(WallNs(at.0 + 1));
+    run.summary(&roles_at, to_wall, &mut out).unwrap();
     serde_json::from_slice(&out).unwrap()
 }
 
@@ -50,6 +51,19 @@ fn the_summary_has_what_each_role_held_at_the_peaks_of_a_condition() {
     let at = |key: &str| memory[key].as_i64().unwrap();
     assert!(at("gpu_peak_bytes") > 36 << 30, "{memory}");
     assert!(at("held_peak_boot_ns") < at("gpu_peak_boot_ns"), "{memory}");
+}
+
+#[test]
+fn a_condition_says_when_it_was_on_both_clocks() {
+    let summary = summary();
+    let conditions = summary["conditions"].as_array().unwrap();
+    for condition in conditions {
+        let at = |key: &str| condition[key].as_i64().unwrap();
+        assert!(at("begin_boot_ns") < at("end_boot_ns"), "{condition}");
+        assert_eq!(at("begin_wall_ns"), at("begin_boot_ns") + 1);
+        assert_eq!(at("end_wall_ns"), at("end_boot_ns") + 1);
+    }
+    assert!(conditions.len() > 1);
 }
 
 #[test]

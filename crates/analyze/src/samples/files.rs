@@ -3,7 +3,7 @@
 //! `memory_summary.json` and `memory_summary.md`. An empty cell or null is unknown. What each column
 //! means stands in docs/exports.md.
 
-use super::{Allocated, LabelledPeak, MemorySample, SampleSummary, Samples};
+use super::{Allocated, LabelledPeak, MemorySample, Names, SampleSummary, Samples};
 use crate::Process;
 use memtrace_model::{BootNs, Bytes, DurationNs};
 use memtrace_model::{Order, masked};
@@ -73,11 +73,12 @@ const COLUMNS: &[(&str, Cell)] = &[
 ];
 
 /// The first line of a CSV file.
-pub(super) fn head<'a>(
+pub(super) fn head(
     out: &mut dyn Write,
-    names: impl Iterator<Item = &'a str>,
+    names: Names,
+    columns: impl Iterator<Item = &'static str>,
 ) -> io::Result<()> {
-    let names: Vec<&str> = names.collect();
+    let names: Vec<_> = columns.map(|column| names.of(column)).collect();
     write!(out, "{}\r\n", names.join(","))
 }
 
@@ -97,8 +98,8 @@ pub(super) fn line(
 ///
 /// # Errors
 /// When `out` can't be written to.
-pub fn csv_head(out: &mut dyn Write) -> io::Result<()> {
-    head(out, COLUMNS.iter().map(|(name, _)| *name))
+pub fn csv_head(out: &mut dyn Write, names: Names) -> io::Result<()> {
+    head(out, names, COLUMNS.iter().map(|(name, _)| *name))
 }
 
 /// Writes one line of `memory_samples.csv`.
@@ -156,27 +157,28 @@ pub fn json_line(
 /// When `out` can't be written to.
 pub fn summary_json(
     out: &mut dyn Write,
+    names: Names,
     samples: &Samples,
     summary: &SampleSummary,
 ) -> io::Result<()> {
     let amount = |peak: &Option<LabelledPeak>| peak.as_ref().map(|peak| gibs(peak.bytes));
     let label = |peak: &Option<LabelledPeak>| peak.as_ref().map(|peak| peak.label.to_string());
     let at = |peak: &Option<LabelledPeak>| time(samples, peak.as_ref()?.boot_ns);
-    let children = children(samples, summary)
-        .into_iter()
-        .map(|(process, peak)| {
-            let mut child = who(process);
-            child.insert("peak_rss_gib".to_owned(), json!(gibs(peak)));
-            child
-        });
+    let children = children(samples).into_iter().map(|(process, peak)| {
+        let mut child = who(process);
+        child.insert(names.of("peak_rss_gib").into_owned(), json!(gibs(peak)));
+        let is_earlier = json!(process.peak.is_earlier);
+        child.insert("is_peak_before_recording".to_owned(), is_earlier);
+        child
+    });
     let text = json!({
-        "peak_main_rss_gib": amount(&summary.main),
+        names.of("peak_main_rss_gib"): amount(&summary.main),
         "peak_main_label": label(&summary.main),
         "peak_main_timestamp": at(&summary.main),
-        "peak_children_rss_gib": amount(&summary.children),
+        names.of("peak_children_rss_gib"): amount(&summary.children),
         "peak_children_label": label(&summary.children),
         "peak_children_timestamp": at(&summary.children),
-        "peak_total_tracked_rss_gib": amount(&summary.total),
+        names.of("peak_total_tracked_rss_gib"): amount(&summary.total),
         "peak_total_label": label(&summary.total),
         "peak_total_timestamp": at(&summary.total),
         "top_child_processes_by_peak_rss": children.collect::<Vec<_>>(),
@@ -211,38 +213,38 @@ pub fn summary_markdown(
         }
     }
     writeln!(out, "\n## Top Child Processes by Peak RSS\n")?;
-    writeln!(
-        out,
-        "| PID | Role | Rank | Name | Peak RSS (GiB) | Title | Command |"
-    )?;
-    writeln!(out, "| --- | --- | --- | --- | ---: | --- | --- |")?;
-    for (process, peak) in children(samples, summary) {
+    writeln!(out, "| PID | Role | Rank | Name | Peak RSS (GiB) | Title |")?;
+    writeln!(out, "| --- | --- | --- | --- | ---: | --- |")?;
+    for (process, peak) in children(samples) {
         let pid = process
             .tgid
             .map_or_else(String::new, |tgid| tgid.to_string());
-        let command = cmdline(process).unwrap_or_default();
+        let remark = match process.peak.is_earlier {
+            true => " (before the recording)",
+            false => "",
+        };
         writeln!(
             out,
-            "| {pid} | {} | {} | {} | {:.3} | `{}` | `{}` |",
+            "| {pid} | {} | {} | {} | {:.3}{remark} | `{}` |",
             in_code(role(process).unwrap_or_default()),
             in_code(rank(process).unwrap_or_default()),
             in_code(&process.comm),
             gibs(peak),
             in_code(&title(process).unwrap_or_default()),
-            in_code(&command),
         )?;
     }
     Ok(())
 }
 
-fn children<'a>(samples: &'a Samples, summary: &SampleSummary) -> Vec<(&'a Process, Bytes)> {
-    let processes = samples.processes.iter().zip(&summary.processes).enumerate();
+/// All but the main process with their own peaks, the highest first.
+fn children(samples: &Samples) -> Vec<(&Process, Bytes)> {
+    let processes = samples.processes.iter().enumerate();
     let mut children: Vec<(&Process, Bytes)> = processes
         .filter(|(position, _)| Some(*position) != samples.main)
-        .filter_map(|(_, (process, series))| {
-            // The kernel's own figure knows of what was between two rows.
-            let peak = process.peak.rss_bytes.max(*series)?;
-            Some((process, peak))
+        .filter_map(|(_, process)| {
+            // One that has ended held nothing at the end.
+            let at_end = process.exit_boot_ns().map(|_| Bytes(0));
+            Some((process, process.peak.rss_bytes.or(at_end)?))
         })
         .collect();
     children.order_by_key(|(process, peak)| (std::cmp::Reverse(*peak), process.upid));
@@ -291,11 +293,14 @@ fn in_code(text: &str) -> String {
     text.replace('`', "'")
 }
 
-/// RFC 3339 in UTC, with the offset that every version of Python's `fromisoformat` reads.
+/// RFC 3339 in UTC to the millisecond, with the offset that every version of Python's
+/// `fromisoformat` reads.
 pub(super) fn time(samples: &Samples, at: BootNs) -> Option<String> {
-    let text = samples.clock.to_wall(at)?.rfc3339()?;
+    let wall = samples.clock.to_wall(at)?;
+    let text = wall.rfc3339()?;
     let (seconds, _) = text.split_at_checked("2026-03-01T12:01:44".len())?;
-    Some(format!("{seconds}+00:00"))
+    let millis = wall.0.rem_euclid(1_000_000_000) / 1_000_000;
+    Some(format!("{seconds}.{millis:03}+00:00"))
 }
 
 pub(super) fn elapsed(samples: &Samples, at: BootNs) -> f64 {
@@ -361,7 +366,7 @@ mod tests {
             last_boot_ns: None,
         };
         let (mut csv, mut jsonl) = (Vec::new(), Vec::new());
-        csv_head(&mut csv).unwrap();
+        csv_head(&mut csv, Names::Units).unwrap();
         let (samples, summary) = sample(&info, &rows, options, |samples, sample| {
             csv_line(&mut csv, samples, sample).unwrap();
             json_line(&mut jsonl, samples, sample).unwrap();
@@ -369,16 +374,24 @@ mod tests {
         })
         .unwrap();
         let (mut json, mut markdown) = (Vec::new(), Vec::new());
-        summary_json(&mut json, &samples, &summary).unwrap();
+        summary_json(&mut json, Names::Units, &samples, &summary).unwrap();
         summary_markdown(&mut markdown, &samples, &summary).unwrap();
         let (mut gpus, mut holders) = (Vec::new(), Vec::new());
-        gpu_head(&mut gpus).unwrap();
-        gpu_process_head(&mut holders).unwrap();
+        gpu_head(&mut gpus, Names::Units).unwrap();
+        gpu_process_head(&mut holders, Names::Units).unwrap();
         let device = |one: &GpuSample<'_>| gpu_line(&mut gpus, &samples, one).is_ok();
         let holder =
             |one: &GpuProcessSample<'_>| gpu_process_line(&mut holders, &samples, one).is_ok();
         sample_gpus(&rows, &samples, device, holder).unwrap();
         [csv, jsonl, json, markdown, gpus, holders].map(|bytes| String::from_utf8(bytes).unwrap())
+    }
+
+    fn every_minute() -> SampleOptions {
+        SampleOptions {
+            interval: DurationNs(60_000_000_000),
+            top: 2,
+            last_boot_ns: None,
+        }
     }
 
     /// Processes on two GPUs, one of which tells what torch and Python hold.
@@ -496,6 +509,65 @@ mod tests {
     }
 
     #[test]
+    fn names_of_scripts_that_poll_are_the_columns_of_always_with_the_same_values() {
+        let widely_used = "timestamp_iso,elapsed_s,label,main_rss_gb,main_vms_gb,children_rss_gb,\
+             total_tracked_rss_gb,system_used_gb,system_available_gb,system_percent,\
+             python_heap_mb,python_heap_peak_mb,torch_cuda_alloc_gb,torch_cuda_reserved_gb,\
+             torch_mps_alloc_gb,torch_mps_driver_gb";
+        let mut head = Vec::new();
+        csv_head(&mut head, Names::Compat).unwrap();
+        let head = String::from_utf8(head).unwrap();
+        let columns: Vec<&str> = head.trim_end().split(',').collect();
+        let missing = widely_used
+            .split(',')
+            .filter(|name| !columns.contains(name));
+        assert_eq!(missing.collect::<Vec<_>>(), [""; 0]);
+        assert_eq!(columns.len(), COLUMNS.len());
+
+        let (info, rows, _) = training().recorded();
+        let (samples, summary) = sample(&info, &rows, every_minute(), |_, _| true).unwrap();
+        let as_json = |names| -> Value {
+            let mut text = Vec::new();
+            summary_json(&mut text, names, &samples, &summary).unwrap();
+            serde_json::from_slice(&text).unwrap()
+        };
+        let (units, compat) = (as_json(Names::Units), as_json(Names::Compat));
+        for peak in [
+            "peak_main_rss",
+            "peak_children_rss",
+            "peak_total_tracked_rss",
+        ] {
+            assert!(units[format!("{peak}_gib")].is_f64(), "{units}");
+            assert_eq!(compat[format!("{peak}_gb")], units[format!("{peak}_gib")]);
+        }
+        let first =
+            |summary: &Value, key: &str| summary["top_child_processes_by_peak_rss"][0][key].clone();
+        assert_eq!(first(&compat, "peak_rss_gb"), first(&units, "peak_rss_gib"));
+        assert!(!compat.to_string().contains("_gib"), "{compat}");
+    }
+
+    #[test]
+    fn a_peak_from_before_the_recording_says_so() {
+        let mut run = golden::Script::command(&["x"], 10.0);
+        run.process(1, None, 0.0, "x");
+        run.mem(1, 1.0, [100.0, 20.0, 0.0]);
+        run.process(2, Some(1), -5.0, "worker");
+        run.mem(2, 1.0, [150.0, 10.0, 0.0]);
+        run.edit(2, |row| {
+            row.peak_rss_bytes = Some(Bytes(302 << 20));
+            row.peak_rss_source = Some(memtrace_model::tables::PeakSource::VmHwm);
+        });
+        let [_, _, json, markdown, ..] = written(run, 2);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let child = &json["top_child_processes_by_peak_rss"][0];
+        assert_eq!(child["is_peak_before_recording"], true, "{json}");
+        assert!(
+            markdown.contains("| 0.295 (before the recording) |"),
+            "{markdown}"
+        );
+    }
+
+    #[test]
     fn titles_are_whole_and_without_secrets() {
         let long = format!("VLLM::Worker_TP0 --token sk-1 {}", "x".repeat(3_000));
         let mut run = golden::put_to_sleep();
@@ -581,12 +653,7 @@ mod tests {
     #[test]
     fn what_is_secret_on_a_command_line_is_not_handed_on() {
         let (info, rows, _) = golden::vllm_start_up().recorded();
-        let options = SampleOptions {
-            interval: DurationNs(60_000_000_000),
-            top: 2,
-            last_boot_ns: None,
-        };
-        let (samples, _) = sample(&info, &rows, options, |_, _| true).unwrap();
+        let (samples, _) = sample(&info, &rows, every_minute(), |_, _| true).unwrap();
         let mut process = samples.processes[0].clone();
         process.cmdline = Some("vllm --api-key sk-1 --hf-token=hf_2 --port 1 --token".into());
         assert_eq!(

@@ -3,12 +3,12 @@
 //! means stands in docs/exports.md.
 
 use super::files::{elapsed, head, line, mib, rank, role, time, title};
-use super::{GpuPlace, GpuProcessSample, GpuSample, Samples};
+use super::{GpuPlace, GpuProcessSample, GpuSample, Names, Samples};
 use memtrace_model::masked;
 use std::io::{self, Write};
 
 type PlaceCell = fn(&Samples, &GpuPlace<'_>) -> Option<String>;
-type DeviceCell = fn(&GpuSample<'_>) -> Option<String>;
+type DeviceCell = fn(&Samples, &GpuSample<'_>) -> Option<String>;
 type ProcessCell = fn(&GpuProcessSample<'_>) -> Option<String>;
 
 /// Which device, and when: what both files begin with.
@@ -25,8 +25,16 @@ const PLACE: &[(&str, PlaceCell)] = &[
 
 /// What a device's line ends with.
 const DEVICE: &[(&str, DeviceCell)] = &[
-    ("used_mib", |sample| mib(sample.used?)),
-    ("total_mib", |sample| mib(sample.total?)),
+    ("used_mib", |_, sample| mib(sample.used?)),
+    ("total_mib", |_, sample| mib(sample.total?)),
+    ("util_pct", |_, sample| {
+        Some(sample.utilization_percent?.to_string())
+    }),
+    ("boot_ns", |_, sample| Some(sample.at.boot_ns.0.to_string())),
+    ("wall_ns", |samples, sample| {
+        let wall = samples.clock.to_wall(sample.at.boot_ns)?;
+        Some(wall.0.to_string())
+    }),
 ];
 
 /// What a process's line ends with.
@@ -49,8 +57,8 @@ const PROCESS: &[(&str, ProcessCell)] = &[
 ///
 /// # Errors
 /// When `out` can't be written to.
-pub fn gpu_head(out: &mut dyn Write) -> io::Result<()> {
-    head(out, names(PLACE).chain(names(DEVICE)))
+pub fn gpu_head(out: &mut dyn Write, names: Names) -> io::Result<()> {
+    head(out, names, columns(PLACE).chain(columns(DEVICE)))
 }
 
 /// Writes one line of `gpu_mem_trace.csv`.
@@ -58,7 +66,7 @@ pub fn gpu_head(out: &mut dyn Write) -> io::Result<()> {
 /// # Errors
 /// When `out` can't be written to.
 pub fn gpu_line(out: &mut dyn Write, samples: &Samples, sample: &GpuSample<'_>) -> io::Result<()> {
-    let own = DEVICE.iter().map(|(_, cell)| cell(sample));
+    let own = DEVICE.iter().map(|(_, cell)| cell(samples, sample));
     line(out, place(samples, &sample.at).chain(own))
 }
 
@@ -66,8 +74,8 @@ pub fn gpu_line(out: &mut dyn Write, samples: &Samples, sample: &GpuSample<'_>) 
 ///
 /// # Errors
 /// When `out` can't be written to.
-pub fn gpu_process_head(out: &mut dyn Write) -> io::Result<()> {
-    head(out, names(PLACE).chain(names(PROCESS)))
+pub fn gpu_process_head(out: &mut dyn Write, names: Names) -> io::Result<()> {
+    head(out, names, columns(PLACE).chain(columns(PROCESS)))
 }
 
 /// Writes one line of `gpu_mem_processes.csv`.
@@ -83,7 +91,7 @@ pub fn gpu_process_line(
     line(out, place(samples, &sample.at).chain(own))
 }
 
-fn names<C>(columns: &'static [(&'static str, C)]) -> impl Iterator<Item = &'static str> {
+fn columns<C>(columns: &'static [(&'static str, C)]) -> impl Iterator<Item = &'static str> {
     columns.iter().map(|(name, _)| *name)
 }
 

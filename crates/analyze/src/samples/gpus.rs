@@ -27,6 +27,8 @@ pub struct GpuSample<'a> {
     pub used: Option<Bytes>,
     /// Memory in all.
     pub total: Option<Bytes>,
+    /// Part of the time in which a kernel ran, as the driver told last.
+    pub utilization_percent: Option<i32>,
 }
 
 /// What a process held on a device at an instant.
@@ -100,6 +102,7 @@ fn give_devices(
             },
             used: now.used,
             total: now.total,
+            utilization_percent: now.utilization_percent,
         })
     })
 }

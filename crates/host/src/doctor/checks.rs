@@ -35,30 +35,22 @@ pub(super) fn proc(facts: &HostFacts) -> Finding {
     if !is_linux(facts) {
         return Finding::pass(NOT_LINUX);
     }
-    let hides = |how: &str| {
-        let sees_all = facts
-            .capabilities
-            .is_some_and(|set| set.has(Capability::SYS_PTRACE));
-        if sees_all {
-            Finding::pass(format!(
-                "mounted with hidepid={how}, which CAP_SYS_PTRACE overrides"
-            ))
-        } else {
-            Finding::warn(
-                format!("mounted with hidepid={how}: other users' processes are hidden"),
-                record_as_root_or_with("cap_sys_ptrace", facts),
-            )
-        }
-    };
-    match facts.hidepid {
-        None => Finding::fail(
+    let Some(hidepid) = facts.hidepid else {
+        return Finding::fail(
             with_cause("not mounted at /proc", "hidepid", facts),
             "sudo mount -t proc proc /proc",
+        );
+    };
+    let how = hidepid.as_str();
+    match (hidepid, facts.hides_processes()) {
+        (HidePid::Off, _) => Finding::pass("mounted, hides nothing"),
+        (_, None) => Finding::pass(format!(
+            "mounted with hidepid={how}, which CAP_SYS_PTRACE overrides"
+        )),
+        (_, Some(_)) => Finding::warn(
+            format!("mounted with hidepid={how}: other users' processes are hidden"),
+            facts.to_see_hidden(),
         ),
-        Some(HidePid::Off) => Finding::pass("mounted, hides nothing"),
-        Some(HidePid::NoAccess) => hides("noaccess"),
-        Some(HidePid::Invisible) => hides("invisible"),
-        Some(HidePid::Ptraceable) => hides("ptraceable"),
     }
 }
 

@@ -4,13 +4,15 @@ use super::{PHASE, all_or_none};
 use crate::engine::action::Action;
 use crate::engine::engines::Engines;
 use crate::engine::workers::Servers;
-use crate::limits::LOOK_TIME;
+use crate::limits::{LOOK_TIME, PATIENCE_SECONDS};
 use crate::recordings::{Recordings, Reported};
+use crate::seconds::parse_seconds;
 use crate::stop::Stop;
 use memtrace::cli::say;
 use memtrace_model::MarkKind;
 use serde_json::{Map, Value};
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Start the profiler of each server
 #[derive(Debug, clap::Args)]
@@ -20,6 +22,10 @@ pub(super) struct Args {
     #[command(flatten)]
     servers: Servers,
 
+    /// How long a server may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value = PATIENCE_SECONDS, value_parser = parse_seconds)]
+    timeout: Duration,
+
     #[command(flatten)]
     reported: Reported,
 }
@@ -27,11 +33,12 @@ pub(super) struct Args {
 /// Starts them.
 ///
 /// # Errors
-/// When the servers or the recordings can't be found.
+/// When the servers can't be found.
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::by_signals()?;
-    let mut recordings = args.reported.recordings()?;
-    let engines = Engines::find(&args.servers, None).await?;
+    let mut recordings = args.reported.if_clear();
+    let mut engines = Engines::find(&args.servers, None).await?;
+    engines.timeout = Some(args.timeout);
     let started = open(&engines, &mut recordings, &mut stop).await;
     Ok(all_or_none(started.all.len() == engines.all.len()))
 }

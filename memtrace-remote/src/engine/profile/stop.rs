@@ -3,11 +3,12 @@
 
 use super::{FLUSH, PHASE, Traces, all_or_none};
 use crate::engine::action::Action;
-use crate::engine::engines::Engines;
+use crate::engine::engines::{Engines, named};
 use crate::engine::traces::{Listing, Looks, Verdict, settled};
 use crate::engine::workers::Servers;
 use crate::recordings::{Recordings, Reported};
 use crate::stop::Stop;
+use anyhow::Context;
 use memtrace::cli::say;
 use memtrace_model::MarkKind;
 use serde_json::Map;
@@ -34,11 +35,12 @@ pub(super) struct Args {
 /// Stops them.
 ///
 /// # Errors
-/// When the servers or the recordings can't be found.
+/// When the servers can't be found.
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::by_signals()?;
-    let mut recordings = args.reported.recordings()?;
-    let engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
+    let mut recordings = args.reported.if_clear();
+    let engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await;
+    let engines = engines.context("nothing was stopped, and profilers that are on stay on")?;
     let is_well = close(&engines, None, &args.traces, &mut recordings, &mut stop).await?;
     Ok(all_or_none(is_well))
 }
@@ -60,6 +62,14 @@ pub(super) async fn close(
     recordings.mark(MarkKind::Begin, FLUSH, Map::new());
     let stopped = engines.ask(Action::StopProfile(traces.timeout), stop).await;
     recordings.mark(MarkKind::End, FLUSH, Map::new());
+    let left_on = engines.without(&stopped);
+    if !left_on.is_empty() {
+        let whom = named(left_on.into_iter());
+        say(&format!(
+            "the profiler may still be on: {whom}. Stop it with memtrace engine profile stop, \
+             where `status` finds the server"
+        ));
+    }
     let configs = engines.configs();
     if !configs.is_empty() && configs.iter().all(|config| config.is_cuda()) {
         return Ok(stopped.len() == engines.all.len());

@@ -52,12 +52,61 @@ fn both_servers_of_a_router_are_asked_themselves_and_each_answers_for_itself() {
         .map(|one| one.worker.is_healthy)
         .collect();
     assert_eq!(health, [Some(true), Some(false)]);
-    assert!(engines.all[1].warnings()[0].contains("considers it unhealthy"));
+    let warnings = engines.warnings();
+    assert_eq!(
+        warnings,
+        [format!(
+            "{}: its router considers it unhealthy",
+            without.url
+        )]
+    );
     assert_eq!(asked(&engines, Action::StartProfile), [well.url.as_str()]);
     assert_eq!(well.asked(), ["POST /start_profile"]);
     assert!(without.asked().contains(&"POST /start_profile".to_owned()));
     assert_eq!(router.asked(), ["GET /workers"], "it has no profiler");
     assert_eq!(asked(&engines, STOP), [well.url.as_str()]);
+}
+
+#[test]
+fn a_warning_about_many_servers_is_one_line() {
+    let servers: Vec<String> = (1..=8)
+        .map(|port| format!("http://127.0.0.1:{port}"))
+        .collect();
+    let urls: Vec<&str> = servers.iter().flat_map(|url| ["--url", url]).collect();
+    let mut engines = found(&urls).unwrap();
+    for engine in &mut engines.all {
+        engine.worker.is_healthy = Some(false);
+    }
+    assert_eq!(
+        engines.warnings(),
+        [format!(
+            "{} and 4 more: its router considers it unhealthy",
+            servers[..4].join(", ")
+        )]
+    );
+}
+
+#[test]
+fn a_port_of_an_earlier_job_is_said_to_be_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let text = found(&["--router", &url]).err().unwrap();
+    assert!(text.contains("the port changes with each job"), "{text}");
+    assert!(text.contains("--from-log"), "{text}");
+}
+
+#[test]
+fn a_stop_that_is_refused_leaves_a_server_that_may_still_be_profiled() {
+    let well = Fake::worker(status(200, ""));
+    let refuses = Fake::worker(status(500, "busy"));
+    let engines = found(&["--url", &well.url, "--url", &refuses.url]).unwrap();
+    let runtime = crate::runtime().unwrap();
+    let stopped = runtime.block_on(engines.ask(STOP, &mut Stop::never()));
+    let left_on = engines.without(&stopped);
+    let left_on: Vec<String> = left_on.iter().map(|one| one.worker.shown()).collect();
+    assert_eq!(left_on, [refuses.url.as_str()]);
+    assert!(engines.without(&engines.all).is_empty());
 }
 
 #[test]

@@ -44,10 +44,10 @@ pub(super) struct Args {
 /// Does it.
 ///
 /// # Errors
-/// When the servers or the recordings can't be found.
+/// When the servers can't be found.
 pub(super) async fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut wish = Stop::by_signals()?;
-    let mut recordings = args.reported.recordings()?;
+    let mut recordings = args.reported.if_clear();
     let mut engines = Engines::find(&args.servers, args.traces.dir.as_deref()).await?;
     engines.timeout = Some(args.traces.timeout);
     let before = Listing::of(&engines.dirs);

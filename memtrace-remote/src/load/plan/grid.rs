@@ -14,8 +14,8 @@ pub(crate) struct Grid {
     pub(crate) concurrencies: Vec<usize>,
     /// Shares of the prompts that are one prefix.
     pub(crate) prefix_reuse: Vec<f64>,
-    /// Requests of a condition, at least.
-    pub(crate) per_condition: usize,
+    /// Requests of a condition; `None`: as many as are under way at a time.
+    pub(crate) requests_per_condition: Option<usize>,
     /// What prompts are made from.
     pub(crate) seed: u32,
 }
@@ -42,8 +42,7 @@ impl Grid {
                             output_tokens,
                             concurrency,
                             prefix_reuse,
-                            // Fewer requests would never reach the concurrency.
-                            requests: self.per_condition.max(concurrency),
+                            requests: self.requests_per_condition.unwrap_or(concurrency),
                             seed: (random.next() >> 32) as u32,
                         });
                     }
@@ -72,7 +71,7 @@ impl Default for Grid {
             output_tokens: vec![64, 128],
             concurrencies: vec![8, 16, 32, 64],
             prefix_reuse: vec![0.0, 0.8],
-            per_condition: 1,
+            requests_per_condition: None,
             seed: 0,
         }
     }
@@ -122,17 +121,18 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_has_as_many_requests_as_are_under_way_at_a_time() {
-        let grid = Grid {
-            per_condition: 20,
-            ..Grid::default()
+    fn a_condition_has_as_many_requests_as_are_asked_for_else_as_are_under_way() {
+        let counts = |requests_per_condition| {
+            let grid = Grid {
+                requests_per_condition,
+                ..Grid::default()
+            };
+            let all = grid.conditions().into_iter();
+            all.map(|one| one.requests).collect::<Vec<_>>()
         };
-        let requests = |concurrency| {
-            let mut all = grid.conditions().into_iter();
-            all.find(|one| one.concurrency == concurrency)
-                .unwrap()
-                .requests
-        };
-        assert_eq!((requests(8), requests(64)), (20, 64));
+        assert_eq!(counts(None)[..4], [8, 16, 32, 64]);
+        assert_eq!(counts(None).iter().sum::<usize>(), 1_440);
+        assert_eq!(counts(Some(1)), [1; 48]);
+        assert_eq!(counts(Some(20)), [20; 48]);
     }
 }

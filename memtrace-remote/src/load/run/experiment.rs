@@ -11,7 +11,6 @@ use crate::load::tokenizer::{Tokenizer, messages};
 use crate::recordings::Recordings;
 use crate::stop::Stop;
 use bytes::Bytes;
-use jiff::Timestamp;
 use memtrace_host::clock;
 use memtrace_model::{RequestOutcome, RequestRow, WallNs};
 use serde_json::json;
@@ -178,8 +177,10 @@ impl Experiment {
             Ended::Interrupted => State::Interrupted,
             Ended::GivenUp { .. } => State::GivenUp,
         };
-        manifest.end_wall = Some(Timestamp::now().to_string());
-        manifest.end_boot_ns = Some(clock::boot().0);
+        let now = clock::read();
+        manifest.end_wall = now.wall_ns.rfc3339();
+        manifest.end_wall_ns = Some(now.wall_ns);
+        manifest.end_boot_ns = Some(now.boot_ns);
         manifest.unreported_count = recordings.dropped();
         manifest.prompt_length = tokenizer.in_words();
         results.summary(&summary)?;
@@ -193,6 +194,7 @@ impl Experiment {
         tokenizer: &Tokenizer,
         recordings: &Recordings,
     ) -> Manifest {
+        let now = clock::read();
         Manifest {
             memtrace_version: env!("CARGO_PKG_VERSION"),
             run_id: self.run_id.clone(),
@@ -209,9 +211,11 @@ impl Experiment {
             prompt_length: tokenizer.in_words(),
             recordings: recordings.names(),
             unreported_count: 0,
-            start_wall: Timestamp::now().to_string(),
-            start_boot_ns: clock::boot().0,
+            start_wall: now.wall_ns.rfc3339(),
+            start_wall_ns: now.wall_ns,
+            start_boot_ns: now.boot_ns,
             end_wall: None,
+            end_wall_ns: None,
             end_boot_ns: None,
         }
     }

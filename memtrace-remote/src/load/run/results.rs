@@ -6,7 +6,8 @@ use crate::load::plan::{Condition, lines};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use memtrace_analyze::{trace_head, trace_line};
-use memtrace_model::RequestRow;
+use memtrace_host::clock;
+use memtrace_model::{BootNs, RequestRow, WallNs};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -41,10 +42,12 @@ pub(crate) struct Manifest {
     /// Requests that found no room at a recorder.
     pub(crate) unreported_count: u64,
     /// UTC, as RFC 3339 writes it.
-    pub(crate) start_wall: String,
-    pub(crate) start_boot_ns: i64,
+    pub(crate) start_wall: Option<String>,
+    pub(crate) start_wall_ns: WallNs,
+    pub(crate) start_boot_ns: BootNs,
     pub(crate) end_wall: Option<String>,
-    pub(crate) end_boot_ns: Option<i64>,
+    pub(crate) end_wall_ns: Option<WallNs>,
+    pub(crate) end_boot_ns: Option<BootNs>,
 }
 
 /// Where a run is.
@@ -74,6 +77,12 @@ pub(crate) fn run_id(tag: &str, now: Timestamp) -> anyhow::Result<String> {
         );
     }
     Ok(format!("{tag}-{}", now.strftime("%Y%m%dT%H%M%SZ")))
+}
+
+/// The wall-clock time of an instant, by how far the clocks are apart now.
+pub(super) fn to_wall(at: BootNs) -> Option<WallNs> {
+    let now = clock::read();
+    Some(WallNs(now.wall_ns.0 + (at - now.boot_ns).0))
 }
 
 impl Results {
@@ -108,7 +117,7 @@ impl Results {
 
     /// Writes a request that has ended.
     pub(super) fn request(&mut self, row: &RequestRow) -> anyhow::Result<()> {
-        let written = trace_line(&mut self.trace, row).and_then(|()| self.trace.flush());
+        let written = trace_line(&mut self.trace, row, &to_wall).and_then(|()| self.trace.flush());
         written.with_context(|| format!("failed to write to {}", self.dir.display()))
     }
 

@@ -1,7 +1,8 @@
 //! Figures of each condition of a run that goes on.
 
+use super::results::to_wall;
 use crate::load::plan::Condition;
-use memtrace_analyze::{RequestFigures, Sending};
+use memtrace_analyze::{RequestFigures, Sending, WallSpan};
 use memtrace_model::{RequestOutcome, RequestRow};
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ pub(crate) struct Figures {
     condition: Condition,
     #[serde(flatten)]
     requests: RequestFigures,
+    #[serde(flatten)]
+    wall: WallSpan,
 }
 
 /// The figures of a condition in the making.
@@ -51,9 +54,11 @@ impl Tally {
     }
 
     pub(super) fn figures(&self, condition: &Condition) -> Figures {
+        let requests = RequestFigures::of(&self.sendings);
         Figures {
             condition: condition.clone(),
-            requests: RequestFigures::of(&self.sendings),
+            wall: WallSpan::of(&requests, to_wall),
+            requests,
         }
     }
 }

@@ -7,7 +7,7 @@ use super::super::recorded::Rows;
 use super::{GPU_CSV, MAX_SAMPLES, make};
 use anyhow::{Context, bail};
 use memtrace_analyze::{
-    LoadRun, Options, RoleHolding, RunClock, SampleOptions, analyze, gpu_files, sample,
+    LoadRun, Names, Options, RoleHolding, RunClock, SampleOptions, analyze, gpu_files, sample,
     sample_gpus, trace_head, trace_line,
 };
 use memtrace_model::tables::RequestRow;
@@ -28,7 +28,10 @@ pub(super) struct Wanted<'a> {
     pub(super) dir: &'a Path,
     pub(super) target: &'a Path,
     pub(super) interval: DurationNs,
+    pub(super) names: Names,
     pub(super) is_forced: bool,
+    /// Whether only what the folders that are there lack is written.
+    pub(super) only_adds: bool,
     pub(super) last_boot_ns: Option<BootNs>,
 }
 
@@ -36,11 +39,11 @@ pub(super) struct Wanted<'a> {
 struct Folder<'a> {
     run: &'a LoadRun<'a>,
     span: [BootNs; 2],
-    workload: Part,
-    trace: Part,
-    gpus: Part,
-    summary: Part,
-    manifest: Part,
+    workload: Option<Part>,
+    trace: Option<Part>,
+    gpus: Option<Part>,
+    summary: Option<Part>,
+    manifest: Option<Part>,
 }
 
 /// Makes the folders and writes their files, which get their names from whoever asked.
@@ -72,21 +75,23 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
     let peaks = runs.iter().flat_map(LoadRun::peaks);
     let roles_at = found(peaks.collect())?.analysis.roles_at;
     let names = folder_names(runs.iter().map(|run| run.id));
-    let mut folders = runs
-        .iter()
-        .zip(names)
+    let named = runs.iter().zip(names);
+    let named = named.filter(|(_, name)| !wanted.only_adds || wanted.target.join(name).is_dir());
+    let mut folders = named
         .map(|(run, name)| Folder::open(run, &name, &wanted))
         .collect::<anyhow::Result<Vec<_>>>()?;
     let writing = || format!("failed to write to {}", wanted.target.display());
+    let clock = &report.analysis.clock;
+    let to_wall = |at| clock.to_wall(at);
     let mut outcome = Ok(());
     let traced = recording.scan(&columns(), |row: RequestRow| {
         let folder = folders
             .iter_mut()
             .find(|folder| folder.run.id == row.load_run);
-        if let Some(folder) = folder
+        if let Some(trace) = folder.and_then(|folder| folder.trace.as_mut())
             && outcome.is_ok()
         {
-            outcome = trace_line(&mut folder.trace.file, &row);
+            outcome = trace_line(&mut trace.file, &row, &to_wall);
         }
     });
     traced.with_context(doing)?;
@@ -95,7 +100,7 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
     drop(progress);
     let mut parts = Vec::new();
     for mut folder in folders {
-        let written = folder.write(recording, &report.analysis.clock, &shown, &roles_at);
+        let written = folder.write(recording, clock, &shown, &roles_at);
         written.with_context(writing)?;
         parts.extend(folder.parts());
     }
@@ -130,11 +135,14 @@ fn trace_gpus(
             for folder in folders.iter_mut() {
                 let is_within =
                     folder.span[0] <= one.at.boot_ns && one.at.boot_ns <= folder.span[1];
-                if outcome.is_ok() && is_within {
+                if let Some(gpus) = folder.gpus.as_mut()
+                    && outcome.is_ok()
+                    && is_within
+                {
                     left -= 1;
                     outcome = match left < 0 {
                         true => Err(io::Error::other("too many lines: give a longer --interval")),
-                        false => gpu_files::gpu_line(&mut folder.gpus.file, &all, one),
+                        false => gpu_files::gpu_line(&mut gpus.file, &all, one),
                     };
                 }
             }
@@ -150,7 +158,10 @@ impl<'a> Folder<'a> {
     fn open(run: &'a LoadRun<'a>, name: &str, wanted: &Wanted<'_>) -> anyhow::Result<Self> {
         let place = wanted.target.join(name);
         make(&place)?;
-        let open = |name| Part::open(&place, name, wanted.is_forced);
+        let open = |name: &'static str| match wanted.only_adds && place.join(name).exists() {
+            true => Ok(None),
+            false => Part::open(&place, name, wanted.is_forced).map(Some),
+        };
         let mut folder = Self {
             run,
             span: run.span().unwrap_or_default(),
@@ -160,8 +171,15 @@ impl<'a> Folder<'a> {
             summary: open("summary.json")?,
             manifest: open("manifest.json")?,
         };
-        trace_head(&mut folder.trace.file)
-            .and_then(|()| gpu_files::gpu_head(&mut folder.gpus.file))
+        let of_requests = folder.trace.as_mut();
+        let of_gpus = folder.gpus.as_mut();
+        of_requests
+            .map_or(Ok(()), |trace| trace_head(&mut trace.file))
+            .and_then(|()| {
+                of_gpus.map_or(Ok(()), |gpus| {
+                    gpu_files::gpu_head(&mut gpus.file, wanted.names)
+                })
+            })
             .with_context(|| format!("failed to write to {}", place.display()))?;
         Ok(folder)
     }
@@ -173,21 +191,30 @@ impl<'a> Folder<'a> {
         path: &str,
         roles_at: &[(BootNs, Vec<RoleHolding>)],
     ) -> io::Result<()> {
-        self.run.workload(&mut self.workload.file)?;
-        self.run.summary(roles_at, &mut self.summary.file)?;
         let to_wall = |at| clock.to_wall(at);
-        let manifest = &mut self.manifest.file;
-        self.run.manifest(recording.info(), path, to_wall, manifest)
+        if let Some(workload) = &mut self.workload {
+            self.run.workload(&mut workload.file)?;
+        }
+        if let Some(summary) = &mut self.summary {
+            self.run.summary(roles_at, to_wall, &mut summary.file)?;
+        }
+        if let Some(manifest) = &mut self.manifest {
+            let manifest = &mut manifest.file;
+            self.run
+                .manifest(recording.info(), path, to_wall, manifest)?;
+        }
+        Ok(())
     }
 
-    fn parts(self) -> [Part; 5] {
-        [
+    fn parts(self) -> impl Iterator<Item = Part> {
+        let all = [
             self.workload,
             self.trace,
             self.gpus,
             self.summary,
             self.manifest,
-        ]
+        ];
+        all.into_iter().flatten()
     }
 }
 

@@ -4,7 +4,7 @@ use super::findings;
 use crate::cli::leftovers;
 use crate::cli::output::say;
 use crate::session::{Options, Outcome, Progress};
-use memtrace_host::Person;
+use memtrace_host::{Backend, Person};
 use memtrace_model::{GpuInfo, RunInfo, Target, quoted};
 use memtrace_report::words;
 use std::io::Write;
@@ -17,6 +17,8 @@ pub(super) struct Beginning {
     pub(super) can_come: bool,
     pub(super) is_gpu_only: bool,
     pub(super) has_nvidia_device: bool,
+    /// What a backend that polls does not see of other users' processes.
+    pub(super) hidden: Option<String>,
 }
 
 impl Beginning {
@@ -28,6 +30,14 @@ impl Beginning {
             info.backend_reason,
             dir.display()
         ));
+        let is_polled = info.backend != Backend::Bpf.as_str();
+        if let Some(hidden) = self
+            .hidden
+            .as_ref()
+            .filter(|_| is_polled && !self.is_gpu_only)
+        {
+            say(hidden);
+        }
         if found == 0 && self.can_come && !self.is_gpu_only {
             say("no process matches yet: waiting for one; Ctrl-C ends");
         }

@@ -18,10 +18,10 @@ pub(super) fn log(analysis: &Analysis) -> Chapter {
     ));
     section.table(table(Some(phases), usize::MAX));
     section.explain(
-        "OWN MiB is what a process gained since its previous checkpoint (the end of one of its \
-         phases), and OWN SUM since the start of its first phase. TREE MiB is what all processes \
-         gained from the start of the phase to its end, every page once, and TREE SUM since the \
-         start of the first phase of all.",
+        "RSS MiB is what a process had resident at the end of its phase. OWN MiB is what it gained \
+         since its previous checkpoint (the end of one of its phases), and OWN SUM since the start \
+         of its first phase. TREE MiB is what all processes gained from the start of the phase to \
+         its end, every page once, and TREE SUM since the start of the first phase of all.",
     );
     section
 }
@@ -120,6 +120,14 @@ pub fn table_of(checkpoints: Vec<Checkpoint<'_>>, has_gpu: bool) -> Table {
                 None => "".into(),
             },
         })
+        .figures(("own_end_bytes", "RSS MiB"), 6, |one| {
+            let held = own(one.line).and_then(|(_, own)| own.end.rss());
+            let cell = Cell::Bytes(held);
+            match held {
+                Some(held) => cell.shown_as(format!("{:.1}", in_mebibytes(held))),
+                None => "".into(),
+            }
+        })
         .figures(("own_step_bytes", "OWN MiB"), 0, |one| {
             of_process(one, one.step_bytes)
         })
@@ -173,7 +181,11 @@ fn gained(phase: &Phase, bytes: Option<Bytes>) -> Cell {
 fn mebibytes(bytes: Option<Bytes>) -> Cell {
     let cell = Cell::Change(bytes);
     match bytes {
-        Some(bytes) => cell.shown_as(format!("{:+.1}", bytes.0 as f64 / (1024.0 * 1024.0))),
+        Some(bytes) => cell.shown_as(format!("{:+.1}", in_mebibytes(bytes))),
         None => cell,
     }
+}
+
+fn in_mebibytes(bytes: Bytes) -> f64 {
+    bytes.0 as f64 / (1024.0 * 1024.0)
 }
