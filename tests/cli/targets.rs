@@ -455,8 +455,8 @@ mod needs_mount {
     use super::*;
     use memtrace_tests::need;
 
-    /// What a user without rights is told where /proc hides the processes of others.
-    fn told_where_proc_hides(words_of_record: &str) -> Result<String> {
+    /// What a user without rights reads where /proc hides the processes of others.
+    fn words_where_proc_hides(words_of_record: &str) -> Result<String> {
         need::require("mount");
         let dir = tempfile::tempdir()?;
         std::os::unix::fs::chown(dir.path(), Some(65_534), Some(65_534))?;
@@ -475,19 +475,19 @@ mod needs_mount {
 
     #[test]
     fn a_hidden_process_is_said_to_be_hidden_and_not_to_be_missing() -> Result<()> {
-        let told = told_where_proc_hides("-p 1")?;
-        assert!(told.contains("process 1 is hidden"), "{told}");
-        assert!(told.contains("cap_sys_ptrace"), "{told}");
-        let told = told_where_proc_hides("-p 4194303")?;
-        assert!(told.contains("no process has pid 4194303"), "{told}");
+        let said = words_where_proc_hides("-p 1")?;
+        assert!(said.contains("process 1 is hidden"), "{said}");
+        assert!(said.contains("cap_sys_ptrace"), "{said}");
+        let said = words_where_proc_hides("-p 4194303")?;
+        assert!(said.contains("no process has pid 4194303"), "{said}");
         Ok(())
     }
 
     #[test]
     fn what_proc_hides_is_said_at_the_begin_and_in_the_report() -> Result<()> {
-        let told = told_where_proc_hides("-- true")?;
+        let said = words_where_proc_hides("-- true")?;
         let warned = "processes of other users are hidden (hidepid=invisible)";
-        assert_eq!(told.matches(warned).count(), 2, "{told}");
+        assert_eq!(said.matches(warned).count(), 2, "{said}");
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ mod tests {
     use crate::Capabilities;
 
     #[test]
-    fn what_is_hidden_is_told_with_the_way_out_and_only_to_who_does_not_see_it() {
+    fn what_is_hidden_is_reported_with_the_way_out_only_where_it_is() {
         let mut facts = HostFacts {
             hidepid: Some(HidePid::Invisible),
             euid: Some(1000),
@@ -43,10 +43,10 @@ mod tests {
             capabilities: Some(Capabilities::default()),
             ..HostFacts::unknown()
         };
-        let told = facts.hidden_processes().unwrap();
-        assert!(told.contains("hidepid=invisible"), "{told}");
-        assert!(told.contains("sudo /usr/bin/memtrace record"), "{told}");
-        assert!(told.contains("cap_sys_ptrace"), "{told}");
+        let words = facts.hidden_processes().unwrap();
+        assert!(words.contains("hidepid=invisible"), "{words}");
+        assert!(words.contains("sudo /usr/bin/memtrace record"), "{words}");
+        assert!(words.contains("cap_sys_ptrace"), "{words}");
         facts.capabilities = Some(Capabilities::default().with(Capability::SYS_PTRACE));
         assert_eq!(facts.hidden_processes(), None);
         facts.capabilities = Some(Capabilities::default());

@@ -10,7 +10,7 @@ use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, list, list_half_written, part_path, segment_path, temporary};
 use super::manifest::PartReplaced;
-use super::part_reader::PartHead;
+use super::part_head::PartHead;
 use super::part_writer::PartWriter;
 use super::problem::Problem;
 use super::reading::Reading;

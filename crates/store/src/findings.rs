@@ -6,7 +6,7 @@ use super::checksum::{crc32, digits};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{names_in, part_path, parts_of, temporary};
-use super::part_reader::PartHead;
+use super::part_head::PartHead;
 use super::part_writer::PartWriter;
 use super::recording::Recording;
 use super::run_file::{RUN_FILE, contents};

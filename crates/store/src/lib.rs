@@ -56,6 +56,7 @@ mod origin;
 mod outgoing;
 mod page_guard;
 mod part_file;
+mod part_head;
 mod part_reader;
 mod part_schema;
 mod part_writer;

@@ -7,11 +7,12 @@ use super::contain::contain;
 use super::manifest::PartFacts;
 use super::page_guard::Chunks;
 use super::part_file::PartFile;
+use super::part_head::{CUT_KEY, PartHead, REPLACES_KEY};
 use super::part_schema::file_columns;
-use super::part_writer::{CUT_KEY, TAIL_BYTES};
+use super::part_writer::TAIL_BYTES;
 use super::problem::ProblemKind;
 use super::reading::Reading;
-use super::schema::{RECORDING_KEY, REPLACES_KEY, SEQ_KEY, TABLE_KEY};
+use super::schema::{RECORDING_KEY, SEQ_KEY, TABLE_KEY};
 use arrow_array::{ArrayRef, RecordBatch};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 use std::io;
@@ -137,16 +138,6 @@ impl Iterator for PartReader {
             }
         }
     }
-}
-
-/// What a part says of other files of its table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PartHead {
-    /// The time up to which it and the parts before it hold the rows of segments with a number up
-    /// to its own; `None` when they hold all.
-    pub(super) cut_ns: Option<i64>,
-    /// The rows of the parts from this number on up to its own are in it.
-    pub(super) replaces_from: Option<u32>,
 }
 
 /// What a part says of other files; nothing when it can't be read.

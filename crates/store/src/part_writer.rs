@@ -7,11 +7,9 @@ use super::disk::Disk;
 use super::error::StoreError;
 use super::layout::{table_and_seq, temporary};
 use super::manifest::{Line, PartFacts, PartReplaced};
-use super::part_reader::PartHead;
+use super::part_head::{CUT_KEY, PartHead, REPLACES_KEY};
 use super::part_schema::{arrow_schema, parquet_schema};
-use super::schema::{
-    RECORDING_KEY, REPLACES_KEY, SEQ_KEY, TABLE_KEY, VERSION_KEY, bare_schema, table_schema,
-};
+use super::schema::{RECORDING_KEY, SEQ_KEY, TABLE_KEY, VERSION_KEY, bare_schema, table_schema};
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use memtrace_model::{ColumnType, SCHEMA_VERSION, Table};
@@ -26,9 +24,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Key of a part's cut in its metadata; see the rule in the room's head.
-pub(super) const CUT_KEY: &str = "memtrace.cut_boot_ns";
 
 /// Rows per row group: DuckDB's own, below which its readers lose parallelism. Only the
 /// encoded pages of one row group are in memory.

@@ -13,10 +13,6 @@ pub(super) const TABLE_KEY: &str = "memtrace.table";
 pub(super) const RECORDING_KEY: &str = "memtrace.recording";
 /// Key of its number among those of its table.
 pub(super) const SEQ_KEY: &str = "memtrace.seq";
-/// Key of the number from which on parts before it are in it too; see [`PartHead`].
-///
-/// [`PartHead`]: super::part_reader::PartHead
-pub(super) const REPLACES_KEY: &str = "memtrace.replaces_from";
 /// The column by which rows of a recording are in order.
 pub(super) const TIME_COLUMN: &str = "boot_ns";
 /// The column that orders rows of the same time, where the table has it: it puts equal

@@ -5,7 +5,8 @@ use super::error::StoreError;
 use super::gather::filter;
 use super::layout::{TableFiles, list, part_path, segment_path};
 use super::part_file::PartFile;
-use super::part_reader::{PartHead, PartReader, head_of};
+use super::part_head::PartHead;
+use super::part_reader::{PartReader, head_of};
 use super::problem::ProblemKind;
 use super::reading::Reading;
 use super::resequence::Resequenced;
@@ -189,11 +190,10 @@ impl Sources {
         };
         let mut sum = 0;
         let is_small = |part: &&Part| {
-            let fits = bytes(part).is_ok_and(|bytes| {
+            bytes(part).is_ok_and(|bytes| {
                 sum += bytes;
                 bytes <= SMALL_PART_BYTES && sum <= JOINED_BYTES
-            });
-            fits
+            })
         };
         let count = self.parts.iter().rev().take_while(is_small).count();
         self.newest_parts(count)

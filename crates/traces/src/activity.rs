@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 
 /// Of more kernels it is not known when a device was busy: some 100 MB.
 const RAN_MAX: usize = 4 << 20;
-/// So many gaps of a device are told.
+/// So many gaps of a device are reported.
 const GAPS_MAX: usize = 5;
 
 /// What a device did, from the begin of the first kernel or copy to the end of the last.

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub enum KernelKind {
     /// Multiplies matrices, or convolves.
     Gemm,
-    /// Attends.
+    /// An attention kernel, fused or not.
     Attention,
     /// Moves data between ranks.
     Communication,
@@ -17,7 +17,7 @@ pub enum KernelKind {
     Memcpy,
     /// Computes each element from few others: activations, norms, reductions.
     Elementwise,
-    /// Whatever else.
+    /// A kernel of no other kind.
     Other,
 }
 

@@ -14,7 +14,7 @@ mod requests;
 mod said;
 mod started;
 
-use super::output::say;
+use super::output::{print, say};
 use super::recorded::no_option;
 use super::targets::Targets;
 use super::values::{
@@ -363,7 +363,8 @@ fn recorded(mut args: Args) -> anyhow::Result<ExitCode> {
             beginning.say(info, dir, found);
         }
         if args.in_turn {
-            println!("{}", dir.display());
+            // Who reads it can be gone: then standard input ends.
+            let _ = print(&format!("{}\n", dir.display()));
         }
         if args.inline {
             match Inline::start(dir, reader.as_ref().or(person)) {

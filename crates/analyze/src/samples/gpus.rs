@@ -27,7 +27,7 @@ pub struct GpuSample<'a> {
     pub used: Option<Bytes>,
     /// Memory in all.
     pub total: Option<Bytes>,
-    /// Part of the time in which a kernel ran, as the driver told last.
+    /// Part of the time in which a kernel ran, as the driver reported last.
     pub utilization_percent: Option<i32>,
 }
 

@@ -4,7 +4,7 @@ use crate::batch::Projection;
 use crate::dir::Dir;
 use crate::disk::Disk;
 use crate::part_file::PartFile;
-use crate::part_reader::PartHead;
+use crate::part_head::PartHead;
 use crate::part_reader::PartReader;
 use crate::part_writer::{PartWriter, ROW_GROUP_ROWS};
 use crate::reading::Reading;

@@ -5,7 +5,7 @@ use crate::append::RowBuffer;
 use crate::disk::Disk;
 use crate::layout::part_path;
 use crate::manifest::PartReplaced;
-use crate::part_reader::PartHead;
+use crate::part_head::PartHead;
 use crate::part_writer::PartWriter;
 use crate::{ProblemKind, Recording, StoreError, recordings_in, recover};
 use memtrace_model::Row;

@@ -1,13 +1,12 @@
 //! The folder of a run: the plan as it was sent, a row for each request, figures, and how it was sent.
 //! Rows are there as soon as requests have ended.
 
-use super::summary::Summary;
+use super::summary::{Summary, to_wall};
 use crate::load::plan::{Condition, lines};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use memtrace_analyze::{trace_head, trace_line};
-use memtrace_host::clock;
-use memtrace_model::{BootNs, RequestRow, WallNs};
+use memtrace_model::RequestRow;
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -77,12 +76,6 @@ pub(crate) fn run_id(tag: &str, now: Timestamp) -> anyhow::Result<String> {
         );
     }
     Ok(format!("{tag}-{}", now.strftime("%Y%m%dT%H%M%SZ")))
-}
-
-/// The wall-clock time of an instant, by how far the clocks are apart now.
-pub(super) fn to_wall(at: BootNs) -> Option<WallNs> {
-    let now = clock::read();
-    Some(WallNs(now.wall_ns.0 + (at - now.boot_ns).0))
 }
 
 impl Results {

@@ -1,9 +1,9 @@
 //! Figures of each condition of a run that goes on.
 
-use super::results::to_wall;
 use crate::load::plan::Condition;
 use memtrace_analyze::{RequestFigures, Sending, WallSpan};
-use memtrace_model::{RequestOutcome, RequestRow};
+use memtrace_host::clock;
+use memtrace_model::{BootNs, RequestOutcome, RequestRow, WallNs};
 use serde::Serialize;
 
 /// Figures of a run.
@@ -23,6 +23,12 @@ pub(crate) struct Figures {
     requests: RequestFigures,
     #[serde(flatten)]
     wall: WallSpan,
+}
+
+/// The wall-clock time of an instant, by how far the clocks are apart now.
+pub(super) fn to_wall(at: BootNs) -> Option<WallNs> {
+    let now = clock::read();
+    Some(WallNs(now.wall_ns.0 + (at - now.boot_ns).0))
 }
 
 /// The figures of a condition in the making.
