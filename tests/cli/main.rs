@@ -23,6 +23,7 @@ mod links;
 mod list;
 mod load;
 mod marks;
+mod mcp;
 mod names;
 mod page;
 mod pid_reuse;

@@ -12,6 +12,7 @@ mod import;
 mod leftovers;
 mod list;
 mod mark;
+mod mcp;
 mod output;
 mod packaging;
 mod part;
@@ -72,6 +73,7 @@ enum Command {
     Ray(ray::Args),
     Export(export::Args),
     Traces(traces::Args),
+    Mcp(mcp::Args),
     Import(import::Args),
     Recover(recover::Args),
     Schema(schema::Args),
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Ray(args) => ray::run(args),
         Command::Export(args) => export::run(args, &recordings),
         Command::Traces(args) => traces::run(args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Import(args) => import::run(args, &recordings),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),
