@@ -24,6 +24,7 @@ mod list;
 mod load;
 mod marks;
 mod mcp;
+mod metrics;
 mod names;
 mod page;
 mod pid_reuse;

@@ -9,6 +9,7 @@ use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, Strictness, open, recording_dir};
+use super::remote;
 use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -59,6 +60,7 @@ Examples:
   memtrace export --names compat -o samples/
   memtrace export --to perfetto
   memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
+  memtrace export --to prometheus --listen 9847 /var/lib/memtrace
   memtrace export --force --to perfetto --with profile/")]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
@@ -78,12 +80,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     interval: Option<DurationNs>,
     /// For a running recording: rewrite memtrace.prom this often until the recording ends, and then
-    /// remove it
+    /// remove it. For a directory of recordings: follow its newest, until stopped
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     every: Option<DurationNs>,
     /// What columns and keys of samples and GPUs are called
     #[arg(long, value_enum, value_name = "NAMES", default_value = "units")]
     names: NamesOption,
+    /// Instead of writing memtrace.prom, answer Prometheus's scrapes at /metrics of that port, such as
+    /// 9847 (on this machine only) or 0.0.0.0:9847, until stopped. Follows the newest recording of DIR
+    #[arg(long, value_name = "[ADDRESS:]PORT", conflicts_with_all = ["output", "every", "force"])]
+    listen: Option<String>,
     /// How many children to name in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
@@ -118,8 +124,8 @@ enum What {
     Speedscope,
     /// memtrace.pb.gz: the same for pprof and Pyroscope, as `inuse_space`
     Pprof,
-    /// memtrace.prom: the newest figures, for the textfile collector of node_exporter; 200 series at
-    /// most
+    /// memtrace.prom: the newest figures, for the textfile collector of node_exporter, or with --listen
+    /// for scrapes; 200 series at most
     Prometheus,
 }
 
@@ -163,6 +169,12 @@ impl Args {
         }
         if self.every.is_some() && !self.wants(What::Prometheus) {
             bail!("--every is for the file that is rewritten: add --to prometheus");
+        }
+        if self.every.is_some_and(|every| every < prometheus::SHORTEST) {
+            bail!("--every must be at least one second");
+        }
+        if self.listen.is_some() && !self.wants(What::Prometheus) {
+            bail!("--listen is for Prometheus: add --to prometheus");
         }
         if !self.with.is_empty() && !self.wants(What::Perfetto) {
             bail!("--with puts traces into the one for Perfetto: add --to perfetto");
@@ -218,13 +230,20 @@ impl Files {
 /// # Errors
 /// When the recording can't be read, or a file is there or can't be written.
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
-    let dir = recording_dir(args.recording.as_deref())?;
-    let target = args.output.as_deref().unwrap_or(Path::new("."));
     args.check()?;
+    let given = args.recording.as_deref();
+    if let Some(listen) = &args.listen {
+        let words = ["serve".into(), "--listen".into(), listen.into()];
+        return remote::metrics(&words, given.unwrap_or(Path::new(".")));
+    }
+    let target = args.output.as_deref().unwrap_or(Path::new("."));
     if args.wants(What::Prometheus) {
+        // A directory of recordings is followed from one to the next.
+        let dir = given.map_or_else(|| recording_dir(None), |dir| Ok(dir.to_owned()))?;
         prometheus::export(recordings, &dir, target, args.every, args.force)?;
         return Ok(ExitCode::SUCCESS);
     }
+    let dir = recording_dir(given)?;
     let (recording, last_boot_ns) = open(recordings, &dir)?;
     let with = found(&args.with)?;
     let has_samples = What::OF_SAMPLES.into_iter().any(|what| args.wants(what));

@@ -13,6 +13,7 @@ mod leftovers;
 mod list;
 mod mark;
 mod mcp;
+mod newest;
 mod output;
 mod packaging;
 mod part;
@@ -35,6 +36,7 @@ mod version;
 mod writing;
 mod wrong_use;
 
+pub use newest::Newest;
 pub use output::say;
 pub use packaging::write_manual;
 pub use values::parse_size;
