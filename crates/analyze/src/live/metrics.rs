@@ -68,6 +68,32 @@ metrics! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// The metrics that a text names.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let words = text.split(|sign: char| !sign.is_ascii_lowercase() && sign != '_');
+        words.filter(|word| word.starts_with("memtrace_")).collect()
+    }
+
+    #[test]
+    fn the_dashboard_the_alerts_and_the_docs_name_metrics_that_there_are() {
+        let all: BTreeSet<&str> = METRICS.iter().map(|metric| metric.name).collect();
+        assert_eq!(all.len(), METRICS.len());
+        for text in [
+            include_str!("../../../../docs/grafana/memtrace.json"),
+            include_str!("../../../../docs/prometheus/memtrace.rules.yml"),
+        ] {
+            let named = named(text);
+            assert!(named.len() >= 7, "{named:?}");
+            let unknown: Vec<_> = named.difference(&all).collect();
+            assert!(unknown.is_empty(), "{unknown:?}");
+        }
+        let page = include_str!("../../../../docs/prometheus.md");
+        let (page, _) = page.split_once("\n## ").expect("a section after the table");
+        assert_eq!(named(page), all, "docs/prometheus.md");
+    }
+
     /// As collectors and Prometheus itself make one of the other.
     #[test]
     fn a_metric_has_the_same_name_on_both_ways_to_prometheus() {
