@@ -79,6 +79,10 @@ pub(crate) const TERMINATION_TIME: Duration = Duration::from_millis(800);
 pub(crate) const SCRAPE_TIME: Duration = Duration::from_secs(10);
 pub(crate) const SCRAPES: usize = 8;
 
+/// What takes figures answers within this, and in a few words.
+pub(crate) const OTLP_TIME: Duration = Duration::from_secs(10);
+pub(crate) const OTLP_BYTES: usize = 64 << 10;
+
 /// Figures are no newer than this: a recorder writes once a second.
 pub(crate) const FIGURES_TIME: Duration = Duration::from_secs(1);
 

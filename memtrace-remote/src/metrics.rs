@@ -1,7 +1,11 @@
-//! `memtrace export --listen`: the newest figures of recordings for a monitoring system.
+//! `memtrace export --listen` and `--endpoint`: the newest figures of recordings for a monitoring system.
 
 mod figures;
+mod otlp;
+mod send;
 mod serve;
+#[cfg(test)]
+mod tests;
 
 use clap::Subcommand;
 use std::process::ExitCode;
@@ -17,6 +21,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 enum How {
     Serve(serve::Args),
+    Send(send::Args),
 }
 
 /// Hands them out until stopped.
@@ -26,5 +31,6 @@ enum How {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.how {
         How::Serve(args) => serve::run(&args),
+        How::Send(args) => send::run(&args),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Child;
 
@@ -151,4 +151,93 @@ fn whoever_asks_wrongly_or_not_at_all_holds_up_nobody() -> Result<()> {
         words(&wrong)
     );
     exporter.end()
+}
+
+/// Takes what is sent once, and answers that it arrived.
+fn served(listener: &TcpListener) -> Result<Vec<u8>> {
+    let (mut stream, _) = listener.accept()?;
+    let mut request = Vec::new();
+    let mut piece = [0; 4096];
+    // All of it has come when the name of what comes last is there.
+    while !request
+        .windows(18)
+        .any(|name| name == b"memtrace.oom_kills")
+    {
+        let length = stream.read(&mut piece)?;
+        anyhow::ensure!(length > 0, "no request");
+        request.extend_from_slice(&piece[..length]);
+    }
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")?;
+    Ok(request)
+}
+
+#[test]
+fn an_endpoint_that_is_down_is_reported_and_gets_the_newest_figures_when_it_is_back() -> Result<()>
+{
+    let dir = tempfile::tempdir()?;
+    let recording = dir.path().join("recording");
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let endpoint = format!("http://{address}");
+    let mut recorder = Command::new(program::memtrace()?)
+        .args(["record", "--quiet", "-o"])
+        .arg(&recording)
+        .args(["--", "sleep", "60"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    await_that("it is recorded", || recording.join("run.json").exists());
+    let mut export = Command::new(program::memtrace()?)
+        .args([
+            "export",
+            "--to",
+            "otlp",
+            "--every",
+            "1s",
+            "--endpoint",
+            &endpoint,
+        ])
+        .arg(&recording)
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut said = BufReader::new(export.stderr.take().context("a pipe")?);
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    assert!(line.contains("failed to send figures to http://"), "{line}");
+    assert!(line.contains("failed to connect"), "{line}");
+    let listener = TcpListener::bind(address)?;
+    let serving = std::thread::spawn(move || served(&listener));
+    let request = serving
+        .join()
+        .map_err(|_| anyhow::anyhow!("no request"))??;
+    let request = String::from_utf8_lossy(&request);
+    assert!(
+        request.starts_with("POST /v1/metrics HTTP/1.1\r\n"),
+        "{request}"
+    );
+    assert!(request.contains("memtrace.held"), "{request}");
+    line.clear();
+    said.read_line(&mut line)?;
+    assert!(
+        line.contains("arrive at") && line.contains("again"),
+        "{line}"
+    );
+    let pid = i32::try_from(recorder.id())?;
+    // SAFETY: kill takes no memory; the child is not waited for yet, so the id is its own.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGTERM) }, 0);
+    recorder.wait()?;
+    // It ends with the recording, though nobody is there again.
+    let status = export.wait()?;
+    assert!(status.success(), "{status}");
+    let closed = ["export", "--to", "otlp", "--endpoint", &endpoint];
+    let closed = memtrace(
+        closed
+            .map(std::ffi::OsStr::new)
+            .into_iter()
+            .chain([recording.as_os_str()]),
+    )?;
+    assert!(words(&closed).contains("is closed"), "{}", words(&closed));
+    let alone = memtrace(["export", "--to", "otlp"])?;
+    assert!(words(&alone).contains("go together"), "{}", words(&alone));
+    Ok(())
 }

@@ -10,8 +10,16 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::{mpsc, oneshot};
 
+/// The figures of one instant.
+#[derive(Debug)]
+pub(super) struct Now {
+    pub(super) families: Vec<Family>,
+    /// Whether there will be no others.
+    pub(super) is_over: bool,
+}
+
 /// What a reader says: the figures, or why there are none.
-type Read = Result<Arc<Vec<Family>>, String>;
+type Read = Result<Arc<Now>, String>;
 
 /// The thread that reads them.
 #[derive(Clone)]
@@ -46,7 +54,7 @@ impl Figures {
     ///
     /// # Errors
     /// When they can't be read.
-    pub(super) async fn now(&self) -> anyhow::Result<Arc<Vec<Family>>> {
+    pub(super) async fn now(&self) -> anyhow::Result<Arc<Now>> {
         let (ask, answer) = oneshot::channel();
         let gone = "the figures are not read any more";
         self.0.send(ask).await.ok().context(gone)?;
@@ -60,9 +68,14 @@ fn answer(mut newest: Newest<'_>, mut asked: mpsc::Receiver<oneshot::Sender<Read
     while let Some(ask) = asked.blocking_recv() {
         let known = last.take().filter(|(at, _)| at.elapsed() < FIGURES_TIME);
         let read = known.unwrap_or_else(|| {
-            let families = newest.families();
-            let read = families.map_err(|error| format!("{error:#}"));
-            (Instant::now(), read.map(Arc::new))
+            let read = match newest.families() {
+                Ok(families) => Ok(Arc::new(Now {
+                    families,
+                    is_over: newest.is_over(),
+                })),
+                Err(error) => Err(format!("{error:#}")),
+            };
+            (Instant::now(), read)
         });
         // Who asked may have gone.
         let _ = ask.send(read.1.clone());

@@ -118,8 +118,8 @@ async fn answer(request: &Request<Incoming>, figures: &Figures) -> Response<Full
     let read = timeout(SCRAPE_TIME, figures.now()).await;
     let read = read.unwrap_or_else(|_| Err(anyhow::anyhow!("the recording can't be read in time")));
     match read {
-        Ok(families) => {
-            let text: String = families.iter().map(ToString::to_string).collect();
+        Ok(now) => {
+            let text: String = now.families.iter().map(ToString::to_string).collect();
             with(StatusCode::OK, TEXT, text)
         }
         Err(error) => with(

@@ -4,7 +4,7 @@
 use super::follower::Follower;
 use super::output::say;
 use super::recorded::listed;
-use anyhow::Context;
+use anyhow::{Context, bail};
 use memtrace_analyze::{Family, OOM_KILLS, RECORDER_UP};
 use memtrace_report::visible;
 use memtrace_store::{RUN_FILE, Recordings};
@@ -36,7 +36,7 @@ impl<'a> Newest<'a> {
     /// Follows a recording, or a directory of recordings, which may have none yet.
     ///
     /// # Errors
-    /// When it can't be read.
+    /// When it can't be read, or is one that is closed.
     pub fn open(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
         let mut newest = Self {
             recordings,
@@ -50,7 +50,16 @@ impl<'a> Newest<'a> {
             refused: None,
         };
         match newest.is_single {
-            true => newest.followed = Some((dir.to_owned(), Follower::open(recordings, dir)?)),
+            true => {
+                let follower = Follower::open(recordings, dir)?;
+                if follower.is_closed() {
+                    bail!(
+                        "this recording is closed, so it has no current figures; `memtrace report` \
+                         shows it"
+                    );
+                }
+                newest.followed = Some((dir.to_owned(), follower));
+            }
             false => newest.look()?,
         }
         Ok(newest)
@@ -59,12 +68,6 @@ impl<'a> Newest<'a> {
     /// Whether there is no recorder, and the next look finds none: nothing more will come.
     pub fn is_over(&self) -> bool {
         self.is_single && !self.is_recording()
-    }
-
-    /// Whether the only recording that there can be is closed.
-    pub fn is_closed(&self) -> bool {
-        let of_one = self.followed.as_ref().filter(|_| self.is_single);
-        of_one.is_some_and(|(_, follower)| follower.is_closed())
     }
 
     fn is_recording(&self) -> bool {

@@ -115,7 +115,7 @@ pub(super) fn found() -> anyhow::Result<PathBuf> {
     let Some(program) = find() else {
         bail!(
             "{REMOTE} is neither in the directory of memtrace nor on the PATH: `memtrace load`, \
-             `memtrace engine`, `memtrace push`, `memtrace export --listen` and addresses of buckets \
+             `memtrace engine`, `memtrace push`, `memtrace export --listen` or `--endpoint`, and addresses of buckets \
              need it. For pip it is a \
              package of its own, which the extra `memtrace-python[remote]` brings; in a checkout \
              `cargo install --path {REMOTE}` installs it"

@@ -4,7 +4,7 @@ use super::make;
 use crate::cli::newest::Newest;
 use crate::cli::output::say;
 use crate::cli::part::Part;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use memtrace_model::DurationNs;
 use memtrace_store::Recordings;
 use memtrace_top::{end_with_signals, is_to_end};
@@ -34,9 +34,6 @@ pub(super) fn export(
 ) -> anyhow::Result<()> {
     make(target)?;
     let mut newest = Newest::open(recordings, dir)?;
-    if newest.is_closed() {
-        bail!("this recording is closed, so it has no current figures; `memtrace report` shows it");
-    }
     let Some(every) = every else {
         let path = write(&mut newest, target, is_forced)?;
         say(&format!("wrote {}", path.display()));
