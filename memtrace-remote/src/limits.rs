@@ -75,6 +75,17 @@ pub(crate) const COUNT_TIME: Duration = Duration::from_secs(2);
 /// What was asked to end by SIGTERM has so long to tidy up.
 pub(crate) const TERMINATION_TIME: Duration = Duration::from_millis(800);
 
+/// Who asks for figures reads them and goes; monitoring systems give up after 10 s too.
+pub(crate) const SCRAPE_TIME: Duration = Duration::from_secs(10);
+pub(crate) const SCRAPES: usize = 8;
+
+/// What takes figures answers within this, and in a few words.
+pub(crate) const OTLP_TIME: Duration = Duration::from_secs(10);
+pub(crate) const OTLP_BYTES: usize = 64 << 10;
+
+/// Figures are no newer than this: a recorder writes once a second.
+pub(crate) const FIGURES_TIME: Duration = Duration::from_secs(1);
+
 /// Threads that wait for names and file systems, each with a stack on which a resolver has room.
 pub(crate) const WAITING_THREADS: usize = 8;
 pub(crate) const STACK_BYTES: usize = 1 << 20;

@@ -8,6 +8,7 @@ mod engine;
 mod http;
 mod limits;
 mod load;
+mod metrics;
 mod objects;
 mod push;
 mod read;
@@ -42,6 +43,7 @@ enum Command {
     Engine(engine::Args),
     Push(push::Args),
     Read(read::Args),
+    Metrics(metrics::Args),
     /// Write the manual pages, as pages of memtrace
     #[command(hide = true)]
     Man {
@@ -64,6 +66,7 @@ fn call(asked: Cli) -> anyhow::Result<ExitCode> {
         Command::Engine(args) => engine::run(args),
         Command::Push(args) => push::run(&args),
         Command::Read(args) => read::run(&args),
+        Command::Metrics(args) => metrics::run(args),
         Command::Man { dir } => {
             write_manual(Cli::command().name("memtrace"), &dir).map(|()| ExitCode::SUCCESS)
         }

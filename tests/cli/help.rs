@@ -119,10 +119,16 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                     format!("memtrace record -q -o engine-{recorded} -- {line}")
                 }
                 // Needs a recording that runs, and goes on for as long.
-                "export" if line.contains("--every") => {
+                "export"
+                    if ["--every", "--listen"]
+                        .iter()
+                        .any(|word| line.contains(word)) =>
+                {
+                    recorded += 1;
                     let line = line.replace("/var/lib/prometheus/node-exporter", "metrics");
+                    let line = line.replace("/var/lib/memtrace", ".").replace("9847", "0");
                     let stopped = format!("timeout 3 {line}; test $? = 124");
-                    format!("memtrace record -q -o every -- sh -c '{stopped}'")
+                    format!("memtrace record -q -o export-{recorded} -- sh -c '{stopped}'")
                 }
                 // Needs a bucket.
                 "push" => {

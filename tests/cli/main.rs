@@ -23,6 +23,8 @@ mod links;
 mod list;
 mod load;
 mod marks;
+mod mcp;
+mod metrics;
 mod names;
 mod page;
 mod pid_reuse;

@@ -109,7 +109,9 @@ pub use layout::{Cause, Confidence, Layout, LayoutLine};
 pub use leftovers::{Leftovers, OrphanedShmObject, Survivor};
 pub use life::{Child, KindsAt, LayoutAt, Life, MappingLine, ProcessError, SharedWith};
 pub use limits::{LimitKind, LimitUse};
-pub use live::{Deep, Family, Frame, Limit, Live, RoleNow, SERIES_MAX};
+pub use live::{
+    Deep, Family, Frame, Limit, Live, METRICS, Metric, OOM_KILLS, RECORDER_UP, RoleNow, SERIES_MAX,
+};
 pub use load_files::{LoadRun, WallSpan, trace_head, trace_line};
 pub use log_kills::LogKill;
 pub use losses::Loss;

@@ -9,6 +9,7 @@ mod engine;
 mod figures;
 mod kept;
 mod known;
+mod metrics;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ use memtrace_model::tables::{
     ShmObjectRow, TitleRow,
 };
 use memtrace_model::{BootNs, DurationNs, FreshRows, Kind, RunInfo};
+pub use metrics::{METRICS, Metric, OOM_KILLS, RECORDER_UP};
 pub use series::{Family, SERIES_MAX};
 use std::collections::VecDeque;
 

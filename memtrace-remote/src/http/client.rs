@@ -27,6 +27,8 @@ pub(crate) struct Client {
     target: Target,
     tls: Option<TlsConnector>,
     authorization: Option<HeaderValue>,
+    /// What bodies are that it sends.
+    body_type: &'static str,
 }
 
 impl Client {
@@ -46,7 +48,13 @@ impl Client {
             tls: target.is_tls.then(connector).transpose()?,
             authorization: authorization.transpose().context("the key can't be sent")?,
             target,
+            body_type: "application/json",
         })
+    }
+
+    /// The same for bodies of another type.
+    pub(crate) fn with_bodies_of(self, body_type: &'static str) -> Self {
+        Self { body_type, ..self }
     }
 
     /// Where it sends to.
@@ -70,7 +78,7 @@ impl Client {
             .header(USER_AGENT, concat!("memtrace/", env!("CARGO_PKG_VERSION")))
             .header(ACCEPT, "application/json, text/event-stream");
         if body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            request = request.header(CONTENT_TYPE, self.body_type);
         }
         if let Some(value) = &self.authorization {
             request = request.header(AUTHORIZATION, value);

@@ -37,6 +37,20 @@ impl Client {
         understood(&answer)
     }
 
+    /// The same as it comes.
+    ///
+    /// # Errors
+    /// As above, but for what it says.
+    pub(crate) async fn bytes_to(
+        &self,
+        path: &str,
+        body: Bytes,
+        within: (Duration, usize),
+    ) -> Result<Bytes, Failure> {
+        let answer = self.short(path, Some(body), within).await?;
+        Ok(Bytes::copy_from_slice(answer.bytes()))
+    }
+
     /// Asks the server to do something, with nothing more to say about it.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
 use super::recorded::{Rows, Strictness, open, recording_dir};
+use super::remote;
 use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
@@ -59,6 +60,8 @@ Examples:
   memtrace export --names compat -o samples/
   memtrace export --to perfetto
   memtrace export --to prometheus --every 15s -o /var/lib/prometheus/node-exporter
+  memtrace export --to prometheus --listen 9847 /var/lib/memtrace
+  memtrace export --to otlp --endpoint http://localhost:4318 --every 15s /var/lib/memtrace
   memtrace export --force --to perfetto --with profile/")]
 pub(super) struct Args {
     /// The recording's directory [default: the newest recording here]
@@ -77,13 +80,21 @@ pub(super) struct Args {
     /// Time between two samples [default: 1s; for load 200ms]
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     interval: Option<DurationNs>,
-    /// For a running recording: rewrite memtrace.prom this often until the recording ends, and then
-    /// remove it
+    /// For a running recording: rewrite memtrace.prom (or send to --endpoint) this often until the
+    /// recording ends, and then remove it. For a directory of recordings: follow its newest, until stopped
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     every: Option<DurationNs>,
     /// What columns and keys of samples and GPUs are called
     #[arg(long, value_enum, value_name = "NAMES", default_value = "units")]
     names: NamesOption,
+    /// With --to otlp: send the newest figures there, once or with --every until stopped, such as
+    /// http://localhost:4318. Follows the newest recording of DIR
+    #[arg(long, value_name = "URL", conflicts_with_all = ["output", "force"])]
+    endpoint: Option<String>,
+    /// Instead of writing memtrace.prom, answer Prometheus's scrapes at /metrics of that port, such as
+    /// 9847 (on this machine only) or 0.0.0.0:9847, until stopped. Follows the newest recording of DIR
+    #[arg(long, value_name = "[ADDRESS:]PORT", conflicts_with_all = ["output", "every", "force"])]
+    listen: Option<String>,
     /// How many children to name in each sample
     #[arg(long, value_name = "N", default_value_t = 8)]
     top: usize,
@@ -118,9 +129,11 @@ enum What {
     Speedscope,
     /// memtrace.pb.gz: the same for pprof and Pyroscope, as `inuse_space`
     Pprof,
-    /// memtrace.prom: the newest figures, for the textfile collector of node_exporter; 200 series at
-    /// most
+    /// memtrace.prom: the newest figures, for the textfile collector of node_exporter, or with --listen
+    /// for scrapes; 200 series at most
     Prometheus,
+    /// The same figures, sent to --endpoint as metrics of OpenTelemetry (OTLP over HTTP)
+    Otlp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -155,14 +168,26 @@ impl Args {
 
     /// Refuses options that do not go together.
     fn check(&self) -> anyhow::Result<()> {
-        if self.wants(What::Prometheus) && self.what.len() > 1 {
-            bail!("prometheus is written alone: remove the other --to");
+        let [is_prometheus, is_otlp] = [What::Prometheus, What::Otlp].map(|what| self.wants(what));
+        if (is_prometheus || is_otlp) && self.what.len() > 1 {
+            bail!("prometheus and otlp are written alone: remove the other --to");
         }
         if self.add && !self.wants(What::Load) {
             bail!("--add is for folders of runs: add --to load");
         }
-        if self.every.is_some() && !self.wants(What::Prometheus) {
-            bail!("--every is for the file that is rewritten: add --to prometheus");
+        if self.every.is_some() && !is_prometheus && !is_otlp {
+            bail!(
+                "--every is for figures that are written again: add --to prometheus or --to otlp"
+            );
+        }
+        if is_otlp != self.endpoint.is_some() {
+            bail!("--to otlp and --endpoint go together: add the other one");
+        }
+        if self.every.is_some_and(|every| every < prometheus::SHORTEST) {
+            bail!("--every must be at least one second");
+        }
+        if self.listen.is_some() && !is_prometheus {
+            bail!("--listen is for Prometheus: add --to prometheus");
         }
         if !self.with.is_empty() && !self.wants(What::Perfetto) {
             bail!("--with puts traces into the one for Perfetto: add --to perfetto");
@@ -218,13 +243,12 @@ impl Files {
 /// # Errors
 /// When the recording can't be read, or a file is there or can't be written.
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
-    let dir = recording_dir(args.recording.as_deref())?;
-    let target = args.output.as_deref().unwrap_or(Path::new("."));
     args.check()?;
-    if args.wants(What::Prometheus) {
-        prometheus::export(recordings, &dir, target, args.every, args.force)?;
-        return Ok(ExitCode::SUCCESS);
+    if let Some(done) = export_newest(&args, recordings)? {
+        return Ok(done);
     }
+    let target = args.output.as_deref().unwrap_or(Path::new("."));
+    let dir = recording_dir(args.recording.as_deref())?;
     let (recording, last_boot_ns) = open(recordings, &dir)?;
     let with = found(&args.with)?;
     let has_samples = What::OF_SAMPLES.into_iter().any(|what| args.wants(what));
@@ -304,6 +328,31 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     }
     say(&format!("wrote {}", written.join(", ")));
     Ok(ExitCode::SUCCESS)
+}
+
+/// Hands out the newest figures where these are asked for, and not the recording.
+fn export_newest(args: &Args, recordings: &Recordings) -> anyhow::Result<Option<ExitCode>> {
+    let given = args.recording.as_deref();
+    if let Some(listen) = &args.listen {
+        let words = ["serve".into(), "--listen".into(), listen.into()];
+        return remote::metrics(&words, given.unwrap_or(Path::new("."))).map(Some);
+    }
+    if let Some(endpoint) = &args.endpoint {
+        let mut words = vec!["send".into(), "--endpoint".into(), endpoint.into()];
+        if let Some(every) = args.every {
+            words.push(format!("--every={}", every.as_secs_f64()).into());
+        }
+        let dir = given.map_or_else(|| recording_dir(None), |dir| Ok(dir.to_owned()))?;
+        return remote::metrics(&words, &dir).map(Some);
+    }
+    let target = args.output.as_deref().unwrap_or(Path::new("."));
+    if args.wants(What::Prometheus) {
+        // A directory of recordings is followed from one to the next.
+        let dir = given.map_or_else(|| recording_dir(None), |dir| Ok(dir.to_owned()))?;
+        prometheus::export(recordings, &dir, target, args.every, args.force)?;
+        return Ok(Some(ExitCode::SUCCESS));
+    }
+    Ok(None)
 }
 
 /// Makes the directory that files are written to.

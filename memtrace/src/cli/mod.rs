@@ -12,6 +12,8 @@ mod import;
 mod leftovers;
 mod list;
 mod mark;
+mod mcp;
+mod newest;
 mod output;
 mod packaging;
 mod part;
@@ -34,6 +36,7 @@ mod version;
 mod writing;
 mod wrong_use;
 
+pub use newest::Newest;
 pub use output::say;
 pub use packaging::write_manual;
 pub use values::parse_size;
@@ -72,6 +75,7 @@ enum Command {
     Ray(ray::Args),
     Export(export::Args),
     Traces(traces::Args),
+    Mcp(mcp::Args),
     Import(import::Args),
     Recover(recover::Args),
     Schema(schema::Args),
@@ -106,6 +110,7 @@ pub fn main() -> ExitCode {
         Command::Ray(args) => ray::run(args),
         Command::Export(args) => export::run(args, &recordings),
         Command::Traces(args) => traces::run(args),
+        Command::Mcp(args) => mcp::run(&args),
         Command::Import(args) => import::run(args, &recordings),
         Command::Recover(args) => recover::run(args),
         Command::Schema(args) => schema::run(args),

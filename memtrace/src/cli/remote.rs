@@ -75,6 +75,15 @@ pub(super) fn push(args: Push) -> anyhow::Result<ExitCode> {
     go_on("push", args.words)
 }
 
+/// Hands figures to a monitoring system.
+///
+/// # Errors
+/// When the program is not there, or can't be executed.
+pub(super) fn metrics(words: &[OsString], dir: &Path) -> anyhow::Result<ExitCode> {
+    let dir = ["--".into(), dir.into()];
+    go_on("metrics", [words, &dir].concat())
+}
+
 /// Goes on as that program, with the same words; behind sudo as the person who called it.
 fn go_on(name: &str, words: Vec<OsString>) -> anyhow::Result<ExitCode> {
     let program = found()?;
@@ -106,7 +115,8 @@ pub(super) fn found() -> anyhow::Result<PathBuf> {
     let Some(program) = find() else {
         bail!(
             "{REMOTE} is neither in the directory of memtrace nor on the PATH: `memtrace load`, \
-             `memtrace engine`, `memtrace push` and addresses of buckets need it. For pip it is a \
+             `memtrace engine`, `memtrace push`, `memtrace export --listen` or `--endpoint`, and addresses of buckets \
+             need it. For pip it is a \
              package of its own, which the extra `memtrace-python[remote]` brings; in a checkout \
              `cargo install --path {REMOTE}` installs it"
         );

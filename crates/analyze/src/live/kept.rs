@@ -237,6 +237,11 @@ impl Kept {
             .collect()
     }
 
+    /// What the recorder took so far.
+    pub(super) fn newest_cost(&self) -> Option<&SelfCostRow> {
+        self.costs.rows.last()
+    }
+
     /// How many kills by the OOM killer there were.
     pub(super) fn kill_count(&self) -> usize {
         self.kills.rows.len()

@@ -2,6 +2,11 @@
 //! them for every host, and with no process among their labels.
 
 use super::Live;
+use super::metrics::{
+    CGROUP_LIMIT, CGROUP_MEMORY, CGROUP_WORKING_SET, GPU_TOTAL, GPU_USED, HELD, HELD_AT_LEAST,
+    HELD_AT_MOST, Metric, NEWEST, OOM_KILLS, RECORDER_CPU, RECORDER_LOST, RECORDER_MEMORY,
+    ROLE_MEMORY, ROLE_PROCESSES,
+};
 use memtrace_model::tables::{CgroupMemRow, GpuDeviceRow};
 use memtrace_model::{Bytes, Kind, Label as _, Order, WallNs};
 use memtrace_timeline::Totals;
@@ -12,8 +17,8 @@ use std::fmt;
 pub const SERIES_MAX: usize = 200;
 /// Roles that are distinguished; each has a series a kind, and one of its processes.
 const ROLES: usize = 16;
-/// Cgroups that are reported, with a limit each; there is no sum of the rest, for one contains another.
-const CGROUPS: usize = 20;
+/// Cgroups that are reported, with three series each; there is no sum of the rest, for one contains another.
+const CGROUPS: usize = 16;
 /// Devices that are distinguished, with two series each.
 const DEVICES: usize = 16;
 /// What stands for the rest.
@@ -22,10 +27,8 @@ const OTHER: &str = "other";
 /// Series of one name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// Its name, with the unit at its end.
-    pub name: &'static str,
-    /// What it is.
-    pub help: &'static str,
+    /// What they tell.
+    pub metric: &'static Metric,
     /// Labels, and the value.
     pub samples: Vec<(Vec<Label>, f64)>,
 }
@@ -34,17 +37,16 @@ pub struct Family {
 pub type Label = (&'static str, String);
 
 impl Family {
-    fn new(name: &'static str, help: &'static str) -> Self {
+    fn new(metric: &'static Metric) -> Self {
         Self {
-            name,
-            help,
+            metric,
             samples: Vec::new(),
         }
     }
 
     /// A family with a single series.
-    fn single(name: &'static str, help: &'static str, value: f64) -> Self {
-        let mut family = Self::new(name, help);
+    pub fn single(metric: &'static Metric, value: f64) -> Self {
+        let mut family = Self::new(metric);
         family.samples.push((Vec::new(), value));
         family
     }
@@ -60,14 +62,19 @@ impl Family {
 /// Writes it in Prometheus's text format: <https://prometheus.io/docs/instrumenting/exposition_formats/>.
 impl fmt::Display for Family {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(out, "# HELP {} {}", self.name, self.help)?;
-        writeln!(out, "# TYPE {} gauge", self.name)?;
+        let Metric { name, help, .. } = self.metric;
+        let kind = match self.metric.is_counter {
+            true => "counter",
+            false => "gauge",
+        };
+        writeln!(out, "# HELP {name} {help}")?;
+        writeln!(out, "# TYPE {name} {kind}")?;
         for (labels, value) in &self.samples {
-            write!(out, "{}", self.name)?;
-            for (place, (name, text)) in labels.iter().enumerate() {
+            write!(out, "{name}")?;
+            for (place, (label, text)) in labels.iter().enumerate() {
                 let before = if place == 0 { '{' } else { ',' };
                 let text = text.replace('\\', "\\\\").replace('"', "\\\"");
-                write!(out, "{before}{name}=\"{}\"", text.replace('\n', "\\n"))?;
+                write!(out, "{before}{label}=\"{}\"", text.replace('\n', "\\n"))?;
             }
             let end = if labels.is_empty() { "" } else { "}" };
             writeln!(out, "{end} {value}")?;
@@ -82,6 +89,7 @@ impl Live {
     /// rest as `other`.
     pub fn series(&self) -> Vec<Family> {
         let mut families = self.whole();
+        families.extend(self.of_recorder());
         families.extend(self.of_roles());
         families.extend(self.of_cgroups());
         families.extend(self.of_devices());
@@ -89,48 +97,44 @@ impl Live {
         families
     }
 
+    /// How many kills by the OOM killer there were.
+    pub fn kill_count(&self) -> usize {
+        self.kept.kill_count()
+    }
+
     fn whole(&self) -> Vec<Family> {
         let held = self.now().held;
         let amount = |Bytes(bytes): Bytes| bytes as f64;
-        let kills = self.kept.kill_count();
         let mut families = vec![
-            Family::single(
-                "memtrace_held_bytes",
-                "Memory that the recorded processes hold, every page once.",
-                amount(held.bytes),
-            ),
-            Family::single(
-                "memtrace_held_at_least_bytes",
-                "Lower bound of memtrace_held_bytes.",
-                amount(held.at_least),
-            ),
-            Family::single(
-                "memtrace_held_at_most_bytes",
-                "Upper bound of memtrace_held_bytes.",
-                amount(held.at_most),
-            ),
-            Family::single(
-                "memtrace_oom_kills",
-                "Kills by the OOM killer since the recording began.",
-                kills as f64,
-            ),
+            Family::single(&HELD, amount(held.bytes)),
+            Family::single(&HELD_AT_LEAST, amount(held.at_least)),
+            Family::single(&HELD_AT_MOST, amount(held.at_most)),
+            Family::single(&OOM_KILLS, self.kill_count() as f64),
         ];
         if let Some(WallNs(wall)) = self.clock().to_wall(self.now().at) {
-            families.push(Family::single(
-                "memtrace_newest_timestamp_seconds",
-                "Time of the newest of these figures, in seconds since the Unix epoch.",
-                wall as f64 / 1e9,
-            ));
+            families.push(Family::single(&NEWEST, wall as f64 / 1e9));
         }
         families
     }
 
+    /// What the recorder itself takes.
+    fn of_recorder(&self) -> Vec<Family> {
+        let Some(cost) = self.kept.newest_cost() else {
+            return Vec::new();
+        };
+        let cpu = cost.cpu_user_ns.as_secs_f64() + cost.cpu_system_ns.as_secs_f64();
+        let mut memory = Family::new(&RECORDER_MEMORY);
+        memory.add(Vec::new(), cost.rss_bytes);
+        vec![
+            Family::single(&RECORDER_CPU, cpu),
+            memory,
+            Family::single(&RECORDER_LOST, cost.lost_event_count as f64),
+        ]
+    }
+
     fn of_roles(&self) -> [Family; 2] {
-        let mut memory = Family::new(
-            "memtrace_role_memory_bytes",
-            "Memory of the processes of a role by kind; what several of them map counts in each.",
-        );
-        let mut processes = Family::new("memtrace_role_processes", "Processes of a role.");
+        let mut memory = Family::new(&ROLE_MEMORY);
+        let mut processes = Family::new(&ROLE_PROCESSES);
         let mut roles = self.roles(self.now());
         roles.retain(|role| role.process_count > 0);
         // A program can be called what stands for the rest: then it is of the rest.
@@ -158,25 +162,25 @@ impl Live {
         [memory, processes]
     }
 
-    fn of_cgroups(&self) -> [Family; 2] {
-        let mut memory = Family::new(
-            "memtrace_cgroup_memory_bytes",
-            "Memory charged to a cgroup that holds recorded processes, and to those below it.",
-        );
-        let mut limits = Family::new("memtrace_cgroup_limit_bytes", "Hard limit of a cgroup.");
+    fn of_cgroups(&self) -> [Family; 3] {
+        let mut memory = Family::new(&CGROUP_MEMORY);
+        let mut working = Family::new(&CGROUP_WORKING_SET);
+        let mut limits = Family::new(&CGROUP_LIMIT);
         let mut groups: Vec<&CgroupMemRow> = self.kept.cgroups().collect();
         groups.order_by_key(|row| (Reverse(row.current_bytes), row.cgroup.clone()));
         for row in groups.into_iter().take(CGROUPS) {
             let cgroup = || vec![("cgroup", row.cgroup.clone())];
             memory.add(cgroup(), row.current_bytes);
+            let both = row.current_bytes.zip(row.inactive_file_bytes);
+            working.add(cgroup(), both.map(|(all, files)| all - files.min(all)));
             limits.add(cgroup(), row.limit_bytes);
         }
-        [memory, limits]
+        [memory, working, limits]
     }
 
     fn of_devices(&self) -> [Family; 2] {
-        let mut used = Family::new("memtrace_gpu_memory_used_bytes", "Memory in use of a GPU.");
-        let mut total = Family::new("memtrace_gpu_memory_total_bytes", "Memory of a GPU.");
+        let mut used = Family::new(&GPU_USED);
+        let mut total = Family::new(&GPU_TOTAL);
         let mut devices: Vec<&GpuDeviceRow> = self.kept.devices();
         devices.order_by_key(|row| (Reverse(row.used_bytes), row.device.clone()));
         let (reported, rest) = devices.split_at(devices.len().min(DEVICES));
@@ -204,6 +208,7 @@ fn sum(amounts: impl Iterator<Item = Option<Bytes>>) -> Option<Bytes> {
 mod tests {
     use super::*;
     use crate::golden::{RUNS, Stream, mem_row};
+    use crate::live::metrics::METRICS;
     use memtrace_model::tables::{MemRow, ProcessRow};
     use memtrace_model::{BootNs, FreshRows, Row, Tgid, Upid};
     use std::any::Any;
@@ -253,6 +258,7 @@ mod tests {
                 boot_ns: BootNs(2),
                 cgroup: format!("/job/{number}"),
                 current_bytes: Some(Bytes(number << 20)),
+                inactive_file_bytes: Some(Bytes(1 << 20)),
                 limit_bytes: Some(Bytes(1 << 40)),
                 ..CgroupMemRow::default()
             }));
@@ -271,14 +277,19 @@ mod tests {
     }
 
     fn all(families: &[Family]) -> impl Iterator<Item = (&'static str, &(Vec<Label>, f64))> {
-        families
-            .iter()
-            .flat_map(|family| family.samples.iter().map(|sample| (family.name, sample)))
+        families.iter().flat_map(|family| {
+            family
+                .samples
+                .iter()
+                .map(|sample| (family.metric.name, sample))
+        })
     }
 
     #[test]
     fn a_crowded_host_has_no_more_series_than_the_bound_and_they_add_up() {
         let families = crowded().series();
+        let is_declared = |family: &Family| METRICS.contains(&family.metric);
+        assert!(families.iter().all(is_declared), "{families:?}");
         let count = all(&families).count();
         assert!((100..=SERIES_MAX).contains(&count), "{count}");
         let every: HashSet<String> = all(&families)
@@ -286,19 +297,24 @@ mod tests {
             .collect();
         assert_eq!(every.len(), count, "two series of one name and labels");
         let of = |name: &str| {
-            let family = families.iter().find(|family| family.name == name).unwrap();
+            let family = families
+                .iter()
+                .find(|family| family.metric.name == name)
+                .unwrap();
             family.samples.iter().map(|(_, value)| value).sum::<f64>()
         };
         let whole = (1..=300).sum::<i64>() as f64 * f64::from(1 << 20);
-        let largest = (281..=300).sum::<i64>() as f64 * f64::from(1 << 20);
+        let largest = (285..=300).sum::<i64>() as f64 * f64::from(1 << 20);
         assert_eq!(of("memtrace_cgroup_memory_bytes"), largest);
+        let files = f64::from(16 << 20);
+        assert_eq!(of("memtrace_cgroup_working_set_bytes"), largest - files);
         assert_eq!(of("memtrace_gpu_memory_used_bytes"), whole);
         assert_eq!(of("memtrace_role_processes"), 300.0);
     }
 
     #[test]
     fn no_text_that_a_program_chose_breaks_a_line() {
-        let mut family = Family::new("memtrace_role_processes", "Processes of a role.");
+        let mut family = Family::new(&ROLE_PROCESSES);
         let text = "a\"} 1\nb\\";
         family.samples.push((
             vec![("role", text.to_owned()), ("kind", "rss".to_owned())],
@@ -318,7 +334,7 @@ mod tests {
         let families = live.series();
         let held = families
             .iter()
-            .find(|family| family.name == "memtrace_held_bytes")
+            .find(|family| family.metric.name == "memtrace_held_bytes")
             .unwrap();
         assert_eq!(held.samples[0].1, live.now().held.bytes.0 as f64);
         assert!(live.now().held.bytes > Bytes(0));

@@ -1,14 +1,13 @@
 //! `memtrace export --to prometheus`: the newest figures as a file for node_exporter.
 
 use super::make;
-use crate::cli::follower::Follower;
+use crate::cli::newest::Newest;
 use crate::cli::output::say;
 use crate::cli::part::Part;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use memtrace_model::DurationNs;
-use memtrace_report::visible;
 use memtrace_store::Recordings;
-use memtrace_top::{Feed, Recorder, end_with_signals, is_to_end};
+use memtrace_top::{end_with_signals, is_to_end};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -17,12 +16,12 @@ use std::time::{Duration, Instant};
 /// What node_exporter's textfile collector takes: a name that ends so.
 pub(super) const FILE: &str = "memtrace.prom";
 /// A look takes some milliseconds, and a monitoring system asks every 10 s at the most.
-const SHORTEST: DurationNs = DurationNs(1_000_000_000);
+pub(super) const SHORTEST: DurationNs = DurationNs(1_000_000_000);
 /// Between two looks at whether a signal came.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Writes the file, once or, with `every`, until the recording ends or a signal comes; then it goes
-/// again, for what it says is no longer so.
+/// Writes the file, once or, with `every`, until a signal comes or the recording ends, where it is one
+/// and not a directory of them; then the file goes again, for what it says is no longer so.
 ///
 /// # Errors
 /// When the recording can't be read, or the file can't be written.
@@ -33,59 +32,40 @@ pub(super) fn export(
     every: Option<DurationNs>,
     is_forced: bool,
 ) -> anyhow::Result<()> {
-    if every.is_some_and(|every| every < SHORTEST) {
-        bail!("--every must be at least one second");
-    }
     make(target)?;
-    let mut follower = Follower::open(recordings, dir)?;
-    if follower.is_closed() {
-        bail!("this recording is closed, so it has no current figures; `memtrace report` shows it");
-    }
+    let mut newest = Newest::open(recordings, dir)?;
     let Some(every) = every else {
-        let path = write(&mut follower, dir, target, is_forced)?;
+        let path = write(&mut newest, target, is_forced)?;
         say(&format!("wrote {}", path.display()));
         return Ok(());
     };
     end_with_signals();
-    let path = write(&mut follower, dir, target, is_forced)?;
+    let path = write(&mut newest, target, is_forced)?;
     let every = Duration::from_nanos(every.0.unsigned_abs());
-    let kept_up = keep_up(&mut follower, dir, target, every);
+    let kept_up = keep_up(&mut newest, target, every);
     let removed = std::fs::remove_file(&path);
     kept_up.and(removed.with_context(|| format!("failed to remove {}", path.display())))
 }
 
-/// Writes it anew so often, until the recording ends or a signal comes.
-fn keep_up(
-    follower: &mut Follower<'_>,
-    dir: &Path,
-    target: &Path,
-    every: Duration,
-) -> anyhow::Result<()> {
+/// Writes it anew so often, until nothing more comes or a signal does.
+fn keep_up(newest: &mut Newest<'_>, target: &Path, every: Duration) -> anyhow::Result<()> {
     loop {
         let written = Instant::now();
         while written.elapsed() < every && !is_to_end() {
             sleep(PAUSE);
         }
-        if is_to_end() || follower.recorder() != Recorder::Recording {
+        if is_to_end() || newest.is_over() {
             return Ok(());
         }
-        write(follower, dir, target, true)?;
+        write(newest, target, true)?;
     }
 }
 
 /// Writes the file as it is now. Answers where.
-fn write(
-    follower: &mut Follower<'_>,
-    dir: &Path,
-    target: &Path,
-    is_forced: bool,
-) -> anyhow::Result<PathBuf> {
-    let shown = dir.display().to_string();
-    follower
-        .refresh()
-        .with_context(|| format!("failed to read the recording {}", visible(&shown)))?;
+fn write(newest: &mut Newest<'_>, target: &Path, is_forced: bool) -> anyhow::Result<PathBuf> {
+    let families = newest.families()?;
     let mut part = Part::open(target, FILE, is_forced)?;
-    for family in follower.live().series() {
+    for family in families {
         write!(part.file, "{family}")
             .with_context(|| format!("failed to write to {}", target.display()))?;
     }

@@ -1,0 +1,218 @@
+//! The newest figures of a recording, or of the newest one in a directory for as long as one follows
+//! another, as a monitoring system gets them.
+
+use super::follower::Follower;
+use super::output::say;
+use super::recorded::listed;
+use anyhow::{Context, bail};
+use memtrace_analyze::{Family, OOM_KILLS, RECORDER_UP};
+use memtrace_report::visible;
+use memtrace_store::{RUN_FILE, Recordings};
+use memtrace_top::{Feed, Recorder};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// While one is recorded, it is looked so often whether there is a newer one.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// What is followed.
+pub struct Newest<'a> {
+    recordings: &'a Recordings,
+    dir: PathBuf,
+    /// Whether the directory is a recording, and not one of recordings.
+    is_single: bool,
+    followed: Option<(PathBuf, Follower<'a>)>,
+    /// Kills that are reported, and those of recordings before: a counter never goes down.
+    kills: usize,
+    kills_before: usize,
+    /// The recording whose kills come to those before.
+    counted: PathBuf,
+    looked: Instant,
+    /// A recording that can't be followed, of which that was said, and when it was tried.
+    refused: Option<(PathBuf, Instant)>,
+}
+
+impl<'a> Newest<'a> {
+    /// Follows a recording, or a directory of recordings, which may have none yet.
+    ///
+    /// # Errors
+    /// When it can't be read, or is one that is closed.
+    pub fn open(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
+        let mut newest = Self {
+            recordings,
+            dir: dir.to_owned(),
+            is_single: dir.join(RUN_FILE).exists(),
+            followed: None,
+            kills: 0,
+            kills_before: 0,
+            counted: dir.to_owned(),
+            looked: Instant::now(),
+            refused: None,
+        };
+        match newest.is_single {
+            true => {
+                let follower = Follower::open(recordings, dir)?;
+                if follower.is_closed() {
+                    bail!(
+                        "this recording is closed, so it has no current figures; `memtrace report` \
+                         shows it"
+                    );
+                }
+                newest.followed = Some((dir.to_owned(), follower));
+            }
+            false => newest.look()?,
+        }
+        Ok(newest)
+    }
+
+    /// Whether there is no recorder, and the next look finds none: nothing more will come.
+    pub fn is_over(&self) -> bool {
+        self.is_single && !self.is_recording()
+    }
+
+    fn is_recording(&self) -> bool {
+        let followed = self.followed.as_ref();
+        followed.is_some_and(|(_, follower)| follower.recorder() == Recorder::Recording)
+    }
+
+    /// The figures as they are now. Where nobody records, those that are no longer so are left out.
+    ///
+    /// # Errors
+    /// When what is followed can't be read.
+    pub fn families(&mut self) -> anyhow::Result<Vec<Family>> {
+        self.refresh()?;
+        if !self.is_single && (!self.is_recording() || self.looked.elapsed() >= LOOK_EVERY) {
+            self.look()?;
+            self.refresh()?;
+        }
+        let mut families = vec![Family::single(
+            &RECORDER_UP,
+            f64::from(u8::from(self.is_recording())),
+        )];
+        if let Some((_, follower)) = self.followed.as_ref().filter(|_| self.is_recording()) {
+            let others = follower.live().series().into_iter();
+            families.extend(others.filter(|family| family.metric != &OOM_KILLS));
+        }
+        families.push(Family::single(&OOM_KILLS, self.kills as f64));
+        Ok(families)
+    }
+
+    /// Takes what came.
+    fn refresh(&mut self) -> anyhow::Result<()> {
+        let Some((path, follower)) = &mut self.followed else {
+            return Ok(());
+        };
+        let shown = path.display().to_string();
+        let refreshed = follower.refresh();
+        let refreshed =
+            refreshed.with_context(|| format!("failed to read the recording {}", visible(&shown)));
+        let kills = self.kills_before + follower.live().kill_count();
+        self.kills = self.kills.max(kills);
+        match refreshed {
+            // It may have been removed; there will be another.
+            Err(error) if !self.is_single => {
+                if let Some((path, _)) = self.followed.take() {
+                    self.refuse(path, &error);
+                }
+                Ok(())
+            }
+            refreshed => refreshed.map(drop),
+        }
+    }
+
+    /// Follows the newest recording of the directory.
+    fn look(&mut self) -> anyhow::Result<()> {
+        self.looked = Instant::now();
+        let Some(newest) = listed(&self.dir)?.into_iter().next() else {
+            return Ok(());
+        };
+        let is_followed = self
+            .followed
+            .as_ref()
+            .is_some_and(|(path, _)| *path == newest);
+        let refused = self.refused.as_ref();
+        let is_refused =
+            refused.is_some_and(|(path, tried)| *path == newest && tried.elapsed() < LOOK_EVERY);
+        if is_followed || is_refused {
+            return Ok(());
+        }
+        match Follower::open(self.recordings, &newest) {
+            Ok(follower) => {
+                if self.counted != newest {
+                    self.kills_before = self.kills;
+                    self.counted.clone_from(&newest);
+                }
+                self.followed = Some((newest, follower));
+            }
+            Err(error) => self.refuse(newest, &error),
+        }
+        Ok(())
+    }
+
+    /// Says once why a recording is not followed.
+    fn refuse(&mut self, recording: PathBuf, error: &anyhow::Error) {
+        let refused = self.refused.take();
+        if refused.is_none_or(|(path, _)| path != recording) {
+            say(&format!("{error:#}"));
+        }
+        self.refused = Some((recording, Instant::now()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::analyzed::tests::store;
+    use memtrace_golden::{RUNS, Script};
+
+    fn run(name: &str) -> fn() -> Script {
+        let script = RUNS.iter().find(|(run, ..)| *run == name);
+        script.expect("a run").1
+    }
+
+    fn reported(newest: &mut Newest<'_>) -> Vec<(&'static str, f64)> {
+        let families = newest.families().expect("figures");
+        let singles = families.iter().filter(|family| family.samples.len() == 1);
+        singles
+            .map(|family| (family.metric.name, family.samples[0].1))
+            .collect()
+    }
+
+    #[test]
+    fn kills_of_one_recording_come_to_those_of_the_ones_before() {
+        let root = tempfile::tempdir().expect("a directory");
+        let recordings = Recordings::default();
+        let mut newest = Newest::open(&recordings, root.path()).expect("an empty directory");
+        let mut kills = |after: &[(&str, &str)]| {
+            for (name, of) in after {
+                store(&root.path().join(name), run(of));
+            }
+            let reported = reported(&mut newest);
+            // Nobody writes to any of them.
+            assert_eq!(reported.len(), 2, "{reported:?}");
+            assert_eq!(reported[0], ("memtrace_recorder_up", 0.0));
+            reported[1]
+        };
+        let total = |count| ("memtrace_oom_kills_total", count);
+        assert_eq!(kills(&[]), total(0.0));
+        let (_, first) = kills(&[("memtrace-a", "oom_kill")]);
+        assert!(first >= 1.0, "{first}");
+        assert_eq!(kills(&[]), total(first));
+        // Of recordings of one start the last by name is the newest.
+        assert_eq!(kills(&[("memtrace-b", "nothing")]), total(first));
+        assert_eq!(kills(&[("memtrace-c", "oom_kill")]), total(2.0 * first));
+        // One that can't be read is left out, and those after it are not.
+        store(&root.path().join("memtrace-d"), run("oom_kill"));
+        let mem = root.path().join("memtrace-d/run.json");
+        let info = std::fs::read_to_string(&mem).expect("a recording");
+        std::fs::write(&mem, info.replace("\"schema_version\"", "\"other\"")).expect("a file");
+        assert_eq!(kills(&[]), total(2.0 * first));
+        assert_eq!(kills(&[("memtrace-e", "oom_kill")]), total(3.0 * first));
+        // One that is removed takes nothing with it.
+        for name in ["memtrace-d", "memtrace-e"] {
+            std::fs::remove_dir_all(root.path().join(name)).expect("a recording");
+        }
+        let (_, after) = kills(&[]);
+        assert!(after >= 3.0 * first, "{after}");
+    }
+}
