@@ -6,7 +6,7 @@ use crate::load::plan::{Condition, lines};
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use memtrace_analyze::{trace_head, trace_line};
-use memtrace_model::RequestRow;
+use memtrace_model::{BootNs, RequestRow, WallNs};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
