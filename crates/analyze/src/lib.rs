@@ -65,6 +65,7 @@ mod sharing;
 mod signal;
 mod surroundings;
 mod teardown;
+mod termination;
 mod titles;
 mod torch;
 mod trend;

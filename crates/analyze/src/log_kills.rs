@@ -5,7 +5,7 @@ use super::clock::RunClock;
 use super::endings::Ending;
 use super::process::Process;
 use super::process_table::ProcessTable;
-use super::sender::Sender;
+use super::sender::{Sender, SenderFate};
 use super::surroundings::is_within;
 use super::who::Who;
 use memtrace_model::tables::MarkRow;
@@ -171,7 +171,8 @@ impl KillLine {
         let is_of_one = is_named || self.names_many() || signal == SIGKILL || is_asked;
         // What a killer ends as it shuts down is not what a line before that tells of.
         let is_later = process.exit_boot_ns().is_some_and(|end| end > self.boot_ns);
-        let is_teardown = !is_named && is_later && process.sender.is_teardown();
+        let has_ended_too = process.sender.fate() != SenderFate::Other;
+        let is_teardown = !is_named && is_later && has_ended_too;
         if !is_of_one || is_teardown || (!said.exit_codes.is_empty() && !is_named) {
             return false;
         }
@@ -329,8 +330,8 @@ pub(super) fn joined(
     }
     // A killer that logs why did not do it because it was shutting down.
     for place in taken {
-        if let Sender::Other { is_teardown, .. } = &mut table.processes[place].sender {
-            *is_teardown = false;
+        if let Sender::Other { fate, .. } = &mut table.processes[place].sender {
+            *fate = SenderFate::Other;
         }
     }
     reported.order_by_key(|kill| (kill.members.is_empty(), kill.is_own_end, kill.at.boot_ns));

@@ -97,7 +97,11 @@ fn ending(analysis: &Analysis) -> (String, bool) {
     let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
     let how = || analysis.command_ended_in_words().unwrap_or_default();
     let (mut reported, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
-        (_, Some(Ending::Exited(0))) => (format!("the command succeeded (exit 0){after}"), false),
+        (_, Some(Ending::Exited(0))) => {
+            let asked = analysis.command().and_then(|main| main.asked.as_ref());
+            let asked = asked.map_or_else(String::new, |asked| asked.in_words());
+            (format!("the command succeeded (exit 0){after}{asked}"), false)
+        }
         (_, Some(Ending::Killed { .. })) => {
             let how = how();
             (format!("the command was ended by {how}{after}"), false)
