@@ -53,6 +53,7 @@ mod process;
 mod process_table;
 mod process_tree;
 mod readings_near;
+mod recycled;
 mod report;
 mod rlimits;
 mod roles;

@@ -1,10 +1,11 @@
 //! Kills that a log tells of: each line is held against how processes did end. What no end bears out
-//! is a claim.
+//! is a claim. Ends whose killer logs nothing are in [`recycled`].
 
 use super::clock::RunClock;
 use super::endings::Ending;
 use super::process::Process;
 use super::process_table::ProcessTable;
+use super::recycled;
 use super::sender::{Sender, SenderFate};
 use super::surroundings::is_within;
 use super::who::Who;
@@ -61,10 +62,10 @@ struct Said {
     line: Option<Arc<str>>,
 }
 
-/// A kill that a log tells of.
+/// A kill that a log tells of, or the way in which the killed ended.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LogKill {
-    /// When the line came.
+    /// When the line came; without one when the first of the killed ended.
     pub at: Instant,
     /// Who killed the process.
     pub killer: Arc<str>,
@@ -328,6 +329,7 @@ pub(super) fn joined(
             doubt,
         });
     }
+    reported.extend(recycled::found(&table.processes, &taken));
     // A killer that logs why did not do it because it was shutting down.
     for place in taken {
         if let Sender::Other { fate, .. } = &mut table.processes[place].sender {
@@ -339,6 +341,31 @@ pub(super) fn joined(
 }
 
 impl LogKill {
+    /// Ends of processes by themselves that say who had them end.
+    pub(super) fn without_line(
+        at: Instant,
+        killer: &str,
+        reason: &str,
+        processes: &[Process],
+        members: Vec<usize>,
+    ) -> Self {
+        Self {
+            at,
+            killer: killer.into(),
+            reason: reason.into(),
+            named_pid: None,
+            line: None,
+            killed: members
+                .iter()
+                .map(|place| Who::from(&processes[*place]))
+                .collect(),
+            stated: Some(members.len()),
+            members,
+            is_own_end: true,
+            doubt: Doubt::NoneFits,
+        }
+    }
+
     /// What is certain: who ended whom, when, and why.
     pub(super) fn in_words(&self, processes: &[Process], clock: &RunClock) -> Option<String> {
         let first = &processes[*self.members.first()?];

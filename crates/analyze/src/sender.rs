@@ -152,14 +152,14 @@ impl Sender {
 
     /// How a process ended, with who sent the signal and who had asked it to end.
     pub(super) fn in_words(&self, ending: Ending, asked: Option<&Termination>) -> String {
-        let asked = asked.filter(|asked| !asked.is_end(ending, self));
-        self.of_end(ending, true) + &asked.map_or_else(String::new, Termination::in_words)
+        let asked = asked.map(|asked| asked.in_words(ending, self));
+        self.of_end(ending, true) + &asked.unwrap_or_default()
     }
 
     /// The same for a column: a recorded process by its id alone.
     pub(super) fn in_short(&self, ending: Ending, asked: Option<&Termination>) -> String {
-        let asked = asked.filter(|asked| !asked.is_end(ending, self));
-        self.of_end(ending, false) + &asked.map_or_else(String::new, Termination::in_short)
+        let asked = asked.map(|asked| asked.in_short(ending, self));
+        self.of_end(ending, false) + &asked.unwrap_or_default()
     }
 
     fn of_end(&self, ending: Ending, is_long: bool) -> String {

@@ -1,5 +1,6 @@
 //! What became of ancestors that sent signals: what no process says alone.
 
+use super::endings::Ending;
 use super::process::Process;
 use super::sender::{Sender, SenderFate};
 use memtrace_model::{BootNs, DurationNs, Upid};
@@ -21,7 +22,9 @@ pub(super) fn settle(processes: &mut [Process], find: impl Fn(Upid) -> Option<us
             last_starts[place] = last_starts[place].max(Some(process.start.boot_ns));
         }
     }
+    let killers = processes.iter().map(|process| find(process.sender.upid()?));
     let all = All {
+        killers: killers.collect(),
         last_starts,
         processes,
     };
@@ -47,6 +50,8 @@ pub(super) fn settle(processes: &mut [Process], find: impl Fn(Upid) -> Option<us
 /// All processes, as indices.
 struct All<'a> {
     processes: &'a [Process],
+    /// Who ended each by a signal, where that one is recorded.
+    killers: Vec<Option<usize>>,
     /// When the last process that descends from each started.
     last_starts: Vec<Option<BootNs>>,
 }
@@ -57,12 +62,13 @@ impl All<'_> {
         let of = &self.processes[sender];
         let is_ancestor = self.above(place).any(|ancestor| ancestor == sender);
         let fate = ended.filter(|_| is_ancestor);
+        let fate = fate.map(|killed| self.fate(sender, killed, MAX_LEVELS));
         Some(Sender::Other {
             pid: of.tgid?,
             upid: Some(of.upid),
             name: Arc::clone(&of.name),
             is_ancestor,
-            fate: fate.map_or(SenderFate::Other, |killed| self.fate(sender, killed)),
+            fate: fate.unwrap_or_default(),
         })
     }
 
@@ -71,18 +77,25 @@ impl All<'_> {
         std::iter::successors(parent(&place), parent).take(MAX_LEVELS)
     }
 
-    fn fate(&self, sender: usize, killed: BootNs) -> SenderFate {
+    fn fate(&self, sender: usize, killed: BootNs, levels: usize) -> SenderFate {
         let mut up = std::iter::once(sender).chain(self.above(sender));
         if up.any(|place| self.was_ending(place, killed)) {
             return SenderFate::ShutDown;
         }
         let process = &self.processes[sender];
         let end = process.exit_boot_ns();
-        let is_soon = end.is_some_and(|end| (end - killed).0 <= SOON_NS.0);
-        match is_soon && process.ending.is_orderly() && !self.has_started_after(sender, killed) {
-            true if process.ending == super::Ending::Exited(0) => SenderFate::EndedSoon,
-            true => SenderFate::FailedSoon,
-            false => SenderFate::Other,
+        let Some(end) = end.filter(|end| (*end - killed).0 <= SOON_NS.0) else {
+            return SenderFate::Other;
+        };
+        match (process.ending, self.killers[sender]) {
+            _ if self.has_started_after(sender, killed) => SenderFate::Other,
+            (Ending::Exited(0), _) => SenderFate::EndedSoon,
+            (ending, _) if ending.is_orderly() => SenderFate::FailedSoon,
+            // One above it ended it in turn.
+            (_, Some(next)) if levels > 0 && self.above(sender).any(|above| above == next) => {
+                self.fate(next, end, levels - 1)
+            }
+            _ => SenderFate::Other,
         }
     }
 

@@ -39,21 +39,34 @@ impl Termination {
         }))
     }
 
-    /// Whether that is how the process ended.
-    pub(super) fn is_end(&self, ending: Ending, sender: &Sender) -> bool {
-        ending.exit_signal() == Some(self.signal) && self.sender.is_same(sender)
-    }
-
-    /// `, 0.8s after SIGTERM from 99 bash (not recorded)`: behind how the process ended.
-    pub(super) fn in_words(&self) -> String {
+    /// `, 0.8s after SIGTERM from 99 bash (not recorded)`: behind how the process ended, for which the
+    /// sender of another signal is told; empty where it ended by this one.
+    pub(super) fn in_words(&self, ending: Ending, killer: &Sender) -> String {
         let until = self.until_end.map(words::duration);
         let until = until.map_or_else(String::new, |until| format!(", {until}"));
-        format!("{until} after {}{}", self.shown(), self.sender.from(true))
+        match self.behind(ending, killer, true) {
+            Some(behind) => format!("{until} {behind}"),
+            None => String::new(),
+        }
     }
 
     /// The same for a column.
-    pub(super) fn in_short(&self) -> String {
-        format!(" after {}{}", self.shown(), self.sender.from(false))
+    pub(super) fn in_short(&self, ending: Ending, killer: &Sender) -> String {
+        let comma = if self.sender.is_same(killer) { "," } else { "" };
+        match self.behind(ending, killer, false) {
+            Some(behind) => format!("{comma} {behind}"),
+            None => String::new(),
+        }
+    }
+
+    fn behind(&self, ending: Ending, killer: &Sender, is_long: bool) -> Option<String> {
+        let is_by_same = self.sender.is_same(killer);
+        let from = match is_by_same {
+            true if ending.exit_signal() == Some(self.signal) => return None,
+            true => String::new(),
+            false => self.sender.from(is_long),
+        };
+        Some(format!("after {}{from}", self.shown()))
     }
 
     fn shown(&self) -> String {

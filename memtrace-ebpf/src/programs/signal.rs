@@ -63,8 +63,7 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
         return 0;
     };
     // SAFETY: fields of a map value that only this program writes, one at a time.
-    let (sent, termination) =
-        unsafe { (&mut (*member).sent_signal, &mut (*member).termination) };
+    let (sent, termination) = unsafe { (&mut (*member).sent_signal, &mut (*member).termination) };
     let kept = i32::from(sent.signal);
     if kept != 0 && is_of(EVERYDAY, signal as u32) && !is_of(EVERYDAY, kept as u32) {
         return 0;

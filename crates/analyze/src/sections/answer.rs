@@ -98,9 +98,14 @@ fn ending(analysis: &Analysis) -> (String, bool) {
     let how = || analysis.command_ended_in_words().unwrap_or_default();
     let (mut reported, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
         (_, Some(Ending::Exited(0))) => {
-            let asked = analysis.command().and_then(|main| main.asked.as_ref());
-            let asked = asked.map_or_else(String::new, |asked| asked.in_words());
-            (format!("the command succeeded (exit 0){after}{asked}"), false)
+            let main = analysis.command();
+            let asked = main
+                .and_then(|main| Some(main.asked.as_ref()?.in_words(main.ending, &main.sender)));
+            let asked = asked.unwrap_or_default();
+            (
+                format!("the command succeeded (exit 0){after}{asked}"),
+                false,
+            )
         }
         (_, Some(Ending::Killed { .. })) => {
             let how = how();

@@ -45,7 +45,10 @@ impl Senders {
         let sender = |sent: &SentSignal| Sender::of(sent, target, table);
         let (sent, status) = (&exit.sent_signal, exit.ended.wait_status);
         let has_ended_it = sent.signal != 0 && i32::from(sent.signal) == status & 0x7f;
-        let Termination { boot_ns, sent: asked } = &exit.termination;
+        let Termination {
+            boot_ns,
+            sent: asked,
+        } = &exit.termination;
         Self {
             exit: has_ended_it.then(|| sender(sent)),
             termination: (asked.signal != 0).then(|| {

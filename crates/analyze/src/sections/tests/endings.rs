@@ -95,7 +95,10 @@ fn what_a_server_that_was_asked_to_end_kills_is_ordinary() {
     let is_ordinary = |how: &dyn Fn(&mut Script)| {
         let report = ends(|run| how(run));
         let is_first = happened(&report).contains("3 worker: SIGKILL from 2");
-        assert!(!is_first && !report.contains("Ended abnormally"), "{report}");
+        assert!(
+            !is_first && !report.contains("Ended abnormally"),
+            "{report}"
+        );
         assert_eq!(as_listed(|run| how(run)), "as it shut down");
     };
     // It was asked, or its parent was, and however long that takes.
@@ -146,6 +149,15 @@ fn an_ancestor_that_ends_by_itself_after_a_kill_is_told_as_that() {
     };
     assert_eq!(as_listed(ended(0, 51.0)), "before it ended");
     assert_eq!(as_listed(ended(1, 51.0)), "before it ended");
+    // In turn.
+    assert_eq!(
+        as_listed(|run| {
+            run.kill_from(2, 3, 50.0, 9);
+            run.kill_from(1, 2, 50.5, 9);
+            run.exit(1, 51.0, 0);
+        }),
+        "before it ended"
+    );
     // One that failed can have done it because the worker did not answer.
     assert!(!ends(ended(0, 51.0)).contains("worker: SIGKILL from 2 engine"));
     assert!(ends(ended(1, 51.0)).contains("worker: SIGKILL from 2 engine before it ended"));
@@ -219,7 +231,7 @@ fn a_process_that_handled_a_signal_says_who_had_sent_it_and_when() {
         run.ask(99, 3, 40.0, 15);
         run.kill_from(99, 3, 50.0, 9);
     });
-    let shown = "SIGKILL from 99 bash (not recorded), 10.0s after SIGTERM from 99 bash";
+    let shown = "SIGKILL from 99 bash (not recorded), 10.0s after SIGTERM at";
     assert!(happened(&report).contains(shown), "{report}");
     // Several that ended in one way are one line.
     let report = ends(|run| {
@@ -229,7 +241,10 @@ fn a_process_that_handled_a_signal_says_who_had_sent_it_and_when() {
             run.exit(tgid, 45.0, 1);
         }
     });
-    assert!(report.contains("exit 1 after SIGTERM from 2 2 × replica"), "{report}");
+    assert!(
+        report.contains("exit 1 after SIGTERM from 2 2 × replica"),
+        "{report}"
+    );
 }
 
 #[test]
