@@ -1,11 +1,10 @@
 //! Kills that a log tells of: each line is held against how processes did end. What no end bears out
-//! is a claim. Ends whose killer logs nothing are in [`recycled`].
+//! is a claim. Ends whose killer logs nothing are in `recycled.rs`.
 
 use super::clock::RunClock;
 use super::endings::Ending;
 use super::process::Process;
 use super::process_table::ProcessTable;
-use super::recycled;
 use super::sender::{Sender, SenderFate};
 use super::surroundings::is_within;
 use super::who::Who;
@@ -329,7 +328,6 @@ pub(super) fn joined(
             doubt,
         });
     }
-    reported.extend(recycled::found(&table.processes, &taken));
     // A killer that logs why did not do it because it was shutting down.
     for place in taken {
         if let Sender::Other { fate, .. } = &mut table.processes[place].sender {

@@ -7,7 +7,7 @@ use super::keys;
 use super::peak::{Bound, Peak};
 use super::rlimits::{RlimitKeys, Rlimits};
 use super::sender::{Sender, SenderFate};
-use super::termination::{Termination, TerminationKeys};
+use super::termination::{Termination, TerminationKeys, end_in_short, end_in_words};
 use memtrace_model::tables::FirstSeenBy;
 use memtrace_model::{BootNs, Bytes, Instant, Role, Tgid, Upid};
 use schemars::JsonSchema;
@@ -120,12 +120,12 @@ impl Process {
 
     /// How it ended, with who sent the signal that ended it.
     pub fn ended_in_words(&self) -> String {
-        self.sender.in_words(self.ending, self.asked.as_deref())
+        end_in_words(self.ending, &self.sender, self.asked.as_deref())
     }
 
     /// The same for a column.
     pub(super) fn ended_in_short(&self) -> String {
-        self.sender.in_short(self.ending, self.asked.as_deref())
+        end_in_short(self.ending, &self.sender, self.asked.as_deref())
     }
 
     /// The same for a column of so many characters: without the sender where that does not fit.

@@ -13,7 +13,12 @@ const EX_RECYCLE: i32 = 155;
 const MEMORY_OPTION: &str = "--max-memory-per-child";
 
 /// The workers of each pool that ended so, but for those whose line was found.
-pub(super) fn found(processes: &[Process], taken: &BTreeSet<usize>) -> Vec<LogKill> {
+pub(super) fn found(processes: &[Process], logged: &[LogKill]) -> Vec<LogKill> {
+    let taken: BTreeSet<usize> = logged
+        .iter()
+        .flat_map(|kill| &kill.members)
+        .copied()
+        .collect();
     let mut by_cause: BTreeMap<(usize, Option<Bytes>), Vec<usize>> = BTreeMap::new();
     for (place, process) in processes.iter().enumerate() {
         let role = process.role.as_ref();

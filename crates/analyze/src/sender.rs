@@ -2,7 +2,6 @@
 
 use super::endings::Ending;
 use super::name::{self, Interner};
-use super::termination::Termination;
 use memtrace_model::keys;
 use memtrace_model::tables::ProcessRow;
 use memtrace_model::{Tgid, Upid};
@@ -150,19 +149,8 @@ impl Sender {
         )
     }
 
-    /// How a process ended, with who sent the signal and who had asked it to end.
-    pub(super) fn in_words(&self, ending: Ending, asked: Option<&Termination>) -> String {
-        let asked = asked.map(|asked| asked.in_words(ending, self));
-        self.of_end(ending, true) + &asked.unwrap_or_default()
-    }
-
-    /// The same for a column: a recorded process by its id alone.
-    pub(super) fn in_short(&self, ending: Ending, asked: Option<&Termination>) -> String {
-        let asked = asked.map(|asked| asked.in_short(ending, self));
-        self.of_end(ending, false) + &asked.unwrap_or_default()
-    }
-
-    fn of_end(&self, ending: Ending, is_long: bool) -> String {
+    /// How a process ended, with who sent the signal; for a column a recorded process by its id alone.
+    pub(super) fn of_end(&self, ending: Ending, is_long: bool) -> String {
         match (self, ending.by_oom_killer()) {
             (_, Some(true)) => ending.shown(),
             (Self::Unknown, _) => ending.shown_in_full(),

@@ -23,6 +23,18 @@ pub struct Termination {
     pub until_end: Option<DurationNs>,
 }
 
+/// How a process ended, with who sent the signal and who had asked it to end.
+pub(super) fn end_in_words(ending: Ending, killer: &Sender, asked: Option<&Termination>) -> String {
+    let asked = asked.map(|asked| asked.in_words(ending, killer));
+    killer.of_end(ending, true) + &asked.unwrap_or_default()
+}
+
+/// The same for a column: a recorded process by its id alone.
+pub(super) fn end_in_short(ending: Ending, killer: &Sender, asked: Option<&Termination>) -> String {
+    let asked = asked.map(|asked| asked.in_short(ending, killer));
+    killer.of_end(ending, false) + &asked.unwrap_or_default()
+}
+
 impl Termination {
     pub(super) fn of(row: &ProcessRow, texts: &mut Interner) -> Option<Box<Self>> {
         let (signal, at) = (row.termination_signal?, row.termination_signal_boot_ns?);
@@ -39,8 +51,8 @@ impl Termination {
         }))
     }
 
-    /// `, 0.8s after SIGTERM from 99 bash (not recorded)`: behind how the process ended, for which the
-    /// sender of another signal is told; empty where it ended by this one.
+    /// `, 0.8s after SIGTERM from 99 bash (not recorded)`: behind how the process ended; empty where it
+    /// ended by that, and without who sent it where the same process sent the signal that ended it.
     pub(super) fn in_words(&self, ending: Ending, killer: &Sender) -> String {
         let until = self.until_end.map(words::duration);
         let until = until.map_or_else(String::new, |until| format!(", {until}"));
@@ -50,8 +62,7 @@ impl Termination {
         }
     }
 
-    /// The same for a column.
-    pub(super) fn in_short(&self, ending: Ending, killer: &Sender) -> String {
+    fn in_short(&self, ending: Ending, killer: &Sender) -> String {
         let comma = if self.sender.is_same(killer) { "," } else { "" };
         match self.behind(ending, killer, false) {
             Some(behind) => format!("{comma} {behind}"),

@@ -1,7 +1,7 @@
 //! How processes ended.
 
 use crate::sender::{Sender, SenderFate};
-use crate::termination::{Termination, TerminationKeys};
+use crate::termination::{Termination, TerminationKeys, end_in_short, end_in_words};
 use crate::who::Bundle;
 use crate::{Analysis, Ending, Report};
 use memtrace_model::{Instant, Order};
@@ -94,7 +94,7 @@ impl Group {
 
     /// The ending in words.
     pub(super) fn how(&self) -> String {
-        self.sender.in_words(self.ending, self.asked.as_deref())
+        end_in_words(self.ending, &self.sender, self.asked.as_deref())
     }
 
     /// Whether somebody killed them, or they crashed. The OOM killer's kills are reported elsewhere.
@@ -179,7 +179,7 @@ impl Endings {
     fn table(&self, top: usize) -> Table {
         TableOf::of(self.notable.iter().take(top))
             .words("how", 0, |group| {
-                group.sender.in_short(group.ending, group.asked.as_deref())
+                end_in_short(group.ending, &group.sender, group.asked.as_deref())
             })
             .data("process_count", |group| group.who.process_count.to_string())
             .who(|group| group.who.cells())

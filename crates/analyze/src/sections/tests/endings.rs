@@ -140,7 +140,7 @@ fn what_an_ancestor_kills_before_it_is_asked_to_end_is_no_shutdown() {
 }
 
 #[test]
-fn an_ancestor_that_ends_by_itself_after_a_kill_is_told_as_that() {
+fn an_ancestor_that_ends_by_itself_after_a_kill_is_reported_as_that() {
     let ended = |code: i32, at: f64| {
         move |run: &mut Script| {
             run.kill_from(2, 3, 50.0, 9);
