@@ -15,6 +15,6 @@ pub use config::{Config, Layout, PythonLayout, Touched};
 pub use event::{
     Comm, Counts, CudaCall, CudaCookie, CudaPlace, Ended, EndedKey, EventHeader, EventKind, Exec,
     Exit, Fork, Oom, Origin, PythonFrame, PythonWalk, Sample, SampleCause, SentSignal, StackSample,
-    TaskSeen, VmCall, VmOp, VmSum, VmTotals,
+    TaskSeen, Termination, VmCall, VmOp, VmSum, VmTotals,
 };
 pub use loss::LossClass;

@@ -7,11 +7,14 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "endings",
-    help: "--pause-ms P: children end by a signal of their own, of the kernel, of their parent, from \
-           another pid namespace, and of the caller, who kills the last one that is reported; P later \
+    help: "--pause-ms P: children end by a signal of their own, of the kernel, of their parent, which one \
+           handles and exits, from another pid namespace, and of the caller, who kills the last one that is reported; P later \
            another is killed as this ends",
     run,
 };
+
+/// With which one exits that is asked to end.
+const EXIT_CODE: i32 = 1;
 
 /// How a child ends.
 type Way = fn() -> io::Result<()>;
@@ -43,6 +46,13 @@ fn run(args: &Args) -> io::Result<()> {
             "{{\"way\":\"{name}\",\"pid\":{child},\"signal\":{signal}}}"
         ))?;
     }
+    let exits = sys::fork_child(exits)?;
+    stopped(exits)?;
+    kill(exits, libc::SIGTERM)?;
+    ended(exits, |status| {
+        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == EXIT_CODE
+    })?;
+    sys::say(&format!("{{\"way\":\"exits\",\"pid\":{exits}}}"))?;
     let init = in_namespace()?;
     sys::say(&format!("{{\"way\":\"namespace\",\"pid\":{init}}}"))?;
     let server = sys::fork_child(|| serve(pause_ns))?;
@@ -116,6 +126,20 @@ fn resend() -> io::Result<()> {
             libc::raise(signal);
         }
     }
+    handle(handler)
+}
+
+/// Handles SIGTERM by exiting with an error, as torchrun does.
+fn exits() -> io::Result<()> {
+    extern "C" fn handler(_: i32) {
+        // SAFETY: it may be called in a handler.
+        unsafe { libc::_exit(EXIT_CODE) }
+    }
+    handle(handler)
+}
+
+/// Stops once its handler of SIGTERM is there.
+fn handle(handler: extern "C" fn(i32)) -> io::Result<()> {
     // SAFETY: a handler that calls only what it may.
     unsafe { libc::signal(libc::SIGTERM, handler as *const () as libc::sighandler_t) };
     // SAFETY: plain numbers.
@@ -143,13 +167,20 @@ fn kill(pid: i32, signal: i32) -> io::Result<()> {
 }
 
 fn ended_by(child: i32, signal: i32) -> io::Result<()> {
+    ended(child, |status| {
+        libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == signal
+    })
+}
+
+/// Waits for its end, which must be this one.
+fn ended(child: i32, is_expected: impl Fn(i32) -> bool) -> io::Result<()> {
     let mut status = 0;
     // SAFETY: a valid place for the status.
     sys::check(unsafe { libc::waitpid(child, &raw mut status, 0) })?;
-    match libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == signal {
+    match is_expected(status) {
         true => Ok(()),
         false => Err(io::Error::other(format!(
-            "{child} ended with {status:#x}, not by {signal}"
+            "{child} ended with {status:#x}, not as it was to"
         ))),
     }
 }

@@ -294,14 +294,17 @@ impl Analysis {
         }
     }
 
+    /// The main process of the only tree.
+    pub(super) fn command(&self) -> Option<&Process> {
+        self.processes.iter().find(|process| process.is_main)
+    }
+
     /// How the command that was recorded ended; `None` for other targets, and when unknown.
     pub fn command_ending(&self) -> Option<Ending> {
         let Target::Command { .. } = self.info.target else {
             return None;
         };
-        let mut processes = self.processes.iter();
-        let main = processes.find(|process| process.is_main);
-        let killed = main.map(|process| process.ending);
+        let killed = self.command().map(|process| process.ending);
         let killed = killed.filter(|ending| matches!(ending, Ending::Killed { .. }));
         killed.or_else(|| self.info.command_exit_code.map(Ending::Exited))
     }
@@ -309,8 +312,7 @@ impl Analysis {
     /// The same in words, with who sent a signal.
     pub(super) fn command_ended_in_words(&self) -> Option<String> {
         let ending = self.command_ending()?;
-        let mut processes = self.processes.iter();
-        let main = processes.find(|process| process.is_main && process.ending == ending);
+        let main = self.command().filter(|main| main.ending == ending);
         Some(main.map_or_else(|| ending.shown_in_full(), Process::ended_in_words))
     }
 

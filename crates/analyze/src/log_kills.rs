@@ -1,11 +1,11 @@
 //! Kills that a log tells of: each line is held against how processes did end. What no end bears out
-//! is a claim.
+//! is a claim. Ends whose killer logs nothing are in `recycled.rs`.
 
 use super::clock::RunClock;
 use super::endings::Ending;
 use super::process::Process;
 use super::process_table::ProcessTable;
-use super::sender::Sender;
+use super::sender::{Sender, SenderFate};
 use super::surroundings::is_within;
 use super::who::Who;
 use memtrace_model::tables::MarkRow;
@@ -61,10 +61,10 @@ struct Said {
     line: Option<Arc<str>>,
 }
 
-/// A kill that a log tells of.
+/// A kill that a log tells of, or the way in which the killed ended.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LogKill {
-    /// When the line came.
+    /// When the line came; without one when the first of the killed ended.
     pub at: Instant,
     /// Who killed the process.
     pub killer: Arc<str>,
@@ -171,7 +171,8 @@ impl KillLine {
         let is_of_one = is_named || self.names_many() || signal == SIGKILL || is_asked;
         // What a killer ends as it shuts down is not what a line before that tells of.
         let is_later = process.exit_boot_ns().is_some_and(|end| end > self.boot_ns);
-        let is_teardown = !is_named && is_later && process.sender.is_teardown();
+        let has_ended_too = process.sender.fate() != SenderFate::Other;
+        let is_teardown = !is_named && is_later && has_ended_too;
         if !is_of_one || is_teardown || (!said.exit_codes.is_empty() && !is_named) {
             return false;
         }
@@ -329,8 +330,8 @@ pub(super) fn joined(
     }
     // A killer that logs why did not do it because it was shutting down.
     for place in taken {
-        if let Sender::Other { is_teardown, .. } = &mut table.processes[place].sender {
-            *is_teardown = false;
+        if let Sender::Other { fate, .. } = &mut table.processes[place].sender {
+            *fate = SenderFate::Other;
         }
     }
     reported.order_by_key(|kill| (kill.members.is_empty(), kill.is_own_end, kill.at.boot_ns));
@@ -338,6 +339,31 @@ pub(super) fn joined(
 }
 
 impl LogKill {
+    /// Ends of processes by themselves that say who had them end.
+    pub(super) fn without_line(
+        at: Instant,
+        killer: &str,
+        reason: &str,
+        processes: &[Process],
+        members: Vec<usize>,
+    ) -> Self {
+        Self {
+            at,
+            killer: killer.into(),
+            reason: reason.into(),
+            named_pid: None,
+            line: None,
+            killed: members
+                .iter()
+                .map(|place| Who::from(&processes[*place]))
+                .collect(),
+            stated: Some(members.len()),
+            members,
+            is_own_end: true,
+            doubt: Doubt::NoneFits,
+        }
+    }
+
     /// What is certain: who ended whom, when, and why.
     pub(super) fn in_words(&self, processes: &[Process], clock: &RunClock) -> Option<String> {
         let first = &processes[*self.members.first()?];

@@ -6,7 +6,8 @@ use super::growth::Growth;
 use super::keys;
 use super::peak::{Bound, Peak};
 use super::rlimits::{RlimitKeys, Rlimits};
-use super::sender::Sender;
+use super::sender::{Sender, SenderFate};
+use super::termination::{Termination, TerminationKeys, end_in_short, end_in_words};
 use memtrace_model::tables::FirstSeenBy;
 use memtrace_model::{BootNs, Bytes, Instant, Role, Tgid, Upid};
 use schemars::JsonSchema;
@@ -97,6 +98,9 @@ pub struct Process {
     /// Who sent the signal that ended it.
     #[serde(flatten)]
     pub sender: Sender,
+    /// Who had asked it to end; `None` for most.
+    #[serde(flatten, with = "TerminationKeys")]
+    pub asked: Option<Box<Termination>>,
     /// Its limits of memory; `None` for most, who have none.
     #[serde(flatten, with = "RlimitKeys")]
     pub rlimits: Option<Box<Rlimits>>,
@@ -116,12 +120,12 @@ impl Process {
 
     /// How it ended, with who sent the signal that ended it.
     pub fn ended_in_words(&self) -> String {
-        self.sender.in_words(self.ending)
+        end_in_words(self.ending, &self.sender, self.asked.as_deref())
     }
 
     /// The same for a column.
     pub(super) fn ended_in_short(&self) -> String {
-        self.sender.in_short(self.ending)
+        end_in_short(self.ending, &self.sender, self.asked.as_deref())
     }
 
     /// The same for a column of so many characters: without the sender where that does not fit.
@@ -136,8 +140,11 @@ impl Process {
     /// What to read first of how processes ended.
     pub(super) fn gravity(&self) -> u8 {
         match self.ending.gravity() {
-            Ending::KILLED | Ending::CRASHED if self.sender.is_teardown() => Ending::ORDINARY,
-            Ending::KILLED | Ending::CRASHED if self.sender.is_ancestor() => Ending::STOPPED,
+            Ending::KILLED | Ending::CRASHED => match self.sender.fate() {
+                SenderFate::ShutDown | SenderFate::EndedSoon => Ending::ORDINARY,
+                _ if self.sender.is_ancestor() => Ending::STOPPED,
+                _ => self.ending.gravity(),
+            },
             gravity => gravity,
         }
     }
@@ -154,7 +161,8 @@ impl Process {
 
     /// Gives its instants their offset and wall time.
     pub(super) fn settle(&mut self, clock: &RunClock) {
-        let ends = self.end.iter_mut().chain(&mut self.peak.at);
+        let asked = self.asked.as_mut().map(|asked| &mut asked.at);
+        let ends = self.end.iter_mut().chain(&mut self.peak.at).chain(asked);
         for at in [&mut self.start, &mut self.first_seen]
             .into_iter()
             .chain(ends)

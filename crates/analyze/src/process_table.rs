@@ -10,6 +10,7 @@ use super::process::Process;
 use super::rlimits::Rlimits;
 use super::sender::Sender;
 use super::teardown;
+use super::termination::Termination;
 use memtrace_model::tables::{
     DiagKind, FirstSeenBy, MemRow, OomRow, ProcessRow, Severity, TitleRow,
 };
@@ -146,6 +147,7 @@ impl ProcessTable {
             end: None,
             ending: Ending::Unknown,
             sender: Sender::Unknown,
+            asked: None,
             peak: Peak::UNKNOWN,
             kernel_maxrss_bytes: None,
             growth: None,
@@ -406,6 +408,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         end: row.exit_boot_ns.map(Instant::unsettled),
         ending: Ending::of(row),
         sender: Sender::of(row, texts),
+        asked: Termination::of(row, texts),
         peak: Peak::of(row),
         kernel_maxrss_bytes: row.kernel_maxrss_bytes,
         growth: None,

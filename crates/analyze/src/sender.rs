@@ -1,4 +1,4 @@
-//! Who sent a process the signal that ended it, as the kernel said when it was sent.
+//! Who sent a process a signal that ended it or asked it to end, as the kernel said when it was sent.
 
 use super::endings::Ending;
 use super::name::{self, Interner};
@@ -7,7 +7,7 @@ use memtrace_model::tables::ProcessRow;
 use memtrace_model::{Tgid, Upid};
 use std::sync::Arc;
 
-/// Who sent the signal that ended a process.
+/// Who sent a process a signal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Sender {
     /// No signal ended it, or who sent it was not observed.
@@ -23,11 +23,25 @@ pub enum Sender {
         upid: Option<Upid>,
         /// What it is called.
         name: Arc<str>,
-        /// Whether it forked the process that it ended, or an ancestor of it.
+        /// Whether it forked the process that it sent it to, or an ancestor of it.
         is_ancestor: bool,
-        /// Whether that ancestor ended then too: what it kills as it shuts down is no failure.
-        is_teardown: bool,
+        /// What became of that ancestor.
+        fate: SenderFate,
     },
+}
+
+/// What became of an ancestor that ended a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SenderFate {
+    /// It went on, crashed, or is no ancestor.
+    #[default]
+    Other,
+    /// It ended by itself soon after. Nothing says whether it was ending when it sent the signal.
+    EndedSoon,
+    /// The same with an error.
+    FailedSoon,
+    /// It had been asked to end, or had ended: what it kills as it shuts down is no failure.
+    ShutDown,
 }
 
 keys! {
@@ -43,28 +57,38 @@ keys! {
         exit_signal_sender_upid: Option<Upid> = sender.upid(),
         /// What it is called.
         exit_signal_sender_name: Option<Arc<str>> = sender.name().map(Arc::from),
-        /// Whether that is an ancestor which ended then too: what it kills as it shuts down is no
-        /// failure.
-        is_teardown: bool = sender.is_teardown(),
+        /// Whether that is an ancestor which had been asked to end, or had ended: what it kills as it
+        /// shuts down is no failure.
+        is_teardown: bool = sender.fate() == SenderFate::ShutDown,
     }
 }
 
 impl Sender {
-    /// As the row has it; [`settle`](super::teardown::settle) adds what needs all rows.
+    /// Of the signal that ended a process, as its row has it; [`settle`](super::teardown::settle) adds
+    /// what needs all rows.
     pub(super) fn of(row: &ProcessRow, texts: &mut Interner) -> Self {
-        let upid = row.exit_signal_sender_upid;
+        let (upid, comm) = (row.exit_signal_sender_upid, &row.exit_signal_sender_comm);
         match (row.exit_signal_code, row.exit_signal_sender_tgid) {
             (None, _) => Self::Unknown,
-            (Some(_), None) => Self::Kernel,
             (Some(_), Some(_)) if upid == Some(row.upid) => Self::Itself,
-            (Some(_), Some(pid)) => Self::Other {
-                pid,
-                upid,
-                name: texts.intern(row.exit_signal_sender_comm.as_deref().unwrap_or_default()),
-                is_ancestor: false,
-                is_teardown: false,
-            },
+            (Some(_), pid) => Self::observed(pid, upid, comm.as_deref(), texts),
         }
+    }
+
+    /// Of a signal that was observed: without a process the kernel sent it.
+    pub(super) fn observed(
+        pid: Option<Tgid>,
+        upid: Option<Upid>,
+        comm: Option<&str>,
+        texts: &mut Interner,
+    ) -> Self {
+        pid.map_or(Self::Kernel, |pid| Self::Other {
+            pid,
+            upid,
+            name: texts.intern(comm.unwrap_or_default()),
+            is_ancestor: false,
+            fate: SenderFate::Other,
+        })
     }
 
     /// The word for who that is; `None` without a signal, and where that was not observed.
@@ -101,15 +125,17 @@ impl Sender {
         }
     }
 
-    /// Whether an ancestor sent it that ended then too.
-    pub(super) fn is_teardown(&self) -> bool {
-        matches!(
-            self,
-            Self::Other {
-                is_teardown: true,
-                ..
-            }
-        )
+    /// Whether both are the same process, or the kernel.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.as_str(), self.pid()) == (other.as_str(), other.pid())
+    }
+
+    /// What became of it, where it is an ancestor.
+    pub(super) fn fate(&self) -> SenderFate {
+        match self {
+            Self::Other { fate, .. } => *fate,
+            _ => SenderFate::Other,
+        }
     }
 
     /// Whether an ancestor sent it.
@@ -123,30 +149,28 @@ impl Sender {
         )
     }
 
-    /// How a process ended, with who sent the signal.
-    pub(super) fn in_words(&self, ending: Ending) -> String {
-        self.reported(ending, true)
+    /// How a process ended, with who sent the signal; for a column a recorded process by its id alone.
+    pub(super) fn of_end(&self, ending: Ending, is_long: bool) -> String {
+        match (self, ending.by_oom_killer()) {
+            (_, Some(true)) => ending.shown(),
+            (Self::Unknown, _) => ending.shown_in_full(),
+            _ => ending.shown() + &self.from(is_long),
+        }
     }
 
-    /// The same for a column: a recorded process by its id alone.
-    pub(super) fn in_short(&self, ending: Ending) -> String {
-        self.reported(ending, false)
-    }
-
-    fn reported(&self, ending: Ending, is_long: bool) -> String {
-        let signal = ending.shown();
-        let (pid, upid, name, is_teardown) = match self {
-            _ if ending.by_oom_killer() == Some(true) => return signal,
-            Self::Unknown => return ending.shown_in_full(),
-            Self::Kernel => return format!("{signal} from the kernel"),
-            Self::Itself => return format!("{signal} from itself"),
+    /// ` from 99 bash (not recorded)`, behind the name of a signal.
+    pub(super) fn from(&self, is_long: bool) -> String {
+        let (pid, upid, name, fate) = match self {
+            Self::Unknown => return String::new(),
+            Self::Kernel => return " from the kernel".to_owned(),
+            Self::Itself => return " from itself".to_owned(),
             Self::Other {
                 pid,
                 upid,
                 name,
-                is_teardown,
+                fate,
                 ..
-            } => (pid, upid, name, *is_teardown),
+            } => (pid, upid, name, *fate),
         };
         let pid = pid.to_string();
         let who = match is_long || upid.is_none() {
@@ -154,11 +178,12 @@ impl Sender {
             true => format!("{pid} {}", name::in_words(name)),
             false => pid,
         };
-        let note = match upid {
-            None if is_long => " (not recorded)",
-            Some(_) if is_teardown => " as it shut down",
+        let note = match (upid, fate) {
+            (None, _) if is_long => " (not recorded)",
+            (Some(_), SenderFate::ShutDown) => " as it shut down",
+            (Some(_), SenderFate::EndedSoon | SenderFate::FailedSoon) => " before it ended",
             _ => "",
         };
-        format!("{signal} from {who}{note}")
+        format!(" from {who}{note}")
     }
 }

@@ -1,20 +1,20 @@
-//! Whether a signal was sent by an ancestor that was shutting down: what no process says alone.
+//! What became of ancestors that sent signals: what no process says alone.
 
+use super::endings::Ending;
 use super::process::Process;
-use super::sender::Sender;
+use super::sender::{Sender, SenderFate};
 use memtrace_model::{BootNs, DurationNs, Upid};
 use std::sync::Arc;
 
-/// A process that kills its children and then ends has ended by so much later: what it held takes
-/// seconds to give back.
-const SHUTDOWN_NS: DurationNs = DurationNs(15_000_000_000);
+/// A process that kills its children and then ends by itself has ended by so much later: what it held
+/// takes seconds to give back.
+const SOON_NS: DurationNs = DurationNs(15_000_000_000);
 /// Servers nest a few levels deep.
 const MAX_LEVELS: usize = 16;
 
 /// Adds to senders that are recorded what only all processes together say. Names must be known by
 /// now.
 pub(super) fn settle(processes: &mut [Process], find: impl Fn(Upid) -> Option<usize>) {
-    let senders = processes.iter().map(|process| find(process.sender.upid()?));
     let mut last_starts = vec![None; processes.len()];
     for process in &*processes {
         let above = std::iter::successors(process.parent, |place| processes[*place].parent);
@@ -22,25 +22,28 @@ pub(super) fn settle(processes: &mut [Process], find: impl Fn(Upid) -> Option<us
             last_starts[place] = last_starts[place].max(Some(process.start.boot_ns));
         }
     }
+    let killers = processes.iter().map(|process| find(process.sender.upid()?));
     let all = All {
-        senders: senders.collect(),
+        killers: killers.collect(),
         last_starts,
         processes,
     };
-    let settled = |(place, sender): (usize, &Option<usize>)| {
-        let sender = &all.processes[(*sender)?];
-        let sender = Sender::Other {
-            pid: sender.tgid?,
-            upid: Some(sender.upid),
-            name: Arc::clone(&sender.name),
-            is_ancestor: all.ancestor_that_sent(place).is_some(),
-            is_teardown: all.is_teardown(place, MAX_LEVELS),
-        };
-        Some((place, sender))
+    let settled = |place: usize| {
+        let process = &all.processes[place];
+        let end = process.exit_boot_ns();
+        let sent = |sender: &Sender, at| all.settled(place, find(sender.upid()?)?, at);
+        let asked = process.asked.as_ref();
+        let asked = asked.and_then(|asked| sent(&asked.sender, None));
+        (sent(&process.sender, end), asked)
     };
-    let settled: Vec<_> = all.senders.iter().enumerate().filter_map(settled).collect();
-    for (place, sender) in settled {
-        processes[place].sender = sender;
+    let settled: Vec<_> = (0..all.processes.len()).map(settled).collect();
+    for (process, (sender, asked_by)) in processes.iter_mut().zip(settled) {
+        if let Some(sender) = sender {
+            process.sender = sender;
+        }
+        if let (Some(asked), Some(sender)) = (&mut process.asked, asked_by) {
+            asked.sender = sender;
+        }
     }
 }
 
@@ -48,36 +51,68 @@ pub(super) fn settle(processes: &mut [Process], find: impl Fn(Upid) -> Option<us
 struct All<'a> {
     processes: &'a [Process],
     /// Who ended each by a signal, where that one is recorded.
-    senders: Vec<Option<usize>>,
+    killers: Vec<Option<usize>>,
     /// When the last process that descends from each started.
     last_starts: Vec<Option<BootNs>>,
 }
 
 impl All<'_> {
-    fn ancestor_that_sent(&self, place: usize) -> Option<usize> {
-        let parent = |place: &usize| self.processes[*place].parent;
-        let ancestors = std::iter::successors(parent(&place), parent);
-        let mut ancestors = ancestors.take(MAX_LEVELS);
-        ancestors.find(|ancestor| self.senders[place] == Some(*ancestor))
+    /// A recorded sender, and where its signal ended the process at an instant, what became of it.
+    fn settled(&self, place: usize, sender: usize, ended: Option<BootNs>) -> Option<Sender> {
+        let of = &self.processes[sender];
+        let is_ancestor = self.above(place).any(|ancestor| ancestor == sender);
+        let fate = ended.filter(|_| is_ancestor);
+        let fate = fate.map(|killed| self.fate(sender, killed, MAX_LEVELS));
+        Some(Sender::Other {
+            pid: of.tgid?,
+            upid: Some(of.upid),
+            name: Arc::clone(&of.name),
+            is_ancestor,
+            fate: fate.unwrap_or_default(),
+        })
     }
 
-    /// Whether an ancestor sent the signal and was shutting down: it had ended before the process had,
-    /// or nothing more was started below it and it ended soon after, orderly. The kernel sends signals of a process
-    /// that ended too (PR_SET_PDEATHSIG, a pid namespace).
-    fn is_teardown(&self, place: usize, levels: usize) -> bool {
-        let ends = || {
-            let ancestor = self.ancestor_that_sent(place)?;
-            let end = |place: usize| self.processes[place].exit_boot_ns();
-            Some((ancestor, end(place)?, end(ancestor)?))
+    fn above(&self, place: usize) -> impl Iterator<Item = usize> {
+        let parent = |place: &usize| self.processes[*place].parent;
+        std::iter::successors(parent(&place), parent).take(MAX_LEVELS)
+    }
+
+    fn fate(&self, sender: usize, killed: BootNs, levels: usize) -> SenderFate {
+        let mut up = std::iter::once(sender).chain(self.above(sender));
+        if up.any(|place| self.was_ending(place, killed)) {
+            return SenderFate::ShutDown;
+        }
+        let process = &self.processes[sender];
+        let end = process.exit_boot_ns();
+        let Some(end) = end.filter(|end| (*end - killed).0 <= SOON_NS.0) else {
+            return SenderFate::Other;
         };
-        let Some((ancestor, killed, ended)) = ends().filter(|_| levels > 0) else {
+        match (process.ending, self.killers[sender]) {
+            _ if self.has_started_after(sender, killed) => SenderFate::Other,
+            (Ending::Exited(0), _) => SenderFate::EndedSoon,
+            (ending, _) if ending.is_orderly() => SenderFate::FailedSoon,
+            // One above it ended it in turn.
+            (_, Some(next)) if levels > 0 && self.above(sender).any(|above| above == next) => {
+                self.fate(next, end, levels - 1)
+            }
+            _ => SenderFate::Other,
+        }
+    }
+
+    /// Whether a process was ending at an instant: it had ended (the kernel sends signals of a process
+    /// that ended, by PR_SET_PDEATHSIG or with its pid namespace), or it had been asked to, started
+    /// nothing since, and did.
+    fn was_ending(&self, place: usize, then: BootNs) -> bool {
+        let process = &self.processes[place];
+        let Some(end) = process.exit_boot_ns() else {
             return false;
         };
-        let is_orderly = self.processes[ancestor].ending.is_orderly();
-        let has_gone_on = self.last_starts[ancestor].is_some_and(|start| start > killed);
-        ended <= killed
-            || !has_gone_on
-                && (ended - killed).0 <= SHUTDOWN_NS.0
-                && (is_orderly || self.is_teardown(ancestor, levels - 1))
+        let asked = process.asked.as_ref().map(|asked| asked.at.boot_ns);
+        let asked = asked.filter(|asked| *asked <= then);
+        end <= then || asked.is_some_and(|asked| !self.has_started_after(place, asked))
+    }
+
+    fn has_started_after(&self, place: usize, then: BootNs) -> bool {
+        self.last_starts[place].is_some_and(|start| start > then)
     }
 }

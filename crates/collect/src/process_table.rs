@@ -3,6 +3,7 @@
 
 mod images;
 mod process;
+mod wrapped;
 
 pub use process::{End, NAME_BYTES_KEPT, Peak, Process};
 

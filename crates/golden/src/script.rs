@@ -344,17 +344,34 @@ impl Script {
         self.edit(tgid, |process| process.exit_signal = Some(signal));
     }
 
+    /// Who sends a signal: its identity and name.
+    fn sender(&self, tgid: u32) -> (Option<Upid>, String) {
+        let recorded = self.processes.get(&tgid);
+        let comm = recorded.map_or("bash", |sender| &sender.comm).to_owned();
+        (recorded.map(|sender| sender.upid), comm)
+    }
+
     /// A process ends another by a signal; one that is no process of the run is not recorded.
     pub fn kill_from(&mut self, sender: u32, tgid: u32, at: f64, signal: i32) {
         self.kill(tgid, at, signal);
-        let recorded = self.processes.get(&sender);
-        let comm = recorded.map_or("bash", |sender| &sender.comm).to_owned();
-        let upid = recorded.map(|sender| sender.upid);
+        let (upid, comm) = self.sender(sender);
         self.edit(tgid, |process| {
             process.exit_signal_code = Some(0);
             process.exit_signal_sender_upid = upid;
             process.exit_signal_sender_tgid = Some(Tgid(sender));
             process.exit_signal_sender_comm = Some(comm);
+        });
+    }
+
+    /// A process asks another to end, by a signal that it handles.
+    pub fn ask(&mut self, sender: u32, tgid: u32, at: f64, signal: i32) {
+        let (upid, comm) = self.sender(sender);
+        self.edit(tgid, |process| {
+            process.termination_signal = Some(signal);
+            process.termination_signal_boot_ns = Some(boot(at));
+            process.termination_signal_sender_upid = upid;
+            process.termination_signal_sender_tgid = Some(Tgid(sender));
+            process.termination_signal_sender_comm = Some(comm);
         });
     }
 

@@ -1,6 +1,6 @@
 //! The end of a process.
 
-use super::{Counts, EventHeader, Origin, SentSignal};
+use super::{Counts, EventHeader, Origin, SentSignal, Termination};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The last thread of a member ended.
@@ -20,6 +20,8 @@ pub struct Exit {
     pub pending_peak_boot_ns: u64,
     /// The last signal that was sent to it and ends a process by default.
     pub sent_signal: SentSignal,
+    /// The last termination signal that another sent it.
+    pub termination: Termination,
     /// Its soft RLIMIT_AS in bytes; [`Exit::NO_LIMIT`] without one.
     pub rlimit_as_bytes: u64,
     /// Its soft RLIMIT_DATA.

@@ -23,7 +23,7 @@ pub use fork::Fork;
 pub use oom::Oom;
 pub use origin::{ORIGIN_ARGS_LEN, Origin};
 pub use sample::{Sample, SampleCause};
-pub use sent_signal::SentSignal;
+pub use sent_signal::{SentSignal, Termination};
 pub use stack_sample::{
     PYTHON_FRAMES_MAX, PythonFrame, PythonWalk, STACK_BYTES_MAX, STACK_PIECE, StackSample,
 };

@@ -33,5 +33,18 @@ impl SentSignal {
     pub const EXITING: u8 = 2;
 }
 
+/// The last termination signal that another process or the kernel sent to a member and it did not
+/// ignore: SIGHUP, SIGINT, SIGQUIT or SIGTERM. It can have handled it, and ended later, otherwise.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct Termination {
+    /// When it was sent.
+    pub boot_ns: u64,
+    /// The signal, and who sent it.
+    pub sent: SentSignal,
+}
+
 /// Members are copied on the stack of a program, which has 512 bytes with all that it calls.
 const _: () = assert!(size_of::<SentSignal>() == 32);

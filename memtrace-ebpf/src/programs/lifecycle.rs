@@ -18,7 +18,7 @@ use memtrace_abi::LossClass;
 use memtrace_abi::config::Member;
 use memtrace_abi::event::{
     ARGS_MAX, COMM_LEN, Comm, Counts, EndedKey, EventKind, Exec, Exit, Fork, ORIGIN_ARGS_LEN,
-    Origin, PATH_MAX, SentSignal, TaskSeen,
+    Origin, PATH_MAX, SentSignal, TaskSeen, Termination,
 };
 
 /// Numbers of limits in include/uapi/asm-generic/resource.h, which x86 and Arm have.
@@ -65,6 +65,7 @@ fn enter(tgid: u32, start_boot_ns: u64, mm: Mm, origin: Origin) -> bool {
         exec_boot_ns: 0,
         origin,
         sent_signal: SentSignal::default(),
+        termination: Termination::default(),
     };
     let is_entered = MEMBERS.insert(tgid, member, 0).is_ok();
     if !is_entered {
@@ -521,12 +522,13 @@ fn end(task: Task, room: u32) {
     let Some(leaving) = LEAVING.get_ptr_mut(room) else {
         return;
     };
-    // SAFETY: a map value that only this process's own events write, but for its last signal, which
+    // SAFETY: a map value that only this process's own events write, but for its last signals, which
     // its senders write; and this CPU's value of a per-CPU array that only this caller uses.
     let (member, event) = unsafe { (&*member, &mut *leaving) };
     let own_mm = Mm(member.mm);
     event.ended.origin = member.origin;
     event.sent_signal = member.sent_signal;
+    event.termination = member.termination;
     event.rlimit_as_bytes = task.rlimit(RLIMIT_AS);
     event.rlimit_data_bytes = task.rlimit(RLIMIT_DATA);
     event.ended.earlier_peak_pages = member.earlier_peak_pages;
@@ -578,7 +580,8 @@ fn end(task: Task, room: u32) {
     };
     if ENDED.insert(key, &event.ended, 0).is_ok() {
         count_kept();
-        if event.sent_signal.signal != 0 && event.ended.wait_status & 0x7f != 0 {
+        let is_by_signal = event.sent_signal.signal != 0 && event.ended.wait_status & 0x7f != 0;
+        if is_by_signal || event.termination.sent.signal != 0 {
             count_loss(LossClass::Sender);
         }
     } else {

@@ -1,6 +1,6 @@
 //! `signal_generate`: who sent a member a signal that ends it, unless it is handled.
 
-use crate::kernel::{Task, read};
+use crate::kernel::{Task, now, read};
 use crate::maps::MEMBERS;
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use aya_ebpf::macros::btf_tracepoint;
@@ -13,6 +13,10 @@ const HARMLESS: u64 = set(&[17, 18, 19, 20, 21, 22, 23, 28]);
 /// Signals that programs send each other or themselves all the time and handle: SIGUSR1, SIGUSR2,
 /// SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR, and real-time signals. They take no other's place.
 const EVERYDAY: u64 = set(&[10, 12, 14, 26, 27, 29, 30]) | !0 << 32;
+
+/// SIGHUP, SIGINT, SIGQUIT, SIGTERM: by these a process is asked to end. What it does then is its own
+/// doing, so who sent them is kept besides the last signal.
+const TERMINATION: u64 = set(&[1, 2, 3, 15]);
 
 /// Results of sending (include/trace/events/signal.h): of all others the signal was dropped, or
 /// was pending already, so that the first to send it stands.
@@ -58,8 +62,8 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
     let Some(member) = MEMBERS.get_ptr_mut(tgid) else {
         return 0;
     };
-    // SAFETY: a field of a map value that only this program writes, one at a time.
-    let sent = unsafe { &mut (*member).sent_signal };
+    // SAFETY: fields of a map value that only this program writes, one at a time.
+    let (sent, termination) = unsafe { (&mut (*member).sent_signal, &mut (*member).termination) };
     let kept = i32::from(sent.signal);
     if kept != 0 && is_of(EVERYDAY, signal as u32) && !is_of(EVERYDAY, kept as u32) {
         return 0;
@@ -85,5 +89,9 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
     let mut comm = [0; COMM_LEN];
     current.leader().comm(&mut comm);
     sent.current_comm = comm;
+    if is_of(TERMINATION, signal as u32) && (current_tgid != tgid || code > 0) {
+        termination.boot_ns = now();
+        termination.sent = *sent;
+    }
     0
 }

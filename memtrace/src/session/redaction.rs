@@ -132,9 +132,10 @@ mod tests {
         ("diag", "detail"),
     ];
     /// Names: of programs, files, groups, devices, roles and runs.
-    const NAMES: [(&str, &str); 38] = [
+    const NAMES: [(&str, &str); 39] = [
         ("process", "comm"),
         ("process", "exit_signal_sender_comm"),
+        ("process", "termination_signal_sender_comm"),
         ("process", "exe"),
         ("process", "cgroup"),
         ("process", "container_id"),

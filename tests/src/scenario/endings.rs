@@ -13,7 +13,7 @@ const SI_TKILL: i32 = -6;
 const SI_KERNEL: i32 = 0x80;
 const SEGV_MAPERR: i32 = 1;
 
-/// Signals of a process itself, of the kernel, of a parent, from another pid namespace, and of
+/// Signals of a process itself, of the kernel, of a parent, also handled ones, from another pid namespace, and of
 /// the caller, who is not recorded and kills a worker of a server some seconds before that shuts down.
 ///
 /// # Errors
@@ -63,6 +63,21 @@ pub fn endings(words: &[&str]) -> Result<Vec<Score>> {
     // It was its parent's, also where the process sends it on to itself.
     case(of("handled", "pid")?, libc::SIGTERM, SI_USER, Some(main));
     case(of("forever", "pid")?, libc::SIGKILL, SI_USER, Some(main));
+    let mut asked = Score::new("a process that handled a signal says who sent it, and when");
+    for (way, code, signal) in [
+        ("handled", None, Some(libc::SIGTERM)),
+        ("exits", Some(1), None),
+    ] {
+        let row = of(way, "pid")?;
+        let (sent, end) = (row.termination_signal_boot_ns, row.exit_boot_ns);
+        let is_reported = (row.exit_code, row.exit_signal) == (code, signal)
+            && row.termination_signal == Some(libc::SIGTERM)
+            && sent.is_some_and(|at| at > row.start_boot_ns && end.is_some_and(|end| at < end))
+            && row.termination_signal_sender_upid == Some(main.upid)
+            && row.termination_signal_sender_tgid == Some(main.tgid)
+            && row.termination_signal_sender_comm.is_some();
+        asked.case(is_reported, || format!("{way}: {row:?}"));
+    }
     let init = of("namespace", "pid")?;
     let children = book.processes();
     let children = children.filter(|row| row.parent_upid == Some(init.upid));
@@ -79,6 +94,12 @@ pub fn endings(words: &[&str]) -> Result<Vec<Score>> {
     let comm = worker.exit_signal_sender_comm.clone().unwrap_or_default();
     Ok(vec![
         text,
+        asked,
+        Score::of(
+            "its end is reported with that",
+            report.contains(&format!("exit 1 after SIGTERM from {}", main.tgid.0)),
+            || report.clone(),
+        ),
         Score::of(
             "the namespace has two children",
             children.len() == 2,
@@ -101,7 +122,7 @@ pub fn endings(words: &[&str]) -> Result<Vec<Score>> {
         ),
         Score::of(
             "what the server kills as it ends is no failure",
-            report.contains(&format!("SIGKILL from {} as it shut down", server.tgid.0)),
+            report.contains(&format!("SIGKILL from {} before it ended", server.tgid.0)),
             || report.clone(),
         ),
         no_loss(&recorded)?,

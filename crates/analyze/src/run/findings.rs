@@ -20,7 +20,8 @@ use crate::process_table::ProcessTable;
 use crate::process_tree::ProcessTree;
 use crate::roles::{self, RoleFinding, RoleHolding};
 use crate::{
-    OomFinding, allocations, conditions, life, limits, log_kills, losses, memory_tables, oom, torch,
+    OomFinding, allocations, conditions, life, limits, log_kills, losses, memory_tables, oom,
+    recycled, torch,
 };
 use memtrace_model::tables::Finding;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RowSource, RunInfo};
@@ -64,7 +65,9 @@ where
     let Swept { seen, clock, .. } = swept;
     let torch_snapshots = torch::read(source, &facts.table, &clock)?;
     let limits = limits::read(source, &swept.sizes, &facts.table, &clock)?;
-    let log_kills = log_kills::joined(facts.log_kills, &mut facts.table, &clock);
+    let mut log_kills = log_kills::joined(facts.log_kills, &mut facts.table, &clock);
+    let recycled = recycled::found(&facts.table.processes, &log_kills);
+    log_kills.extend(recycled);
     let processes = &facts.table.processes;
     let noted = Noted {
         save: save.map(|save| save as &mut dyn FnMut(Finding)),

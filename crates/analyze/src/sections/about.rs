@@ -49,7 +49,12 @@ fn run_line(analysis: &Analysis) -> String {
     {
         parts.push(format!("recorded for {}", words::duration(recorded)));
     }
-    match (&info.target, analysis.command_ended_in_words()) {
+    // Who had asked it to end is said below.
+    let how = match analysis.command_ending() {
+        Some(ending @ Ending::Exited(_)) => Some(ending.shown_in_full()),
+        _ => analysis.command_ended_in_words(),
+    };
+    match (&info.target, how) {
         (_, Some(how)) => parts.push(how),
         (Target::Command { .. }, None) if is_still_running(analysis) => {
             parts.push("still running".to_owned());

@@ -97,7 +97,16 @@ fn ending(analysis: &Analysis) -> (String, bool) {
     let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
     let how = || analysis.command_ended_in_words().unwrap_or_default();
     let (mut reported, is_alarming) = match (&analysis.info.target, analysis.command_ending()) {
-        (_, Some(Ending::Exited(0))) => (format!("the command succeeded (exit 0){after}"), false),
+        (_, Some(Ending::Exited(0))) => {
+            let main = analysis.command();
+            let asked = main
+                .and_then(|main| Some(main.asked.as_ref()?.in_words(main.ending, &main.sender)));
+            let asked = asked.unwrap_or_default();
+            (
+                format!("the command succeeded (exit 0){after}{asked}"),
+                false,
+            )
+        }
         (_, Some(Ending::Killed { .. })) => {
             let how = how();
             (format!("the command was ended by {how}{after}"), false)

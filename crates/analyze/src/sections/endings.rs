@@ -1,6 +1,7 @@
 //! How processes ended.
 
-use crate::sender::Sender;
+use crate::sender::{Sender, SenderFate};
+use crate::termination::{Termination, TerminationKeys, end_in_short, end_in_words};
 use crate::who::Bundle;
 use crate::{Analysis, Ending, Report};
 use memtrace_model::{Instant, Order};
@@ -45,6 +46,9 @@ pub(super) struct Group {
     /// Who sent the signal.
     #[serde(flatten)]
     sender: Sender,
+    /// Who had asked the first of them to end.
+    #[serde(flatten, with = "TerminationKeys")]
+    asked: Option<Box<Termination>>,
     /// What to read first.
     #[serde(skip)]
     gravity: u8,
@@ -59,22 +63,30 @@ impl Group {
     /// The endings that a person should read about, the gravest first.
     pub(super) fn all(analysis: &Analysis, is_left_out: impl Fn(usize) -> bool) -> Vec<Self> {
         let processes = &analysis.processes;
-        let mut groups: HashMap<(Ending, &Sender, &str), Vec<usize>> = HashMap::new();
+        let mut groups: HashMap<_, Vec<usize>> = HashMap::new();
         for (place, process) in processes.iter().enumerate() {
             if process.ending.is_notable() && !is_left_out(place) {
-                let key = (process.ending, &process.sender, process.shape.as_ref());
+                let asked = process.asked.as_ref();
+                let asked = asked.map(|asked| (asked.signal, &asked.sender));
+                let key = (process.ending, &process.sender, asked, &process.shape);
                 groups.entry(key).or_default().push(place);
             }
         }
-        let groups = groups
-            .into_iter()
-            .map(|((ending, sender, _), members)| Self {
-                ending,
-                sender: sender.clone(),
-                gravity: processes[members[0]].gravity(),
-                end: members.first().and_then(|&first| processes[first].end),
+        let groups = groups.into_values().map(|members| {
+            let first = &processes[members[0]];
+            let mut asked = first.asked.clone();
+            if let (Some(asked), 2..) = (&mut asked, members.len()) {
+                asked.until_end = None;
+            }
+            Self {
+                ending: first.ending,
+                sender: first.sender.clone(),
+                asked,
+                gravity: first.gravity(),
+                end: first.end,
                 who: Bundle::of(processes, members),
-            });
+            }
+        });
         let mut groups: Vec<Self> = groups.collect();
         groups.order_by_key(|group| (group.gravity, group.who.members.first().copied()));
         groups
@@ -82,7 +94,7 @@ impl Group {
 
     /// The ending in words.
     pub(super) fn how(&self) -> String {
-        self.sender.in_words(self.ending)
+        end_in_words(self.ending, &self.sender, self.asked.as_deref())
     }
 
     /// Whether somebody killed them, or they crashed. The OOM killer's kills are reported elsewhere.
@@ -135,11 +147,18 @@ pub(super) const SECTION: Section<Report> = Section {
         section.table(found.table(view.top));
         let more = " more kinds of ending: see `--format json`.";
         section.rest(found.notable.len(), view.top, words::count, more);
-        let mut shown = found.notable.iter().take(view.top);
-        if shown.any(|group| group.sender.is_teardown()) {
+        let fates = found.notable.iter().take(view.top);
+        let fates: Vec<SenderFate> = fates.map(|group| group.sender.fate()).collect();
+        if fates.contains(&SenderFate::ShutDown) {
             section.explain(
-                "As it shut down: an ancestor sent the signal, started no process after that, and \
-                 ended within 15 s.",
+                "As it shut down: an ancestor sent the signal that had been asked to end by one \
+                 itself and started no process after that, or that had ended.",
+            );
+        }
+        if fates.contains(&SenderFate::EndedSoon) || fates.contains(&SenderFate::FailedSoon) {
+            section.explain(
+                "Before it ended: an ancestor sent the signal that ended by itself within 15 s. \
+                 Whether it was ending then is not known.",
             );
         }
         vec![section]
@@ -159,7 +178,9 @@ impl Endings {
 
     fn table(&self, top: usize) -> Table {
         TableOf::of(self.notable.iter().take(top))
-            .words("how", 0, |group| group.sender.in_short(group.ending))
+            .words("how", 0, |group| {
+                end_in_short(group.ending, &group.sender, group.asked.as_deref())
+            })
             .data("process_count", |group| group.who.process_count.to_string())
             .who(|group| group.who.cells())
             .figures("at_s", 1, |group| {

@@ -2,18 +2,20 @@
 
 mod log;
 pub(super) mod one;
+mod who;
 
 pub use log::{checkpoints, table_of as startup_log};
 
 use crate::keys::highest;
 use crate::phases::numbered;
 use crate::{
-    Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Report, Slope, Uncertain, Who,
+    Analysis, Level, Phase, PhaseEnd, PhaseForm, PhaseLine, Repeated, Report, Slope, Uncertain,
 };
 use memtrace_model::{Bytes, DurationNs, Kind, Order};
 use memtrace_report::words::{self, change};
 use memtrace_report::{Cell, Chapter, Mode, Section, Table, TableOf, one_part};
 use serde_json::Value;
+use who::Names;
 
 /// The phases in order of time: those that mattered most, or all; or a log of them.
 pub(super) const SECTION: Section<Report> = Section {
@@ -46,10 +48,11 @@ pub(super) const SECTION: Section<Report> = Section {
         let many: Vec<&Repeated> = shown.iter().filter_map(|line| many(line)).collect();
         let (stages, repeats): (Vec<&Repeated>, Vec<&Repeated>) =
             many.into_iter().partition(|many| many.steps.is_some());
-        section.table(table(&single, view.style.has_phases));
+        let names = Names::of(analysis);
+        section.table(table(&single, &names, view.style.has_phases));
         doubt(&mut section, &single);
-        stage_table(&mut section, &stages);
-        repeat_table(&mut section, &repeats);
+        stage_table(&mut section, &stages, &names);
+        repeat_table(&mut section, &repeats, &names);
         let chapter = " more that changed less: --phases shows all.";
         section.rest(phases.lines.len(), shown.len(), words::count, chapter);
         explain(&mut section, analysis);
@@ -138,7 +141,7 @@ fn heaviest(lines: &[PhaseLine], top: usize) -> Vec<&PhaseLine> {
     places.into_iter().map(|place| &lines[place]).collect()
 }
 
-fn table(phases: &[&Phase], has_attributes: bool) -> Table {
+fn table(phases: &[&Phase], names: &Names, has_attributes: bool) -> Table {
     let own = |phase: &Phase, kind| Some(gained(phase, phase.own?.delta.get(kind)));
     let level = |phase: &Phase, level: Option<Level>| Some(gained(phase, level?.delta_bytes));
     TableOf::of(phases)
@@ -149,7 +152,7 @@ fn table(phases: &[&Phase], has_attributes: bool) -> Table {
             Cell::from(&*phase.name).shown_as(label(phase))
         })
         .known("step", |phase| step(phase))
-        .figures("pid", 3, |phase| pid_of(&phase.who))
+        .words(("pid", "WHO"), 2, |phase| names.cell(&phase.who))
         .figures("took_s", 1, |phase| took(phase))
         .figures("tree_bytes", 0, |phase| {
             let tree = gained(phase, phase.held.delta_bytes);
@@ -281,13 +284,6 @@ fn label(phase: &Phase) -> String {
 }
 
 /// Its process id; a dash where it belongs to no process.
-fn pid_of(who: &Who) -> Cell {
-    match who.upid {
-        Some(_) => Cell::known(who.pid),
-        None => Cell::shown_only("-"),
-    }
-}
-
 fn took(phase: &Phase) -> Cell {
     match phase.duration_ns {
         None if is_end_of_nothing(phase) => Cell::shown_only("-"),
@@ -300,7 +296,7 @@ fn took_together(many: &Repeated) -> Cell {
     Cell::Took((many.timed_count > 0).then_some(many.total_ns))
 }
 
-fn stage_table(section: &mut Chapter, stages: &[&Repeated]) {
+fn stage_table(section: &mut Chapter, stages: &[&Repeated], names: &Names) {
     let mean = |stage: &Repeated| {
         let count = i64::try_from(stage.timed_count).unwrap_or(0);
         Cell::Took(stage.total_ns.0.checked_div(count).map(DurationNs))
@@ -309,7 +305,7 @@ fn stage_table(section: &mut Chapter, stages: &[&Repeated]) {
     let steps = steps.filter_map(|stage| Some((*stage, stage.held.end, stage.steps.as_ref()?)));
     TableOf::of(steps)
         .flexible("stage", |(stage, ..)| stage.name.to_string())
-        .figures("pid", 4, |(stage, ..)| pids_of(stage))
+        .words(("pid", "WHO"), 4, |(stage, ..)| names.of_all(stage))
         .figures("steps", 0, |(.., steps)| {
             format!("{}-{}", steps.first, steps.last)
         })
@@ -336,14 +332,6 @@ fn stage_table(section: &mut Chapter, stages: &[&Repeated]) {
         .add_to(section);
 }
 
-/// The process of all of them, or how many there are.
-fn pids_of(many: &Repeated) -> Cell {
-    match (many.who.upid, many.process_count) {
-        (None, count @ 1..) => words::times(count).into(),
-        _ => pid_of(&many.who),
-    }
-}
-
 /// `+12.0 MiB ±0.8 MiB`: the slope and its 95 % interval.
 pub(crate) fn per_step(slope: Option<Slope>) -> Cell {
     let Some(slope) = slope else {
@@ -355,12 +343,12 @@ pub(crate) fn per_step(slope: Option<Slope>) -> Cell {
     Cell::from(rise).shown_as(format!("{sign}{} ±{margin}", words::bytes(rise)))
 }
 
-fn repeat_table(section: &mut Chapter, repeats: &[&Repeated]) {
+fn repeat_table(section: &mut Chapter, repeats: &[&Repeated], names: &Names) {
     let delta = |many: &Repeated| many.own.unwrap_or(many.held).delta;
     TableOf::of(repeats)
         .figures(("begin_s", "START"), 3, |many| many.begin)
         .flexible("phase", |many| many.name.to_string())
-        .figures("pid", 4, |many| pids_of(many))
+        .words(("pid", "WHO"), 4, |many| names.of_all(many))
         .figures("times", 0, |many| words::count(many.count))
         .figures("took_s", 1, |many| took_together(many))
         .change("gained_bytes", 0, |many| match many.own {

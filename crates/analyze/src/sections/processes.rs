@@ -88,6 +88,21 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
         .known("exit_signal_sender", |(one, ..)| one.sender.as_str())
         .known("exit_signal_sender_pid", |(one, ..)| one.sender.pid())
         .known("exit_signal_sender_name", |(one, ..)| one.sender.name())
+        .known("termination_signal", |(one, ..)| {
+            Some(one.asked.as_ref()?.signal)
+        })
+        .data("termination_signal_s", |(one, ..)| {
+            Some(one.asked.as_ref()?.at)
+        })
+        .known("termination_signal_sender", |(one, ..)| {
+            one.asked.as_ref()?.sender.as_str()
+        })
+        .known("termination_signal_sender_pid", |(one, ..)| {
+            one.asked.as_ref()?.sender.pid()
+        })
+        .known("termination_signal_sender_name", |(one, ..)| {
+            one.asked.as_ref()?.sender.name()
+        })
         .known("oom_killed", |(one, ..)| one.ending.by_oom_killer())
         .figures(("peak_rss_bytes", "PEAK"), 0, |(one, ..)| one.peak.cell())
         .known("peak_bound", |(one, ..)| {

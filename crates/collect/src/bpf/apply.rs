@@ -6,7 +6,7 @@ mod names;
 use super::decode::{Event, boot, comm_text};
 use super::known::{current, identity};
 use super::peaks::{Peaks, Seen};
-use super::sender::Sender;
+use super::sender::Senders;
 use super::vm;
 use crate::cgroup::CgroupPaths;
 use crate::container_id;
@@ -360,8 +360,7 @@ impl Apply {
         // Zero is no RSS that a process can have had: not set yet (before 6.16).
         let maxrss = Pages(ended.maxrss_pages);
         let maxrss = (maxrss.0 > 0).then(|| maxrss.to_bytes(self.peaks.page_size));
-        let sent = event.map(|exit| &exit.sent_signal);
-        let sender = sent.and_then(|sent| Sender::of(sent, tgid, ended.wait_status, table));
+        let senders = event.map(|exit| Senders::of(exit, table));
         if let Some(process) = table.process_mut(upid) {
             let row = process.row_mut();
             row.kernel_maxrss_bytes = maxrss;
@@ -369,8 +368,8 @@ impl Apply {
                 row.rlimit_as_bytes = limit(exit.rlimit_as_bytes);
                 row.rlimit_data_bytes = limit(exit.rlimit_data_bytes);
             }
-            if let Some(sender) = sender {
-                sender.note(process.row_mut());
+            if let Some(senders) = senders {
+                senders.note(process.row_mut());
             }
         }
         out.push(Record::Mem(exit_row(upid, at, tick)));

@@ -1,8 +1,8 @@
-//! Who sent a process the signal that ended it.
+//! Who sent a process the signal that ended it, and the last one that asked it to end.
 
 use super::decode::comm_text;
 use crate::ProcessTable;
-use memtrace_abi::SentSignal;
+use memtrace_abi::{Exit, SentSignal, Termination};
 use memtrace_model::{BootNs, ProcessRow, Tgid, Upid};
 
 /// Values of si_code (include/uapi/asm-generic/siginfo.h): sent by the kernel; and what others asked
@@ -14,9 +14,18 @@ const SI_ASYNCIO: i32 = -4;
 const SI_SIGIO: i32 = -5;
 const SI_ASYNCNL: i32 = -60;
 
-/// Who sent the signal that ended a process.
+/// What the kernel knows of the signals that were sent to a process that ended.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Senders {
+    /// Of the signal that ended it; `None` where that was another one than the last that was sent.
+    exit: Option<Sender>,
+    /// Of the last termination signal, with its number and when it was sent.
+    termination: Option<(i32, BootNs, Sender)>,
+}
+
+/// Who sent a signal.
 #[derive(Debug, PartialEq)]
-pub(super) struct Sender {
+struct Sender {
     code: i32,
     /// `None` where it was the kernel.
     process: Option<SendingProcess>,
@@ -29,18 +38,50 @@ struct SendingProcess {
     comm: String,
 }
 
-impl Sender {
-    /// The sender of the signal that ended this process; `None` where that was another one than the
-    /// last that was sent.
-    pub(super) fn of(
-        sent: &SentSignal,
-        target: Tgid,
-        wait_status: i32,
-        table: &ProcessTable,
-    ) -> Option<Self> {
-        if sent.signal == 0 || i32::from(sent.signal) != wait_status & 0x7f {
-            return None;
+impl Senders {
+    /// Those of a process that ended.
+    pub(super) fn of(exit: &Exit, table: &ProcessTable) -> Self {
+        let target = Tgid(exit.header.tgid);
+        let sender = |sent: &SentSignal| Sender::of(sent, target, table);
+        let (sent, status) = (&exit.sent_signal, exit.ended.wait_status);
+        let has_ended_it = sent.signal != 0 && i32::from(sent.signal) == status & 0x7f;
+        let Termination {
+            boot_ns,
+            sent: asked,
+        } = &exit.termination;
+        Self {
+            exit: has_ended_it.then(|| sender(sent)),
+            termination: (asked.signal != 0).then(|| {
+                let at = BootNs(boot_ns.cast_signed());
+                (asked.signal.into(), at, sender(asked))
+            }),
         }
+    }
+
+    /// Fills the columns.
+    pub(super) fn note(self, row: &mut ProcessRow) {
+        if let Some(Sender { code, process }) = self.exit {
+            row.exit_signal_code = Some(code);
+            if let Some(process) = process {
+                row.exit_signal_sender_upid = process.upid;
+                row.exit_signal_sender_tgid = Some(process.tgid);
+                row.exit_signal_sender_comm = Some(process.comm);
+            }
+        }
+        if let Some((signal, at, Sender { process, .. })) = self.termination {
+            row.termination_signal = Some(signal);
+            row.termination_signal_boot_ns = Some(at);
+            if let Some(process) = process {
+                row.termination_signal_sender_upid = process.upid;
+                row.termination_signal_sender_tgid = Some(process.tgid);
+                row.termination_signal_sender_comm = Some(process.comm);
+            }
+        }
+    }
+}
+
+impl Sender {
+    fn of(sent: &SentSignal, target: Tgid, table: &ProcessTable) -> Self {
         let tgid = Tgid(sent.current_tgid);
         let is_process = is_by_process(sent) || is_by_end(sent, target);
         let start = BootNs(sent.current_start_boot_ns.cast_signed());
@@ -49,19 +90,9 @@ impl Sender {
             tgid,
             comm: comm_text(&sent.current_comm),
         });
-        Some(Self {
+        Self {
             code: sent.code.into(),
             process,
-        })
-    }
-
-    /// Fills the columns.
-    pub(super) fn note(self, row: &mut ProcessRow) {
-        row.exit_signal_code = Some(self.code);
-        if let Some(process) = self.process {
-            row.exit_signal_sender_upid = process.upid;
-            row.exit_signal_sender_tgid = Some(process.tgid);
-            row.exit_signal_sender_comm = Some(process.comm);
         }
     }
 }
@@ -89,6 +120,7 @@ mod tests {
     use super::*;
     use crate::Birth;
     use memtrace_model::FirstSeenBy;
+    use zerocopy::FromZeros;
 
     const TARGET: Tgid = Tgid(7);
 
@@ -105,17 +137,61 @@ mod tests {
         }
     }
 
+    /// The row of a process to which these were sent.
+    fn row(sent: SentSignal, asked: SentSignal, status: i32, table: &ProcessTable) -> ProcessRow {
+        let mut exit = Exit::new_zeroed();
+        exit.header.tgid = TARGET.0;
+        exit.ended.wait_status = status;
+        exit.sent_signal = sent;
+        exit.termination = Termination {
+            boot_ns: 40,
+            sent: asked,
+        };
+        let mut row = ProcessRow::default();
+        Senders::of(&exit, table).note(&mut row);
+        row
+    }
+
+    fn killed(sent: &SentSignal, table: &ProcessTable) -> ProcessRow {
+        row(*sent, SentSignal::default(), libc::SIGKILL, table)
+    }
+
     /// The sender's id; `Some(None)` for the kernel.
     fn sender(sent: &SentSignal) -> Option<Option<u32>> {
-        let sender = Sender::of(sent, TARGET, libc::SIGKILL, &ProcessTable::default())?;
-        Some(sender.process.map(|process| process.tgid.0))
+        let row = killed(sent, &ProcessTable::default());
+        row.exit_signal_code?;
+        Some(row.exit_signal_sender_tgid.map(|tgid| tgid.0))
     }
 
     #[test]
     fn a_signal_that_did_not_end_the_process_names_no_sender() {
         let table = ProcessTable::default();
-        assert_eq!(Sender::of(&sent(0, 8, 0), TARGET, 15, &table), None);
-        assert_eq!(Sender::of(&SentSignal::default(), TARGET, 0, &table), None);
+        let none = SentSignal::default();
+        assert_eq!(row(sent(0, 8, 0), none, 15, &table), ProcessRow::default());
+        assert_eq!(row(none, none, 0, &table), ProcessRow::default());
+    }
+
+    #[test]
+    fn who_asked_it_to_end_is_known_however_it_ended() {
+        let asked = |code, tgid| SentSignal {
+            signal: libc::SIGTERM as u8,
+            ..sent(code, tgid, 0)
+        };
+        let own = sent(-6, TARGET.0, 0);
+        // It handled that, and exited or aborted.
+        for (last, status) in [(asked(0, 8), 1 << 8), (own, libc::SIGKILL)] {
+            let row = row(last, asked(0, 8), status, &ProcessTable::default());
+            assert_eq!(row.termination_signal, Some(libc::SIGTERM));
+            assert_eq!(row.termination_signal_boot_ns, Some(BootNs(40)));
+            assert_eq!(row.termination_signal_sender_tgid, Some(Tgid(8)));
+            assert_eq!(row.termination_signal_sender_comm.as_deref(), Some("kill"));
+            let is_by_itself = row.exit_signal_sender_tgid == Some(TARGET);
+            assert_eq!(is_by_itself, status == libc::SIGKILL);
+        }
+        // A terminal's Ctrl-C is the kernel's.
+        let row = row(own, asked(0x80, 8), 0, &ProcessTable::default());
+        assert_eq!(row.termination_signal, Some(libc::SIGTERM));
+        assert_eq!(row.termination_signal_sender_tgid, None);
     }
 
     #[test]
@@ -156,9 +232,7 @@ mod tests {
         let of = |start| {
             let mut sent = sent(0, 8, 0);
             sent.current_start_boot_ns = start;
-            let sender = Sender::of(&sent, TARGET, libc::SIGKILL, &table).unwrap();
-            let mut row = ProcessRow::default();
-            sender.note(&mut row);
+            let row = killed(&sent, &table);
             assert_eq!(row.exit_signal_sender_tgid, Some(Tgid(8)));
             assert_eq!(row.exit_signal_sender_comm.as_deref(), Some("kill"));
             row.exit_signal_sender_upid

@@ -271,7 +271,11 @@ impl MarkCollector {
             mark.span = mark.span.or_else(|| Some(next_span()));
         }
         let (tgid, upid) = match (upid, mark.writer) {
-            (None, Some(command)) => (Some(command), writer),
+            (None, Some(command)) => {
+                let program = writer.and_then(|writer| table.wrapped(writer, at));
+                let program = program.map(|row| (Some(row.tgid), Some(row.upid)));
+                program.unwrap_or((Some(command), writer))
+            }
             // An id of a container says nothing here.
             (upid, _) if mark.is_inside => {
                 let row = upid.and_then(|upid| table.row(upid));
@@ -520,6 +524,64 @@ mod tests {
             .collect();
         // The last has a time at which nobody had the id, so its time is that of its arrival.
         assert_eq!(upids, [Some(first), Some(second), Some(second)]);
+    }
+
+    #[test]
+    fn a_line_of_a_wrappers_output_is_of_the_one_program_that_it_ran_then() {
+        let mut table = ProcessTable::default();
+        let mut enter = |tgid: u32, parent: Option<Upid>, comm: &str, start: i64| {
+            let birth = Birth {
+                tgid: Tgid(tgid),
+                start: BootNs(start),
+                seen_by: FirstSeenBy::Fork,
+                parent,
+                comm: comm.to_owned(),
+            };
+            table.enter(birth, BootNs(start))
+        };
+        let bash = enter(9, None, "bash", 1);
+        let uv = enter(10, Some(bash), "uv", 10);
+        let server = enter(11, Some(uv), "python3", 20);
+        let worker = enter(12, Some(server), "python3", 30);
+        let other = enter(13, Some(bash), "tee", 60);
+        let end = |at| End {
+            at: BootNs(at),
+            wait_status: Some(0),
+        };
+        table.end(other, end(70));
+        table.end(server, end(80));
+        let sources = MarkSources {
+            command: Some(Tgid(9)),
+            ..MarkSources::default()
+        };
+        let mut collector = MarkCollector::start(sources, &table).unwrap();
+        // Of a line whose rule says nothing of its writer.
+        let mut written_by = |at: i64| {
+            let message = MarkMessage::new(MarkKind::Instant, "server_ready", BootNs(at));
+            let mut mark =
+                Received::new(message, MarkKind::Instant, MarkSource::Output, BootNs(at));
+            mark.writer = Some(Tgid(9));
+            let (mut out, tick) = (Vec::new(), tick(100));
+            collector.put(
+                mark,
+                BootNs(at),
+                None,
+                Some(bash),
+                &tick,
+                &mut table,
+                &mut out,
+            );
+            match out.pop() {
+                Some(Record::Mark(row)) => (row.upid, row.tgid),
+                other => panic!("no mark: {other:?}"),
+            }
+        };
+        let of = |upid, tgid| (Some(upid), Some(Tgid(tgid)));
+        assert_eq!(written_by(5), of(bash, 9), "it ran nothing yet");
+        assert_eq!(written_by(15), of(uv, 10));
+        assert_eq!(written_by(40), of(server, 11), "not its worker {worker:?}");
+        assert_eq!(written_by(65), of(bash, 9), "it ran two");
+        assert_eq!(written_by(75), of(server, 11), "known also later");
     }
 
     #[test]

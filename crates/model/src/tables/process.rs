@@ -60,6 +60,16 @@ table! {
         exit_signal_sender_tgid: Option<Tgid>,
         /// Name of that sender as the kernel keeps it, when it sent the signal. Null as `exit_signal_sender_tgid`.
         exit_signal_sender_comm: Option<String>,
+        /// Number of the last termination signal that another process or the kernel sent it and it did not ignore: SIGHUP, SIGINT, SIGQUIT or SIGTERM. It can have handled it and ended in another way. Written with its end; null where none was sent, and without `bpf`.
+        termination_signal: Option<i32>,
+        /// When that was sent.
+        termination_signal_boot_ns: Option<BootNs>,
+        /// The process that sent it, as `exit_signal_sender_upid`.
+        termination_signal_sender_upid: Option<Upid>,
+        /// Process id of that sender, as `exit_signal_sender_tgid`: null where the kernel sent it, for Ctrl-C for example.
+        termination_signal_sender_tgid: Option<Tgid>,
+        /// Name of that sender as the kernel keeps it, when it sent the signal.
+        termination_signal_sender_comm: Option<String>,
         /// Its soft limit of address space (RLIMIT_AS), which an allocation beyond it meets as ENOMEM: MemoryError in Python. Read within a second of when the process is first seen, every 10 seconds, and with BPF at its end; null without a limit, and when unknown.
         rlimit_as_bytes: Option<Bytes>,
         /// Its soft limit of private writable memory (RLIMIT_DATA), in the same way.

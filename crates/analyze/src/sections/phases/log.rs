@@ -1,6 +1,7 @@
 //! The phases as a log, in the order of their ends: each end is a checkpoint of its process.
 
-use super::{attributes, is_end_of_nothing, label, pid_of, took, took_together, unmarked};
+use super::who::pid_of;
+use super::{attributes, is_end_of_nothing, label, took, took_together, unmarked};
 use crate::{Analysis, Phase, PhaseLine, Phases, Stretch, Who};
 use memtrace_model::{Bytes, Instant, Order, Upid};
 use memtrace_report::{Cell, Chapter, Table, TableOf, words};

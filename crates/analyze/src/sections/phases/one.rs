@@ -2,6 +2,7 @@
 //! GPUs, and process by process.
 
 use super::super::gpus::short;
+use super::who::Names;
 use super::{doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::keys::highest;
 use crate::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Report, Slope};
@@ -16,7 +17,13 @@ pub(in crate::sections) const SECTION: Section<Report> = Section {
     doc: "the phases of the name that --phase gives: who gained, who lost",
     keys: &["phase"],
     modes: &[Mode::Phase],
-    tables: Some(|analysis, top| one_part(table(&first(analysis.phase.as_ref(), top), true))),
+    tables: Some(|analysis, top| {
+        one_part(table(
+            &first(analysis.phase.as_ref(), top),
+            &Names::of(analysis),
+            true,
+        ))
+    }),
     tell: |analysis, view| {
         let Some(focus) = &analysis.phase else {
             return Vec::new();
@@ -28,10 +35,11 @@ pub(in crate::sections) const SECTION: Section<Report> = Section {
             count => format!("Phase {}: {} times", focus.name, words::count(count)),
         };
         let [begin, end] = [focus.begin, focus.end].map(|at| clock.when(at));
+        let names = Names::of(analysis);
         let mut section = Chapter::new(format!("{what} from {begin} to {end}"));
         if view.style.has_only_rows {
             let shown = first(Some(focus), view.style.top.unwrap_or(usize::MAX));
-            section.table(table(&shown, true));
+            section.table(table(&shown, &names, true));
             doubt(&mut section, &shown);
             let chapter = " more after them: --top N shows N.";
             section.rest(focus.phases.len(), shown.len(), words::count, chapter);
@@ -39,12 +47,12 @@ pub(in crate::sections) const SECTION: Section<Report> = Section {
         }
         if let Some(many) = &focus.line {
             match many.steps {
-                Some(_) => stage_table(&mut section, &[many]),
-                None => repeat_table(&mut section, &[many]),
+                Some(_) => stage_table(&mut section, &[many], &names),
+                None => repeat_table(&mut section, &[many], &names),
             }
         }
         let shown = both_ends(&focus.phases, view.top);
-        section.table(table(&shown, true));
+        section.table(table(&shown, &names, true));
         doubt(&mut section, &shown);
         let chapter = " more between the first and the last: --top N shows N.";
         section.rest(focus.phases.len(), shown.len(), words::count, chapter);

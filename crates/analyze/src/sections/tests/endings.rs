@@ -51,6 +51,11 @@ fn a_command_is_distinguished_from_the_wait_for_what_it_left() {
 
 /// A server with an engine and a worker, and how they end.
 pub(super) fn ends(how: impl Fn(&mut Script)) -> String {
+    ends_in(how, None)
+}
+
+/// The same in one section.
+fn ends_in(how: impl Fn(&mut Script), section: Option<&'static str>) -> String {
     let mut run = Script::command(&["serve"], 60.0);
     for (tgid, parent, name) in [
         (1, None, "serve"),
@@ -61,7 +66,11 @@ pub(super) fn ends(how: impl Fn(&mut Script)) -> String {
         run.mem(tgid, 1.0, [100.0, 0.0, 0.0]);
     }
     how(&mut run);
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let style = Style {
+        section,
+        ..Style::default()
+    };
+    let report = written(FORMATS[0], &run.reported(None, None), &style);
     report.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -73,51 +82,169 @@ pub(super) fn happened(report: &str) -> &str {
         .map_or(shown, |(shown, _)| shown)
 }
 
+/// How the table says that the worker ended.
+fn as_listed(how: impl Fn(&mut Script)) -> String {
+    let report = ends_in(how, Some("endings"));
+    let (_, listed) = report.split_once("SIGKILL from 2").expect("a kill");
+    let (note, _) = listed.split_once(" 3 worker").expect("the worker");
+    note.trim().to_owned()
+}
+
 #[test]
-fn what_a_server_kills_as_it_shuts_down_is_ordinary() {
+fn what_a_server_that_was_asked_to_end_kills_is_ordinary() {
     let is_ordinary = |how: &dyn Fn(&mut Script)| {
         let report = ends(|run| how(run));
-        let is_reported = report.contains("SIGKILL from 2 as it shut down 3 worker");
-        let is_first = happened(&report).contains("3 worker: SIGKILL from 2 engine at");
-        let is_abnormal = report.contains("3 worker: SIGKILL from 2 engine at");
-        assert!(is_reported || is_first || is_abnormal, "{report}");
-        is_reported
+        let is_first = happened(&report).contains("3 worker: SIGKILL from 2");
+        assert!(
+            !is_first && !report.contains("Ended abnormally"),
+            "{report}"
+        );
+        assert_eq!(as_listed(|run| how(run)), "as it shut down");
     };
-    // In turn, however the server ends by itself.
-    for code in [0, 1] {
-        assert!(is_ordinary(&|run| {
+    // It was asked, or its parent was, and however long that takes.
+    for (asked, end) in [(2, 50.5), (1, 50.5), (2, 59.0)] {
+        is_ordinary(&|run| {
+            run.ask(99, asked, 30.0, 15);
             run.kill_from(2, 3, 50.0, 9);
-            run.kill_from(1, 2, 50.5, 9);
-            run.exit(1, 51.0, code);
-        }));
+            run.exit(2, end, 0);
+            run.exit(1, end, 0);
+        });
     }
     // The kernel kills what asked for it when its parent ends.
-    assert!(is_ordinary(&|run| {
+    is_ordinary(&|run| {
         run.kill_from(9, 2, 49.9, 2);
         run.kill_from(2, 3, 50.0, 9);
-    }));
+    });
+}
+
+#[test]
+fn what_an_ancestor_kills_before_it_is_asked_to_end_is_no_shutdown() {
+    // It was asked only then, or went on: it started another, or has not ended.
+    for (asked, started, end) in [
+        (50.5, None, Some(51.0)),
+        (30.0, Some(40.0), Some(55.0)),
+        (30.0, None, None),
+    ] {
+        let note = as_listed(|run| {
+            run.ask(99, 2, asked, 15);
+            if let Some(at) = started {
+                run.process(4, Some(2), at, "worker");
+            }
+            run.kill_from(2, 3, 50.0, 9);
+            if let Some(end) = end {
+                run.exit(2, end, 0);
+            }
+        });
+        assert_ne!(note, "as it shut down");
+    }
+}
+
+#[test]
+fn an_ancestor_that_ends_by_itself_after_a_kill_is_reported_as_that() {
+    let ended = |code: i32, at: f64| {
+        move |run: &mut Script| {
+            run.kill_from(2, 3, 50.0, 9);
+            run.exit(2, at, code);
+        }
+    };
+    assert_eq!(as_listed(ended(0, 51.0)), "before it ended");
+    assert_eq!(as_listed(ended(1, 51.0)), "before it ended");
+    // In turn.
+    assert_eq!(
+        as_listed(|run| {
+            run.kill_from(2, 3, 50.0, 9);
+            run.kill_from(1, 2, 50.5, 9);
+            run.exit(1, 51.0, 0);
+        }),
+        "before it ended"
+    );
+    // One that failed can have done it because the worker did not answer.
+    assert!(!ends(ended(0, 51.0)).contains("worker: SIGKILL from 2 engine"));
+    assert!(ends(ended(1, 51.0)).contains("worker: SIGKILL from 2 engine before it ended"));
     // It ran on, started another, or crashed.
-    assert!(!is_ordinary(&|run| run.kill_from(2, 3, 50.0, 9)));
-    assert!(!is_ordinary(&|run| {
-        run.kill_from(2, 3, 20.0, 9);
-        run.exit(2, 51.0, 0);
-    }));
-    assert!(!is_ordinary(&|run| {
-        run.kill_from(2, 3, 50.0, 9);
-        run.process(4, Some(2), 50.1, "worker");
-        run.exit(2, 51.0, 0);
-    }));
+    let killed = |run: &mut Script| run.kill_from(2, 3, 50.0, 9);
+    assert_eq!(as_listed(killed), "");
+    assert_eq!(
+        as_listed(|run| {
+            run.kill_from(2, 3, 20.0, 9);
+            run.exit(2, 51.0, 0);
+        }),
+        ""
+    );
+    assert_eq!(
+        as_listed(|run| {
+            killed(run);
+            run.process(4, Some(2), 50.1, "worker");
+            run.exit(2, 51.0, 0);
+        }),
+        ""
+    );
     // Or what it had started started another.
-    assert!(!is_ordinary(&|run| {
-        run.process(4, Some(2), 1.0, "raylet");
-        run.kill_from(2, 3, 50.0, 9);
-        run.process(5, Some(4), 50.1, "worker");
-        run.exit(2, 51.0, 0);
-    }));
-    assert!(!is_ordinary(&|run| {
-        run.kill_from(2, 3, 50.0, 9);
-        run.fault(2, 50.5, 11);
-    }));
+    assert_eq!(
+        as_listed(|run| {
+            run.process(4, Some(2), 1.0, "raylet");
+            killed(run);
+            run.process(5, Some(4), 50.1, "worker");
+            run.exit(2, 51.0, 0);
+        }),
+        ""
+    );
+    assert_eq!(
+        as_listed(|run| {
+            killed(run);
+            run.fault(2, 50.5, 11);
+        }),
+        ""
+    );
+}
+
+#[test]
+fn a_process_that_handled_a_signal_says_who_had_sent_it_and_when() {
+    let command = |code: i32| {
+        move |run: &mut Script| {
+            run.ask(99, 1, 50.0, 15);
+            run.exit(1, 50.8, code);
+            run.info.command_exit_code = Some(code);
+        }
+    };
+    let report = ends(command(1));
+    let shown = "exit 1, 0.800s after SIGTERM from 99 bash (not recorded).";
+    assert!(happened(&report).contains(shown), "{report}");
+    let report = ends(command(0));
+    let shown = "(exit 0) after 50.8s, 0.800s after SIGTERM from 99 bash (not recorded).";
+    assert!(happened(&report).contains(shown), "{report}");
+    // It aborts itself, as drivers of Ray do.
+    let report = ends(|run| {
+        run.ask(99, 3, 50.0, 15);
+        run.kill_from(3, 3, 50.1, 6);
+    });
+    let shown = "3 worker: SIGABRT from itself, 0.100s after SIGTERM from 99 bash (not recorded)";
+    assert!(happened(&report).starts_with(shown), "{report}");
+    // One that ended by that signal says it once.
+    let report = ends(|run| {
+        run.ask(2, 3, 50.0, 15);
+        run.kill_from(2, 3, 50.1, 15);
+    });
+    assert!(!report.contains("after SIGTERM"), "{report}");
+    // Who was stopped in both ways was not quick enough.
+    let report = ends(|run| {
+        run.ask(99, 3, 40.0, 15);
+        run.kill_from(99, 3, 50.0, 9);
+    });
+    let shown = "SIGKILL from 99 bash (not recorded), 10.0s after SIGTERM at";
+    assert!(happened(&report).contains(shown), "{report}");
+    // Several that ended in one way are one line.
+    let report = ends(|run| {
+        for (tgid, asked) in [(4, 40.0), (5, 41.0)] {
+            run.process(tgid, Some(2), 1.0, "replica");
+            run.ask(2, tgid, asked, 15);
+            run.exit(tgid, 45.0, 1);
+        }
+    });
+    assert!(
+        report.contains("exit 1 after SIGTERM from 2 2 × replica"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -152,7 +279,7 @@ fn a_command_that_failed_by_itself_is_what_happened_whatever_it_stopped() {
         "{report}"
     );
     assert!(
-        report.contains("Ended abnormally 3 worker: SIGKILL from 2 engine at"),
+        report.contains("3 worker: SIGKILL from 2 engine at"),
         "{report}"
     );
     // But for what made it fail.

@@ -304,3 +304,44 @@ fn rules_say_who_wrote_the_line_of_an_orderly_end_and_how_many_were_killed() {
     let killed = "2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers";
     assert_eq!(group("workers", killed).as_deref(), Some("2"));
 }
+
+#[test]
+fn workers_that_celery_replaces_at_a_limit_say_so_without_a_line() {
+    let report = |option: &str, held: f64, role: &str| {
+        ends(|run| {
+            run.process(4, Some(1), 1.0, &format!("celery -A app worker {option}"));
+            for (tgid, at) in [(5, 40.0), (6, 45.0)] {
+                run.process(tgid, Some(4), 2.0, "celery");
+                run.edit(tgid, |process| {
+                    process.framework = Some("Celery".to_owned());
+                    process.role = Some(role.to_owned());
+                });
+                run.mem(tgid, 3.0, [held, 0.0, 0.0]);
+                run.exit(tgid, at, 155);
+            }
+            run.exit(1, 50.0, 0);
+            run.info.command_exit_code = Some(0);
+        })
+    };
+    let limited = report("--max-memory-per-child=100000", 300.0, "prefork worker");
+    let first = happened(&limited);
+    assert!(first.starts_with("the command succeeded"), "{limited}");
+    let shown = "Celery's memory limit ended 5 Celery prefork worker (exit 155) and 1 more at";
+    assert!(first.contains(shown), "{limited}");
+    assert!(
+        first.contains(": it had held 300 MiB, and may hold 97.7 MiB."),
+        "{limited}"
+    );
+    // By its configuration, or it had not held as much.
+    for (option, held) in [("", 300.0), ("--max-memory-per-child=400000", 300.0)] {
+        let either = report(option, held, "prefork worker");
+        let shown = "Celery's pool ended 5 Celery prefork worker (exit 155) and 1 more at";
+        assert!(happened(&either).contains(shown), "{either}");
+        assert!(
+            either.contains("its limit of memory or of tasks; it had held 300 MiB."),
+            "{either}"
+        );
+    }
+    let other = report("--max-memory-per-child=100000", 300.0, "main process");
+    assert!(!other.contains("Celery's"), "{other}");
+}
