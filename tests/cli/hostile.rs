@@ -12,7 +12,7 @@ const MANY: i64 = 150_000;
 /// asks for 2 s.
 const MORE_TIME: Duration = Duration::from_secs(60);
 /// How much memory a command may take beyond that.
-const MORE_BYTES: i64 = 200 << 20;
+const MORE_BYTES: i64 = 210 << 20;
 /// Texts of 64 MiB and the numbers beside them, as many as a short recording can have.
 const MORE_OUTPUT: u64 = 128 << 20;
 

@@ -67,7 +67,9 @@ pub enum MomentError {
         length_ns: DurationNs,
     },
     /// A window that begins or ends at what is known only when more has been read.
-    #[error("`peak` and `oom-kill` are neither its start nor its end; `--at` shows when that was")]
+    #[error(
+        "`peak` and `oom-kill` are neither its start nor its end; `--at peak` shows when that was"
+    )]
     NoEdge,
     /// A recording without OOM kills.
     #[error("no OOM kill was recorded")]

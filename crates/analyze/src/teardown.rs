@@ -9,6 +9,9 @@ use std::sync::Arc;
 /// A process that kills its children and then ends by itself has ended by so much later: what it held
 /// takes seconds to give back.
 const SOON_NS: DurationNs = DurationNs(15_000_000_000);
+/// What takes longer to end after it was asked to went on: SIGHUP asks many servers to read their
+/// configuration.
+const LONGEST_SHUTDOWN_NS: DurationNs = DurationNs(300_000_000_000);
 /// Servers nest a few levels deep.
 const MAX_LEVELS: usize = 16;
 
@@ -101,14 +104,16 @@ impl All<'_> {
 
     /// Whether a process was ending at an instant: it had ended (the kernel sends signals of a process
     /// that ended, by PR_SET_PDEATHSIG or with its pid namespace), or it had been asked to, started
-    /// nothing since, and did.
+    /// nothing since, and did within some minutes.
     fn was_ending(&self, place: usize, then: BootNs) -> bool {
         let process = &self.processes[place];
         let Some(end) = process.exit_boot_ns() else {
             return false;
         };
         let asked = process.asked.as_ref().map(|asked| asked.at.boot_ns);
-        let asked = asked.filter(|asked| *asked <= then);
+        let was_asked =
+            |asked: &BootNs| *asked <= then && (end - *asked).0 <= LONGEST_SHUTDOWN_NS.0;
+        let asked = asked.filter(was_asked);
         end <= then || asked.is_some_and(|asked| !self.has_started_after(place, asked))
     }
 

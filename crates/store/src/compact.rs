@@ -62,7 +62,11 @@ pub(super) fn compact(
         drained: Vec::new(),
         parts: vec![sources.replaced.clone()],
     };
-    let joined = joined_parts(&sources, table, through);
+    let mut joined = joined_parts(&sources, table, through);
+    if table.key.is_none() && !joined.iter().all(|part| sources.is_intact(part)) {
+        // What is damaged stays as it is, and is reported.
+        joined = &[];
+    }
     let mut bytes = None;
     if let Some(seq) = number_of_new_part(&sources, joined.len(), through) {
         let part = Conversion {
@@ -148,7 +152,7 @@ impl Conversion<'_> {
             None => self.write_in_order(&mut part, sources, through)?,
         };
         let cut_ns = replaced.cut.and_then(|cut| cut.at_ns);
-        let replaces_from = self.joined.first().map(|part| part.seq);
+        let replaces_from = self.first_replaced(sources);
         let head = PartHead {
             cut_ns,
             replaces_from,
@@ -166,10 +170,17 @@ impl Conversion<'_> {
         Ok((part.bytes(), replaced))
     }
 
+    /// The number after that of the last part that stays: whatever is between is in this one.
+    fn first_replaced(&self, sources: &Sources) -> Option<u32> {
+        let first = self.joined.first()?;
+        let stays = sources.parts.iter().take_while(|part| part.seq < first.seq);
+        Some(stays.last().map_or(0, |part| part.seq + 1))
+    }
+
     /// Numbers of the parts that are in it.
-    fn replaced_parts(&self) -> Vec<Range<u32>> {
-        let first = self.joined.first();
-        first.map(|first| first.seq..self.seq).into_iter().collect()
+    fn replaced_parts(&self, sources: &Sources) -> Vec<Range<u32>> {
+        let first = self.first_replaced(sources);
+        first.map(|first| first..self.seq).into_iter().collect()
     }
 
     /// Writes the rows in order of time.
@@ -218,7 +229,7 @@ impl Conversion<'_> {
                 at_ns,
             }),
             drained: newest.into_iter().map(|(seq, _)| seq).collect(),
-            parts: self.replaced_parts(),
+            parts: self.replaced_parts(sources),
         })
     }
 
@@ -244,7 +255,7 @@ impl Conversion<'_> {
                 at_ns: None,
             }),
             drained: Vec::new(),
-            parts: self.replaced_parts(),
+            parts: self.replaced_parts(sources),
         })
     }
 

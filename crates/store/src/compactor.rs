@@ -1,5 +1,6 @@
 //! The thread that turns closed segments into Parquet while the recording goes on.
 
+use super::close::list_unlisted;
 use super::compact::{Through, compact};
 use super::disk::Disk;
 use super::error::StoreError;
@@ -87,6 +88,7 @@ impl Drop for Compactor {
 
 fn convert_all(disk: &Disk, closed: &Receiver<Closed>, failure: &Mutex<Option<StoreError>>) {
     let mut tiers = vec![Tiers::default(); TABLES.len()];
+    let mut has_failed = false;
     for Closed {
         table_index,
         seq,
@@ -96,11 +98,10 @@ fn convert_all(disk: &Disk, closed: &Receiver<Closed>, failure: &Mutex<Option<St
         let Some((table, tiers)) = TABLES.get(table_index).zip(tiers.get_mut(table_index)) else {
             continue;
         };
-        if closed_ns.is_none() {
-            // A segment that is full makes a part that stays.
-            tiers.clear();
-        }
-        let joined = tiers.next();
+        let joined = match closed_ns {
+            Some(_) => tiers.next(),
+            None => tiers.all(),
+        };
         let through = Through::Segment {
             seq,
             closed_ns,
@@ -109,9 +110,18 @@ fn convert_all(disk: &Disk, closed: &Receiver<Closed>, failure: &Mutex<Option<St
         // Damage in a segment written by this process is reported when the recording is
         // read: the file is put aside.
         let reading = Reading::of_own(disk);
-        match compact(disk, &reading, table, through) {
+        // A part that could not be named then stands for others that are about to go.
+        let named = match has_failed {
+            true => list_unlisted(disk, &reading),
+            false => Ok(()),
+        };
+        let outcome = named.and_then(|()| compact(disk, &reading, table, through));
+        has_failed = outcome.is_err();
+        match outcome {
             Ok(Some(bytes)) if closed_ns.is_some() => tiers.note(joined, bytes),
-            Ok(_) => {}
+            // A segment that is full makes a part that stays.
+            Ok(Some(_)) => tiers.clear(),
+            Ok(None) => {}
             Err(error) => {
                 // How far it came is not known: what there is stays.
                 tiers.clear();

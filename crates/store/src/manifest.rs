@@ -129,9 +129,8 @@ struct Listed {
     /// By their numbers. One that took the place of another has what is in either: rows that are
     /// added are named before they are there.
     parts: BTreeMap<u32, Vec<PartFacts>>,
-    /// Numbers of parts that were replaced: from the first on, up to the second, which replaced them.
-    /// In their order.
-    replaced: Vec<(u32, u32)>,
+    /// Numbers of parts that were replaced: from the key on, up to the value, which replaced them.
+    replaced: BTreeMap<u32, u32>,
     /// Segments that have rows which are in no part.
     segments: BTreeSet<u32>,
     lost: Vec<u32>,
@@ -181,14 +180,10 @@ impl Listed {
                     while let Some((&part, _)) = self.parts.range(first..seq).next() {
                         self.parts.remove(&part);
                     }
-                    while self
-                        .replaced
-                        .last()
-                        .is_some_and(|&(start, _)| start >= first)
-                    {
-                        self.replaced.pop();
+                    while let Some((&start, _)) = self.replaced.range(first..seq).next() {
+                        self.replaced.remove(&start);
                     }
-                    self.replaced.push((first, seq));
+                    self.replaced.insert(first, seq);
                 }
                 self.parts.entry(seq).or_default().push(facts);
             }
@@ -332,10 +327,14 @@ impl Manifest {
 
     /// Whether a later part has taken the place of this one, which is about to go.
     pub(super) fn has_replaced(&self, table: &str, seq: u32) -> bool {
-        let replaced = self.tables.get(table).map(|listed| &listed.replaced[..]);
-        let replaced = replaced.unwrap_or_default();
-        let up_to = replaced.partition_point(|&(first, _)| first <= seq);
-        up_to > 0 && replaced.get(up_to - 1).is_some_and(|&(_, by)| seq < by)
+        self.replaced_by(table, seq).is_some()
+    }
+
+    /// The number of the part that has taken the place of this one.
+    pub(super) fn replaced_by(&self, table: &str, seq: u32) -> Option<u32> {
+        let replaced = &self.tables.get(table)?.replaced;
+        let (_, &by) = replaced.range(..=seq).next_back()?;
+        (seq < by).then_some(by)
     }
 
     /// Whether a part is one that it names, or of a number that it does not name.

@@ -257,12 +257,15 @@ impl ReplacedParts {
         Self(id.and_then(|id| Manifest::of(manifest, id, &mut Vec::new())))
     }
 
-    /// Whether a file is one of them, by its path in the recording.
-    pub fn contains(&self, path: &Path) -> bool {
+    /// Whether a file is one of them, by its path in the recording, and the part that has its rows is
+    /// among those that are there.
+    pub fn contains(&self, path: &Path, is_there: impl Fn(&Path) -> bool) -> bool {
         let part = table_and_seq(path).filter(|&(table, seq)| part_path(table, seq) == path);
-        let manifest = self.0.as_ref();
-        part.zip(manifest)
-            .is_some_and(|((table, seq), manifest)| manifest.has_replaced(table, seq))
+        let Some(((table, seq), manifest)) = part.zip(self.0.as_ref()) else {
+            return false;
+        };
+        let by = std::iter::successors(Some(seq), |&seq| manifest.replaced_by(table, seq));
+        by.skip(1).any(|by| is_there(&part_path(table, by)))
     }
 }
 

@@ -97,6 +97,12 @@ impl Reading {
         false
     }
 
+    /// Whether a part is there before its recording's manifest names it.
+    pub(super) fn is_unnamed(&self, table: &Table, seq: u32) -> bool {
+        let manifest = self.manifest.as_ref().filter(|_| !self.is_closed);
+        manifest.is_some_and(|manifest| !manifest.names(table.name, seq))
+    }
+
     /// What the manifest says: that which was read first, or, where rows were added since, that which
     /// is there now.
     fn is_by_manifest(&self, says: impl Fn(&Manifest) -> bool) -> bool {

@@ -236,7 +236,7 @@ impl Recording {
 
     fn last_boot_ns_of(&self, table: &'static Table) -> Result<Option<i64>, StoreError> {
         let projection = Projection::required(table);
-        let mut sources = Sources::open(&self.reading, table)?;
+        let mut sources = Sources::open_lasting(&self.reading, table)?;
         // Parts are in order of time, so the newest one has the latest row.
         let older = sources.parts.len().saturating_sub(1);
         sources.parts.drain(..older);

@@ -199,6 +199,17 @@ impl Sources {
         self.newest_parts(count)
     }
 
+    /// Whether all of a part can be read. What is wrong with it is not noted.
+    pub(super) fn is_intact(&self, part: &Part) -> bool {
+        let reading = self.reading.to_keep();
+        let projection = Projection::all(self.table);
+        let name = part_path(self.table.name, part.seq);
+        let file = reading.origin.open_part(&name);
+        let rows = PartReader::open(file, name, &projection, &reading);
+        rows.into_iter().flatten().for_each(drop);
+        reading.problems().is_empty()
+    }
+
     /// So many of the newest parts, in their order.
     pub(super) fn newest_parts(&self, count: usize) -> &[Part] {
         let start = self.parts.len().saturating_sub(count);
@@ -261,7 +272,18 @@ impl Opening<'_> {
         });
         let replaced = newest.and_then(|(part, head)| Some(head.replaces_from?..part));
         let replaced = replaced.unwrap_or_default();
-        let is_left = |seq: &&u32| !replaced.contains(seq);
+        // Where parts are carried their manifest comes behind them.
+        let unnamed = files.parts.iter().copied();
+        let unnamed = unnamed.filter(|&seq| self.reading.is_unnamed(self.table, seq));
+        let others: Vec<Range<u32>> = unnamed
+            .filter_map(|seq| {
+                let head = head_of(&part_path(self.table.name, seq), self.reading)?;
+                Some(head.replaces_from?..seq)
+            })
+            .collect();
+        let is_left = |seq: &&u32| {
+            !replaced.contains(seq) && !others.iter().any(|others| others.contains(seq))
+        };
         let parts: Vec<u32> = files.parts.iter().filter(is_left).copied().collect();
         let mut sources = Sources {
             reading: self.reading.clone(),

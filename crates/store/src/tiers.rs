@@ -9,10 +9,17 @@ const FANOUT: usize = 8;
 /// A part from this size on stays as it is.
 const FULL_BYTES: u64 = 32 << 20;
 
-/// The newest parts of a table that may be written again, the oldest first, by the number of times
+/// The newest parts of a table that may be written again, the oldest first, with the number of times
 /// that their rows were.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tiers(Vec<u32>);
+pub(super) struct Tiers(Vec<Small>);
+
+/// A part that can be written again.
+#[derive(Clone, Copy, Debug)]
+struct Small {
+    tier: u32,
+    bytes: u64,
+}
 
 /// What goes into a new part beside its segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,16 +30,18 @@ pub(super) struct Joined {
 }
 
 impl Tiers {
-    /// What the next part takes along.
+    /// What the next part takes along, no more bytes than make a full one.
     pub(super) fn next(&self) -> Joined {
         let mut joined = Joined { count: 0, tier: 0 };
         let mut before = self.0.iter().rev().peekable();
+        let mut bytes = 0;
         loop {
             let mut run = 0;
-            while before.next_if(|&&tier| tier == joined.tier).is_some() {
+            while let Some(small) = before.next_if(|small| small.tier == joined.tier) {
                 run += 1;
+                bytes += small.bytes;
             }
-            if run + 1 < FANOUT {
+            if run + 1 < FANOUT || bytes > FULL_BYTES {
                 return joined;
             }
             joined.count += run;
@@ -40,11 +49,23 @@ impl Tiers {
         }
     }
 
+    /// What a part takes along that is full by itself: all small ones, which nothing would join after it.
+    pub(super) fn all(&self) -> Joined {
+        let bytes: u64 = self.0.iter().map(|small| small.bytes).sum();
+        Joined {
+            count: if bytes > FULL_BYTES { 0 } else { self.0.len() },
+            tier: 0,
+        }
+    }
+
     /// The part was made.
     pub(super) fn note(&mut self, joined: Joined, bytes: u64) {
         self.0.truncate(self.0.len().saturating_sub(joined.count));
         match bytes < FULL_BYTES {
-            true => self.0.push(joined.tier),
+            true => self.0.push(Small {
+                tier: joined.tier,
+                bytes,
+            }),
             false => self.clear(),
         }
     }
@@ -87,7 +108,7 @@ mod tests {
     #[test]
     fn a_part_that_is_full_stays() {
         let (parts, written) = parts(1_000, FULL_BYTES / 4);
-        assert!(parts.iter().all(|&part| part <= FULL_BYTES * 2));
+        assert!(parts.iter().all(|&part| part <= FULL_BYTES * 5 / 4));
         assert!(written <= 1_000 * FULL_BYTES / 4 * 2);
         let (each, _) = super::tests::parts(10, FULL_BYTES);
         assert_eq!(each, [FULL_BYTES; 10]);

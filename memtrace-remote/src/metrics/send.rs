@@ -179,10 +179,10 @@ impl Sender {
         let mut pause = PAUSE;
         loop {
             let now = figures.now().await?;
-            let sent = self.send(&now.families).await;
             if now.is_over {
-                return Ok(());
+                return self.once(&now.families, PAUSE).await;
             }
+            let sent = self.send(&now.families).await;
             let wait = match &sent {
                 Err(refused) if refused.may_pass() => {
                     let wait = pause.min(every);

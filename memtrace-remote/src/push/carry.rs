@@ -24,6 +24,8 @@ use tokio::time::Instant;
 const HOSTNAME_CHARS: usize = 255;
 /// While a recording goes on, what it says of itself is put there no more often.
 const PACE: Duration = Duration::from_secs(10);
+/// A part goes so long after another has its rows: who began to read before has read it by then.
+const GRACE: Duration = Duration::from_secs(30);
 /// So many files are sent at once. Each takes the memory of one piece.
 const AT_ONCE: usize = 4;
 
@@ -67,6 +69,8 @@ pub(super) struct Carry {
     there: Option<HashMap<String, u64>>,
     /// What was put there as `run.json` and as `manifest.jsonl`, and when.
     put: HashMap<&'static str, (Hash, Instant)>,
+    /// Since when it is known of parts there that another has their rows.
+    replaced_since: HashMap<String, Instant>,
     /// Its `run.json` and its parts, where all of them are there.
     arrived: Option<(Vec<u8>, Vec<OutgoingPart>)>,
     sent: Sent,
@@ -93,6 +97,7 @@ impl Carry {
             below,
             there: None,
             put: HashMap::new(),
+            replaced_since: HashMap::new(),
             arrived: None,
             sent: Sent::default(),
         })
@@ -138,7 +143,7 @@ impl Carry {
         let is_growing = is_live || self.outgoing.is_open(&info);
         self.begin(uploads, &json, &info).await?;
         // Read before the parts are looked for: what it names is there, or was.
-        let manifest = match !is_growing || self.is_due(MANIFEST) {
+        let manifest = match is_closed || !is_growing || self.is_due(MANIFEST) {
             true => self.outgoing.manifest(),
             false => Ok(Vec::new()),
         };
@@ -153,7 +158,8 @@ impl Carry {
         if !is_closed {
             self.put(uploads, MANIFEST, manifest, !is_growing).await?;
             self.put(uploads, RUN_FILE, json, !is_growing).await?;
-            self.remove_replaced(uploads.objects, &replaced).await?;
+            self.remove_replaced(uploads.objects, &replaced, GRACE)
+                .await?;
             return Ok(match is_growing {
                 true => State::Growing,
                 false => State::Unclosed,
@@ -162,7 +168,8 @@ impl Carry {
         self.restore(uploads, progress, &parts).await?;
         // It says which parts go.
         self.put(uploads, MANIFEST, manifest, true).await?;
-        self.remove_replaced(uploads.objects, &replaced).await?;
+        self.remove_replaced(uploads.objects, &replaced, Duration::ZERO)
+            .await?;
         self.put(uploads, RUN_FILE, json.clone(), true).await?;
         self.arrived = Some((json, parts));
         Ok(State::Complete)
@@ -374,11 +381,21 @@ impl Carry {
         &mut self,
         objects: &Objects,
         replaced: &ReplacedParts,
+        grace: Duration,
     ) -> Result<(), Hindrance> {
-        let there = self.there.iter().flatten().map(|(path, _)| path);
-        let there = there.filter(|path| replaced.contains(Path::new(path)));
-        let there: Vec<String> = there.cloned().collect();
-        for path in there {
+        let there = self.there.get_or_insert_default();
+        let is_there = |path: &Path| path.to_str().is_some_and(|path| there.contains_key(path));
+        let gone = there
+            .keys()
+            .filter(|path| replaced.contains(Path::new(path), is_there));
+        let mut due = Vec::new();
+        for path in gone {
+            let since = self.replaced_since.entry(path.clone());
+            if since.or_insert_with(Instant::now).elapsed() >= grace {
+                due.push(path.clone());
+            }
+        }
+        for path in due {
             let at = self.at(&path);
             objects.check_way(&at).await?;
             match objects.store.delete(&objects.path(&at)).await {
@@ -386,6 +403,7 @@ impl Carry {
                 Err(error) => return Err(objects.failure(&at, &error).into()),
             }
             self.there.get_or_insert_default().remove(&path);
+            self.replaced_since.remove(&path);
         }
         Ok(())
     }

@@ -104,6 +104,9 @@ pub(super) struct Args {
     /// With --to load: of the folders that `memtrace load run` has made, write the files that they lack
     #[arg(long, conflicts_with = "force")]
     add: bool,
+    /// With --add: only of the folder of that name
+    #[arg(long, value_name = "NAME", requires = "add", hide = true)]
+    only: Option<String>,
     #[command(flatten)]
     pub(super) strictness: Strictness,
 }
@@ -278,6 +281,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
             names: args.names.into(),
             is_forced: args.force,
             only_adds: args.add,
+            only: args.only.as_deref(),
             last_boot_ns,
         };
         parts = load::export(&recording, wanted)?;
@@ -342,8 +346,7 @@ fn export_newest(args: &Args, recordings: &Recordings) -> anyhow::Result<Option<
         if let Some(every) = args.every {
             words.push(format!("--every={}", every.as_secs_f64()).into());
         }
-        let dir = given.map_or_else(|| recording_dir(None), |dir| Ok(dir.to_owned()))?;
-        return remote::metrics(&words, &dir).map(Some);
+        return remote::metrics(&words, given.unwrap_or(Path::new("."))).map(Some);
     }
     let target = args.output.as_deref().unwrap_or(Path::new("."));
     if args.wants(What::Prometheus) {

@@ -15,6 +15,7 @@ mod mark;
 mod mcp;
 mod newest;
 mod output;
+mod own_program;
 mod packaging;
 mod part;
 mod probe_costs;

@@ -7,8 +7,9 @@ use super::recorded::listed;
 use anyhow::{Context, bail};
 use memtrace_analyze::{Family, OOM_KILLS, RECORDER_UP};
 use memtrace_report::visible;
-use memtrace_store::{RUN_FILE, Recordings};
+use memtrace_store::{Outgoing, RUN_FILE, Recordings};
 use memtrace_top::{Feed, Recorder};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,11 +23,8 @@ pub struct Newest<'a> {
     /// Whether the directory is a recording, and not one of recordings.
     is_single: bool,
     followed: Option<(PathBuf, Follower<'a>)>,
-    /// Kills that are reported, and those of recordings before: a counter never goes down.
-    kills: usize,
-    kills_before: usize,
-    /// The recording whose kills come to those before.
-    counted: PathBuf,
+    /// The most kills that each recording had: their sum never goes down.
+    kills: HashMap<PathBuf, usize>,
     looked: Instant,
     /// A recording that can't be followed, of which that was said, and when it was tried.
     refused: Option<(PathBuf, Instant)>,
@@ -43,9 +41,7 @@ impl<'a> Newest<'a> {
             dir: dir.to_owned(),
             is_single: dir.join(RUN_FILE).exists(),
             followed: None,
-            kills: 0,
-            kills_before: 0,
-            counted: dir.to_owned(),
+            kills: HashMap::new(),
             looked: Instant::now(),
             refused: None,
         };
@@ -93,7 +89,8 @@ impl<'a> Newest<'a> {
             let others = follower.live().series().into_iter();
             families.extend(others.filter(|family| family.metric != &OOM_KILLS));
         }
-        families.push(Family::single(&OOM_KILLS, self.kills as f64));
+        let kills: usize = self.kills.values().sum();
+        families.push(Family::single(&OOM_KILLS, kills as f64));
         Ok(families)
     }
 
@@ -106,8 +103,8 @@ impl<'a> Newest<'a> {
         let refreshed = follower.refresh();
         let refreshed =
             refreshed.with_context(|| format!("failed to read the recording {}", visible(&shown)));
-        let kills = self.kills_before + follower.live().kill_count();
-        self.kills = self.kills.max(kills);
+        let kills = self.kills.entry(path.clone()).or_default();
+        *kills = follower.live().kill_count().max(*kills);
         match refreshed {
             // It may have been removed; there will be another.
             Err(error) if !self.is_single => {
@@ -120,12 +117,17 @@ impl<'a> Newest<'a> {
         }
     }
 
-    /// Follows the newest recording of the directory.
+    /// Follows the newest recording of the directory to which a recorder writes; where there is none,
+    /// the newest.
     fn look(&mut self) -> anyhow::Result<()> {
         self.looked = Instant::now();
-        let Some(newest) = listed(&self.dir)?.into_iter().next() else {
+        let mut found = listed(&self.dir)?;
+        let is_live = |dir: &PathBuf| Outgoing::open(dir).is_ok_and(|opened| opened.is_live());
+        let live = found.iter().position(is_live).unwrap_or(0);
+        if found.is_empty() {
             return Ok(());
-        };
+        }
+        let newest = found.swap_remove(live);
         let is_followed = self
             .followed
             .as_ref()
@@ -137,13 +139,7 @@ impl<'a> Newest<'a> {
             return Ok(());
         }
         match Follower::open(self.recordings, &newest) {
-            Ok(follower) => {
-                if self.counted != newest {
-                    self.kills_before = self.kills;
-                    self.counted.clone_from(&newest);
-                }
-                self.followed = Some((newest, follower));
-            }
+            Ok(follower) => self.followed = Some((newest, follower)),
             Err(error) => self.refuse(newest, &error),
         }
         Ok(())

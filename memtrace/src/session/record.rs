@@ -74,6 +74,8 @@ pub(super) struct Session {
     next_flush: BootNs,
     /// When the recorder's own cost was last written, with its anonymous memory.
     noted_cost: Option<(BootNs, Bytes)>,
+    /// The events that were lost until then.
+    noted_losses: i64,
     next_clock: BootNs,
     /// Since when nothing is looked at, for the disk is behind.
     behind_since: Option<BootNs>,
@@ -189,6 +191,7 @@ impl Session {
             next_keyframe: now + KEYFRAME_PERIOD,
             next_flush: now,
             noted_cost: None,
+            noted_losses: 0,
             next_clock: now + CLOCK_PERIOD,
             behind_since: None,
             is_rotating: options.rotate.is_some(),
@@ -268,6 +271,7 @@ impl Session {
                         is_asked = true;
                         break;
                     }
+                    Request::End => break,
                     // The command has ended, and we wait only for what it left.
                     Request::PassOn(_) if settled.is_some() => {
                         is_asked = true;

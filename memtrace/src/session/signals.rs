@@ -18,6 +18,8 @@ pub(super) enum Request {
     Resumed,
     /// Stop and close the recording.
     Stop,
+    /// The same, where who started it no longer needs it: a signal that comes then is the first.
+    End,
     /// Meant for the command: pass it on.
     PassOn(i32),
 }
@@ -67,7 +69,7 @@ impl Signals {
             _ = self.quit.recv() => libc::SIGQUIT,
             _ = self.user1.recv() => libc::SIGUSR1,
             _ = self.user2.recv() => libc::SIGUSR2,
-            () = end(&mut self.stdin) => return Request::Stop,
+            () = end(&mut self.stdin) => return Request::End,
         };
         if self.has_command {
             Request::PassOn(number)

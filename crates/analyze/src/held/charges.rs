@@ -20,7 +20,7 @@ const READINGS_MAX: usize = 1 << 19;
 /// The first reading is this much after the start, at most, where nothing kept it.
 pub(super) const EARLY: DurationNs = DurationNs(2_000_000_000);
 
-/// Those who are not recorded are counted every 30 s, or sooner: what they hold at a reading is within
+/// Those who are not recorded are counted every 10 s, or sooner: what they hold at a reading is within
 /// the counts of so long after it.
 const COUNTED: DurationNs = DurationNs(11_000_000_000);
 

@@ -87,6 +87,14 @@ pub struct MarkCollector {
     unknown_asked: Vec<Asked>,
 }
 
+/// Whether there is a process with an id, as this process counts them.
+fn is_running(tgid: Tgid) -> bool {
+    let pid = rustix::process::Pid::from_raw(tgid.0.cast_signed());
+    let asked = pid.map(rustix::process::test_kill_process);
+    // One that may not be asked is there.
+    asked.is_some_and(|asked| asked != Err(rustix::io::Errno::SRCH))
+}
+
 /// A high-water mark that a process tells.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
@@ -272,7 +280,7 @@ impl MarkCollector {
         }
         let (tgid, upid) = match (upid, mark.writer) {
             (None, Some(command)) => {
-                let program = writer.and_then(|writer| table.wrapped(writer, at));
+                let program = writer.and_then(|writer| table.wrapped(writer, at, is_running));
                 let program = program.map(|row| (Some(row.tgid), Some(row.upid)));
                 program.unwrap_or((Some(command), writer))
             }

@@ -2,7 +2,7 @@
 //! log lines looks for.
 
 use super::ProcessTable;
-use memtrace_model::{BootNs, ProcessRow, Upid};
+use memtrace_model::{BootNs, ProcessRow, Tgid, Upid};
 
 /// Programs that run others and wait for them, by the kernel's names.
 const WRAPPERS: [&str; 13] = [
@@ -25,14 +25,24 @@ const MAX_LEVELS: usize = 8;
 
 impl ProcessTable {
     /// The program that a wrapper ran at an instant, below however many other wrappers: the process
-    /// itself where it is none, or ran several or nothing.
-    pub fn wrapped(&self, upid: Upid, at: BootNs) -> Option<&ProcessRow> {
+    /// itself where it is none, or ran several or nothing. The news that a process has ended can be on
+    /// its way: whether one runs says `is_running`.
+    pub fn wrapped(
+        &self,
+        upid: Upid,
+        at: BootNs,
+        is_running: impl Fn(Tgid) -> bool,
+    ) -> Option<&ProcessRow> {
         let mut program = self.row(upid)?;
         for _ in 0..MAX_LEVELS {
-            let is_wrapper = WRAPPERS.contains(&program.comm.as_str());
-            match self.only_child(program.upid, at).filter(|_| is_wrapper) {
-                Some(child) => program = child,
-                None => break,
+            if !WRAPPERS.contains(&program.comm.as_str()) {
+                break;
+            }
+            match self.only_child(program.upid, at) {
+                Some(child) if child.exit_boot_ns.is_some() || is_running(child.tgid) => {
+                    program = child;
+                }
+                _ => break,
             }
         }
         Some(program)

@@ -19,15 +19,23 @@ pub(super) fn write(folder: &Path, recordings: &[PathBuf]) {
     if !recordings.is_empty() {
         std::thread::sleep(WRITTEN);
     }
+    let mut has_failed = false;
     for recording in recordings {
         match export(folder, recording) {
             Ok(()) if folder.join(NAME).exists() => return,
             Ok(()) => {}
-            Err(error) => say(&format!(
-                "{NAME} is not written from {}: {error}",
-                recording.display()
-            )),
+            Err(error) => {
+                has_failed = true;
+                say(&format!(
+                    "{NAME} is not written from {}: {error}",
+                    recording.display()
+                ));
+            }
         }
+    }
+    if has_failed {
+        // A head alone would say that no GPU had memory in use, and `export --add` would leave it.
+        return;
     }
     let head = File::create_new(folder.join(NAME));
     if let Err(error) = head.and_then(|mut file| gpu_files::gpu_head(&mut file, Names::Units)) {
@@ -47,6 +55,8 @@ fn export(folder: &Path, recording: &Path) -> io::Result<()> {
     let output = Command::new(program)
         .args(["export", "--to", "load", "--add", "-o"])
         .arg(above.unwrap_or(Path::new(".")))
+        .arg("--only")
+        .arg(folder.file_name().unwrap_or_default())
         .arg("--")
         .arg(recording)
         .stdin(Stdio::null())

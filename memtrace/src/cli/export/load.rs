@@ -32,6 +32,8 @@ pub(super) struct Wanted<'a> {
     pub(super) is_forced: bool,
     /// Whether only what the folders that are there lack is written.
     pub(super) only_adds: bool,
+    /// Of those only the one of this name.
+    pub(super) only: Option<&'a str>,
     pub(super) last_boot_ns: Option<BootNs>,
 }
 
@@ -76,7 +78,11 @@ pub(super) fn export(recording: &Recording, wanted: Wanted<'_>) -> anyhow::Resul
     let roles_at = found(peaks.collect())?.analysis.roles_at;
     let names = folder_names(runs.iter().map(|run| run.id));
     let named = runs.iter().zip(names);
-    let named = named.filter(|(_, name)| !wanted.only_adds || wanted.target.join(name).is_dir());
+    let is_wanted = |name: &str| match wanted.only_adds {
+        true => wanted.only.is_none_or(|only| only == name) && wanted.target.join(name).is_dir(),
+        false => true,
+    };
+    let named = named.filter(|(_, name)| is_wanted(name));
     let mut folders = named
         .map(|(run, name)| Folder::open(run, &name, &wanted))
         .collect::<anyhow::Result<Vec<_>>>()?;

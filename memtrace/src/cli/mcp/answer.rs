@@ -4,6 +4,7 @@
 //! it; one that is taken back ends at once; and what a recording takes to be read is free afterwards.
 
 use super::calls::Calls;
+use crate::cli::own_program::own_program;
 use anyhow::Context;
 use memtrace_report::words;
 use serde_json::{Value, json};
@@ -77,7 +78,7 @@ struct Said {
 
 impl Said {
     fn by(words: &Words, most: usize, calls: &Calls, id: &Value) -> anyhow::Result<Self> {
-        let program = std::env::current_exe().context("failed to find this program")?;
+        let program = own_program().context("failed to find this program")?;
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());

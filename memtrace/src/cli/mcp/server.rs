@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 
 /// Versions of the protocol, the newest first.
-const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const VERSIONS: [&str; 3] = ["2025-11-25", "2025-06-18", "2024-11-05"];
 /// Calls that may wait.
 const WAITING_MAX: usize = 16;
 

@@ -5,10 +5,12 @@
 //! standard input does: also when this process dies, and whatever signal reached it before.
 
 use crate::cli::output::say;
+use crate::cli::own_program::own_program;
 use crate::cli::values::parse_seconds;
 use anyhow::Context;
 use memtrace_model::DurationNs;
 use std::ffi::{OsStr, OsString};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
@@ -19,6 +21,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const SHORTEST: DurationNs = DurationNs(5_000_000_000);
 /// After how long it is tried again to begin a recording.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// So often is looked whether a recorder has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A path is no longer.
 const MAX_LINE_BYTES: usize = 1 << 16;
 
@@ -62,12 +66,10 @@ async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<
     let mut pause = every;
     loop {
         let turn = signals.unless_stopped(async {
-            let started = tokio::select! {
+            tokio::select! {
                 () = tokio::time::sleep(pause) => Some(Recorder::start(words).await),
-                () = current.end() => None,
-            };
-            closing.retain_mut(|recorder| !recorder.has_ended());
-            started
+                () = end(&mut current, &mut closing) => None,
+            }
         });
         match turn.await {
             Some(Some(Ok(Ok(next)))) => {
@@ -89,7 +91,14 @@ async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<
                 pause = AGAIN_AFTER;
             }
             // What is recorded has ended, or its recorder was killed.
-            Some(None) => break,
+            Some(None) => {
+                if let Ok(Some(signal)) = current.child.try_wait().map(|one| one?.signal()) {
+                    say(&format!(
+                        "the recorder was ended by signal {signal}: nothing is recorded now"
+                    ));
+                }
+                break;
+            }
             None => {
                 current.ask_to_end();
                 break;
@@ -112,7 +121,7 @@ struct Recorder {
 impl Recorder {
     /// Starts one, and waits until it observes; its status where it ended before.
     async fn start(words: &[OsString]) -> std::io::Result<Result<Self, ExitStatus>> {
-        let mut child = Command::new(std::env::current_exe()?)
+        let mut child = Command::new(own_program()?)
             .args(words)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -128,7 +137,7 @@ impl Recorder {
         let mut byte = [0];
         for _ in 0..MAX_LINE_BYTES {
             if said.read(&mut byte).await? == 0 {
-                return recorder.child.wait().map(Err);
+                return recorder.status().await.map(Err);
             }
             if byte == *b"\n" {
                 break;
@@ -145,11 +154,22 @@ impl Recorder {
         self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    /// Waits until it has ended by itself. Cancel-safe.
-    async fn end(&mut self) {
-        while !self.has_ended() {
-            tokio::time::sleep(Duration::from_millis(500)).await;
+    /// How it ended, once it has. Cancel-safe.
+    async fn status(&mut self) -> std::io::Result<ExitStatus> {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
         }
+    }
+}
+
+/// Waits until a recorder has ended by itself, and takes leave of those before it. Cancel-safe.
+async fn end(current: &mut Recorder, closing: &mut Vec<Recorder>) {
+    while !current.has_ended() {
+        closing.retain_mut(|recorder| !recorder.has_ended());
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -193,7 +213,9 @@ fn words_of_recorder(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
             words.push(word);
         }
     }
-    words.push(IN_TURN.into());
+    // Before a `--`, behind which there is no option.
+    let record = words.iter().position(|word| word == "record");
+    words.insert(record.map_or(0, |at| at + 1), IN_TURN.into());
     words
 }
 
@@ -205,7 +227,6 @@ fn is_given_to(word: &OsStr, option: &str) -> bool {
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
-    use std::os::unix::process::ExitStatusExt;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok())
         .map_or(ExitCode::FAILURE, ExitCode::from)
@@ -222,7 +243,7 @@ mod tests {
             "record -a --every=24h --keep 7d",
         ] {
             let words = words_of_recorder(given.split(' ').map(OsString::from));
-            assert_eq!(words, ["record", "-a", "--keep", "7d", IN_TURN], "{given}");
+            assert_eq!(words, ["record", IN_TURN, "-a", "--keep", "7d"], "{given}");
         }
     }
 

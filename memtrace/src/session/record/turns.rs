@@ -174,10 +174,13 @@ impl Session {
         let row = self_cost::row(tick, &self.table, &self.output, interval, cgroup);
         let anon = row.rss_anon_bytes.unwrap_or_default();
         let is_due = self.noted_cost.is_none_or(|(at, noted)| {
-            tick.boot - at >= COST_PERIOD || Bytes((anon - noted).0.abs()) >= COST_MOVED
+            let has_lost = row.lost_event_count > self.noted_losses;
+            let has_moved = Bytes((anon - noted).0.abs()) >= COST_MOVED;
+            tick.boot - at >= COST_PERIOD || has_lost || has_moved
         });
         if is_due || is_last {
             self.noted_cost = Some((tick.boot, anon));
+            self.noted_losses = row.lost_event_count;
             self.output.send(vec![row.into()]);
         }
     }

@@ -162,6 +162,7 @@ def _frames(
                 if why is not None:
                     return _File(problems=(f"{file} is left out: {why}",) if why else ())
                 frame = read_part(part)
+                replaced = range(part.replaces_from(number), number)
         except Exception as error:
             # That a place can't be reached is no damage.
             if place.is_remote and isinstance(error, (PermissionError, ConnectionError)):
@@ -169,7 +170,6 @@ def _frames(
             is_gone = isinstance(error, FileNotFoundError)
             return _File(problems=(f"{file} can't be read: {error}",), is_gone=is_gone)
         told = tuple(f"{file}: {what} does not match its checksum" for what in part.damages)
-        replaced = range(part.replaces_from(number), number)
         return _File(frame, part.cut_ns, told, True, number=number, replaced=replaced)
 
     newest, cut_ns = -1, None
