@@ -102,11 +102,14 @@ fn start_and_stop_are_a_window_too_and_a_second_stop_finds_nothing() -> Result<(
 fn a_window_opens_and_closes_where_it_is_open_which_recording_is_meant() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let server = profiled(dir.path())?;
-    let idle = Running::start(&["idle", "--processes", "1"])?;
-    let pid = idle.pid().to_string();
+    let trees = [
+        Running::start(&["idle", "--processes", "1"])?,
+        Running::start(&["idle", "--processes", "1"])?,
+    ];
+    let [one, other] = trees.each_ref().map(|tree| tree.pid().to_string());
     let recorders = [
-        Recorder::start(&["--quiet", "--backend", "procfs", "-p", &pid])?,
-        Recorder::start(&["--quiet", "--backend", "procfs", "-p", &pid])?,
+        Recorder::start(&["--quiet", "--backend", "procfs", "-p", &one])?,
+        Recorder::start(&["--quiet", "--backend", "procfs", "-p", &other])?,
     ];
     for (task, count) in [("start", 0), ("stop", 1)] {
         let done = memtrace(["engine", "profile", task, "--url", &server.url])?;

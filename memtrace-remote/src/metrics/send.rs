@@ -179,10 +179,11 @@ impl Sender {
         let mut pause = PAUSE;
         loop {
             let now = figures.now().await?;
-            if now.is_over {
-                return self.once(&now.families, PAUSE).await;
-            }
             let sent = self.send(&now.families).await;
+            if now.is_over {
+                self.tell(sent);
+                return Ok(());
+            }
             let wait = match &sent {
                 Err(refused) if refused.may_pass() => {
                     let wait = pause.min(every);

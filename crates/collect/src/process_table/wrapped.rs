@@ -2,7 +2,7 @@
 //! log lines looks for.
 
 use super::ProcessTable;
-use memtrace_model::{BootNs, ProcessRow, Tgid, Upid};
+use memtrace_model::{BootNs, DurationNs, ProcessRow, Tgid, Upid};
 
 /// Programs that run others and wait for them, by the kernel's names.
 const WRAPPERS: [&str; 13] = [
@@ -20,6 +20,9 @@ const WRAPPERS: [&str; 13] = [
     "dumb-init",
     "catatonit",
 ];
+/// A program that was started later is no server yet that reports something; `sleep` between two lines
+/// of the shell itself is.
+const SETTLED: DurationNs = DurationNs(1_000_000_000);
 /// Wrappers nest a few levels deep.
 const MAX_LEVELS: usize = 8;
 
@@ -53,7 +56,7 @@ impl ProcessTable {
         let ended = self.ended.iter().chain(&self.recently_ended);
         let mut children = living.chain(ended).filter(|row| {
             row.parent_upid == Some(parent)
-                && row.start_boot_ns <= at
+                && row.start_boot_ns + SETTLED <= at
                 && row.exit_boot_ns.is_none_or(|exit| at <= exit)
         });
         let first = children.next()?;
