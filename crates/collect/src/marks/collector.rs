@@ -536,24 +536,27 @@ mod tests {
 
     #[test]
     fn a_line_of_a_wrappers_output_is_of_the_one_program_that_it_ran_then() {
+        let seconds = |seconds: i64| BootNs(seconds * 1_000_000_000);
+        // It has to be there.
+        let own = std::process::id();
         let mut table = ProcessTable::default();
         let mut enter = |tgid: u32, parent: Option<Upid>, comm: &str, start: i64| {
             let birth = Birth {
                 tgid: Tgid(tgid),
-                start: BootNs(start),
+                start: seconds(start),
                 seen_by: FirstSeenBy::Fork,
                 parent,
                 comm: comm.to_owned(),
             };
-            table.enter(birth, BootNs(start))
+            table.enter(birth, seconds(start))
         };
         let bash = enter(9, None, "bash", 1);
-        let uv = enter(10, Some(bash), "uv", 10);
+        let uv = enter(own, Some(bash), "uv", 10);
         let server = enter(11, Some(uv), "python3", 20);
         let worker = enter(12, Some(server), "python3", 30);
         let other = enter(13, Some(bash), "tee", 60);
         let end = |at| End {
-            at: BootNs(at),
+            at: seconds(at),
             wait_status: Some(0),
         };
         table.end(other, end(70));
@@ -565,14 +568,14 @@ mod tests {
         let mut collector = MarkCollector::start(sources, &table).unwrap();
         // Of a line whose rule says nothing of its writer.
         let mut written_by = |at: i64| {
-            let message = MarkMessage::new(MarkKind::Instant, "server_ready", BootNs(at));
+            let message = MarkMessage::new(MarkKind::Instant, "server_ready", seconds(at));
             let mut mark =
-                Received::new(message, MarkKind::Instant, MarkSource::Output, BootNs(at));
+                Received::new(message, MarkKind::Instant, MarkSource::Output, seconds(at));
             mark.writer = Some(Tgid(9));
             let (mut out, tick) = (Vec::new(), tick(100));
             collector.put(
                 mark,
-                BootNs(at),
+                seconds(at),
                 None,
                 Some(bash),
                 &tick,
@@ -586,7 +589,7 @@ mod tests {
         };
         let of = |upid, tgid| (Some(upid), Some(Tgid(tgid)));
         assert_eq!(written_by(5), of(bash, 9), "it ran nothing yet");
-        assert_eq!(written_by(15), of(uv, 10));
+        assert_eq!(written_by(15), of(uv, own));
         assert_eq!(written_by(40), of(server, 11), "not its worker {worker:?}");
         assert_eq!(written_by(65), of(bash, 9), "it ran two");
         assert_eq!(written_by(75), of(server, 11), "known also later");
