@@ -104,9 +104,7 @@ def read(
         place.look_again()
     problems.extend(found)
     replaced = next((one.replaced for one in reversed(files) if one.is_read), range(0))
-    frames = [
-        one.frame for one in files if one.frame is not None and one.number not in replaced
-    ]
+    frames = [one.frame for one in files if one.frame is not None and one.number not in replaced]
     if not frames:
         return Table(name, pa.table({}))
     frame = pa.concat_tables(frames, promote_options="default")
