@@ -1,7 +1,7 @@
 //! What user space tells the programs: globals that are read-only once loaded, so that the
 //! verifier knows every value and removes the branches that this kernel does not need.
 
-use crate::event::{Origin, SentSignal, Termination};
+use crate::event::{Origin, SentSignal};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most CPUs whose per-CPU counter parts are added up.
@@ -218,8 +218,6 @@ pub struct Member {
     pub origin: Origin,
     /// The last signal that was sent to it and ends a process by default.
     pub sent_signal: SentSignal,
-    /// The last termination signal that another sent it.
-    pub termination: Termination,
 }
 
 /// Where the interpreter of an address space keeps its frames, in the map by tgid: addresses in the

@@ -3,8 +3,8 @@
 
 use crate::kernel::{Mm, Task, now, read};
 use crate::maps::{
-    CUDA_ENTERED, ENDED, LEAVING, MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS, config,
-    count_kept, count_loss, layout,
+    CUDA_ENTERED, ENDED, LEAVING, MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS,
+    TERMINATIONS, config, count_kept, count_loss, layout,
 };
 use crate::ring::{header, is_nearly_full, send_scratch, try_send, try_send_bytes};
 use crate::space::Space;
@@ -18,7 +18,7 @@ use memtrace_abi::LossClass;
 use memtrace_abi::config::Member;
 use memtrace_abi::event::{
     ARGS_MAX, COMM_LEN, Comm, Counts, EndedKey, EventKind, Exec, Exit, Fork, ORIGIN_ARGS_LEN,
-    Origin, PATH_MAX, SentSignal, TaskSeen, Termination,
+    Origin, PATH_MAX, SentSignal, TaskSeen,
 };
 
 /// Numbers of limits in include/uapi/asm-generic/resource.h, which x86 and Arm have.
@@ -65,7 +65,6 @@ fn enter(tgid: u32, start_boot_ns: u64, mm: Mm, origin: Origin) -> bool {
         exec_boot_ns: 0,
         origin,
         sent_signal: SentSignal::default(),
-        termination: Termination::default(),
     };
     let is_entered = MEMBERS.insert(tgid, member, 0).is_ok();
     if !is_entered {
@@ -522,13 +521,17 @@ fn end(task: Task, room: u32) {
     let Some(leaving) = LEAVING.get_ptr_mut(room) else {
         return;
     };
-    // SAFETY: a map value that only this process's own events write, but for its last signals, which
+    // SAFETY: a map value that only this process's own events write, but for its last signal, which
     // its senders write; and this CPU's value of a per-CPU array that only this caller uses.
     let (member, event) = unsafe { (&*member, &mut *leaving) };
     let own_mm = Mm(member.mm);
     event.ended.origin = member.origin;
     event.sent_signal = member.sent_signal;
-    event.termination = member.termination;
+    // SAFETY: a copy of a map value that only the program at signals writes.
+    event.termination = unsafe { TERMINATIONS.get(tgid) }
+        .copied()
+        .unwrap_or_default();
+    let _ = TERMINATIONS.remove(tgid);
     event.rlimit_as_bytes = task.rlimit(RLIMIT_AS);
     event.rlimit_data_bytes = task.rlimit(RLIMIT_DATA);
     event.ended.earlier_peak_pages = member.earlier_peak_pages;

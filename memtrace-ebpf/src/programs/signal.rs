@@ -1,11 +1,11 @@
 //! `signal_generate`: who sent a member a signal that ends it, unless it is handled.
 
 use crate::kernel::{Task, now, read};
-use crate::maps::MEMBERS;
+use crate::maps::{MEMBERS, TERMINATIONS};
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
-use memtrace_abi::event::COMM_LEN;
+use memtrace_abi::event::{COMM_LEN, Termination};
 
 /// Signals that end no process by default: SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
 /// SIGURG, SIGWINCH.
@@ -62,8 +62,8 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
     let Some(member) = MEMBERS.get_ptr_mut(tgid) else {
         return 0;
     };
-    // SAFETY: fields of a map value that only this program writes, one at a time.
-    let (sent, termination) = unsafe { (&mut (*member).sent_signal, &mut (*member).termination) };
+    // SAFETY: a field of a map value that only this program writes, one at a time.
+    let sent = unsafe { &mut (*member).sent_signal };
     let kept = i32::from(sent.signal);
     if kept != 0 && is_of(EVERYDAY, signal as u32) && !is_of(EVERYDAY, kept as u32) {
         return 0;
@@ -90,8 +90,11 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
     current.leader().comm(&mut comm);
     sent.current_comm = comm;
     if is_of(TERMINATION, signal as u32) && (current_tgid != tgid || code > 0) {
-        termination.boot_ns = now();
-        termination.sent = *sent;
+        let termination = Termination {
+            boot_ns: now(),
+            sent: *sent,
+        };
+        let _ = TERMINATIONS.insert(tgid, termination, 0);
     }
     0
 }
