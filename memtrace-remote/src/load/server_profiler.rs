@@ -60,7 +60,9 @@ impl Profiler {
             "dur": end.as_microsecond() - begin.as_microsecond(),
         });
         let trace = json!({"traceEvents": [window]});
-        let name = format!("rank0.{}.pt.trace.json", end.as_microsecond());
+        // Two servers may share a directory, and stop within one microsecond.
+        let (pid, time) = (std::process::id(), end.as_microsecond());
+        let name = format!("rank0_{pid}.{time}.pt.trace.json");
         std::fs::create_dir_all(&self.dir)?;
         std::fs::write(self.dir.join(name), trace.to_string())
     }
