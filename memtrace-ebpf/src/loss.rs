@@ -20,7 +20,8 @@ pub enum LossClass {
     Vm = 4,
     /// A name event found the ring nearly full: the last quarter is kept for starts and ends.
     Title = 5,
-    /// An end found the ring full, and what is kept of it does not say who sent the signal.
+    /// An end found the ring full, and what is kept of it does not say who sent the signal; or the
+    /// kernel had no memory for the sender of one that asked a process to end.
     Sender = 6,
     /// A sample of growth found the ring of stacks full.
     Stack = 7,
@@ -78,7 +79,8 @@ impl LossClass {
                  called since is known"
             }
             Self::Sender => {
-                "who sent the signal that ended some processes is not known: the event ring was full"
+                "who sent the signal that ended some processes is not known: the event ring was full, \
+                 or the kernel had no memory"
             }
             Self::Stack => {
                 "samples of growth were lost: the ring of stacks was full; what allocated it is shown \

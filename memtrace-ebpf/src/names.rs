@@ -6,6 +6,8 @@ pub const EVENTS: &str = "EVENTS";
 pub const MEMBERS: &str = "MEMBERS";
 /// Their address spaces: address of the mm_struct to the state of its sampling.
 pub const SPACES: &str = "SPACES";
+/// The last termination signal that another process sent to each member: tgid to `Termination`.
+pub const TERMINATIONS: &str = "TERMINATIONS";
 /// Address spaces that saw a page come or go since the last sweep: addresses of mm_structs.
 pub const MOVED: &str = "MOVED";
 /// Cgroups whose processes become members at exec: kernfs id to nothing.

@@ -170,7 +170,7 @@ impl Day {
                 writer.append(&(row.later)(shift_ns))?;
             }
         }
-        let files = size(dir)?.1;
+        let files = settled_files(dir)?;
         let length_ns = BEGUN.0 + self.minutes * REPEATED.0;
         info.clocks.push(ClockReading {
             boot_ns: BootNs(self.start.boot_ns.0 + length_ns),
@@ -216,6 +216,20 @@ impl Day {
             ));
         }
         Ok(rows)
+    }
+}
+
+/// The number of the files once the thread that makes parts has caught up: a day is written in minutes
+/// here.
+fn settled_files(dir: &Path) -> Result<usize> {
+    let mut files = size(dir)?.1;
+    loop {
+        sleep(Duration::from_secs(2));
+        let now = size(dir)?.1;
+        if now == files {
+            return Ok(files);
+        }
+        files = now;
     }
 }
 

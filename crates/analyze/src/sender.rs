@@ -176,13 +176,15 @@ impl Sender {
         let who = match is_long || upid.is_none() {
             true if name.contains(' ') => format!("{pid} \"{}\"", name::in_words(name)),
             true => format!("{pid} {}", name::in_words(name)),
-            false => pid,
+            false => pid.clone(),
         };
         let note = match (upid, fate) {
-            (None, _) if is_long => " (not recorded)",
-            (Some(_), SenderFate::ShutDown) => " as it shut down",
-            (Some(_), SenderFate::EndedSoon | SenderFate::FailedSoon) => " before it ended",
-            _ => "",
+            (None, _) if is_long => " (not recorded)".to_owned(),
+            (Some(_), SenderFate::ShutDown) => " as it shut down".to_owned(),
+            (Some(_), SenderFate::EndedSoon | SenderFate::FailedSoon) => {
+                format!(" before {pid} ended")
+            }
+            _ => String::new(),
         };
         format!(" from {who}{note}")
     }

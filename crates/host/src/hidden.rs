@@ -3,6 +3,16 @@
 use super::capability::Capability;
 use super::facts::{HidePid, HostFacts};
 use super::remedy::record_as_root_or_with;
+use memtrace_model::Tgid;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+/// Whether there is a process with an id, as this process counts them: also one that /proc hides.
+pub fn is_running(tgid: Tgid) -> bool {
+    let asked = Pid::from_raw(tgid.0.cast_signed()).map(test_kill_process);
+    // One that may not be asked is there.
+    asked.is_some_and(|asked| asked != Err(Errno::SRCH))
+}
 
 impl HostFacts {
     /// How /proc hides processes of other users from this one; `None` where it does not.

@@ -43,6 +43,7 @@ pub use cgroup::{CgroupVersion, MemoryHierarchy};
 pub use facts::{HidePid, HostFacts, Lockdown, SudoUser};
 pub use gpu::{GpuCall, NvmlSurvey};
 pub use heap::release_free_memory;
+pub use hidden::is_running;
 #[cfg(target_os = "linux")]
 pub use mounts::tmpfs_mounts;
 #[cfg(target_os = "linux")]

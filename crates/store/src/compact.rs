@@ -62,25 +62,30 @@ pub(super) fn compact(
         drained: Vec::new(),
         parts: vec![sources.replaced.clone()],
     };
-    let mut joined = joined_parts(&sources, table, through);
-    if table.key.is_none() && !joined.iter().all(|part| sources.is_intact(part)) {
-        // What is damaged stays as it is, and is reported.
-        joined = &[];
-    }
-    let mut bytes = None;
-    if let Some(seq) = number_of_new_part(&sources, joined.len(), through) {
-        let part = Conversion {
+    // What turns out to be damaged when it is written once more stays as it is, and is reported.
+    let mut made = None;
+    for joined in [joined_parts(&sources, table, through), &[]] {
+        let Some(seq) = number_of_new_part(&sources, joined.len(), through) else {
+            continue;
+        };
+        let conversion = Conversion {
             disk,
+            reading,
             table,
             seq,
             joined,
         };
-        let (written, newly) = part.run(&sources, through)?;
-        bytes = Some(written);
+        made = conversion.run(&sources, through)?;
+        if made.is_some() {
+            break;
+        }
+    }
+    let bytes = made.map(|(bytes, newly)| {
         replaced.cut = newly.cut;
         replaced.drained = newly.drained;
         replaced.parts.extend(newly.parts);
-    }
+        bytes
+    });
     replaced.remove(disk, table, through, &reading.problems())?;
     Ok(bytes)
 }
@@ -116,6 +121,7 @@ fn number_of_new_part(sources: &Sources, joined: usize, through: Through) -> Opt
 /// One new part.
 struct Conversion<'a> {
     disk: &'a Disk,
+    reading: &'a Reading,
     table: &'static Table,
     seq: u32,
     /// Earlier parts that are written once more, with it.
@@ -123,12 +129,17 @@ struct Conversion<'a> {
 }
 
 impl Conversion<'_> {
-    /// Gives the size of the part, and what it has replaced.
-    fn run(&self, sources: &Sources, through: Through) -> Result<(u64, Replaced), StoreError> {
+    /// Gives the size of the part, and what it has replaced; `None` where nothing was made, because
+    /// rows of an earlier part that was to go into it can't be read.
+    fn run(
+        &self,
+        sources: &Sources,
+        through: Through,
+    ) -> Result<Option<(u64, Replaced)>, StoreError> {
         self.disk.create_dir(Path::new(self.table.name))?;
         let path = part_path(self.table.name, self.seq);
         let outcome = self.write_part(&path, sources, through);
-        if outcome.is_err() {
+        if !matches!(outcome, Ok(Some(_))) {
             // On a full disk, half a part is what takes the room. The first error counts.
             let _ = self.disk.remove_file_if_there(&temporary(&path));
         }
@@ -140,18 +151,26 @@ impl Conversion<'_> {
         path: &Path,
         sources: &Sources,
         through: Through,
-    ) -> Result<(u64, Replaced), StoreError> {
+    ) -> Result<Option<(u64, Replaced)>, StoreError> {
         let mut part = match through {
             Through::Segment {
                 closed_ns: Some(_), ..
             } if self.joined.is_empty() => PartWriter::create_bare(self.disk, self.table, path)?,
             _ => PartWriter::create(self.disk, self.table, path)?,
         };
-        let replaced = match self.table.key {
-            Some(key) => self.write_last_rows(&mut part, sources, key)?,
-            None => self.write_in_order(&mut part, sources, through)?,
+        let (cut_ns, drained) = match self.table.key {
+            Some(key) => {
+                self.write_last_rows(&mut part, sources, key)?;
+                (None, Vec::new())
+            }
+            None => {
+                let written = self.write_in_order(&mut part, sources, through)?;
+                if self.joins_damaged() {
+                    return Ok(None);
+                }
+                written
+            }
         };
-        let cut_ns = replaced.cut.and_then(|cut| cut.at_ns);
         let replaces_from = self.first_replaced(sources);
         let head = PartHead {
             cut_ns,
@@ -160,14 +179,35 @@ impl Conversion<'_> {
         let part = part.publish(self.disk, head)?;
         let there = list(self.disk.dir(), self.table.name)?.segments;
         self.disk.list_lost(self.table, self.seq, &there)?;
-        let has_rest = |seq: &u32| cut_ns.is_some() && !replaced.drained.contains(seq);
+        let has_rest = |seq: &u32| cut_ns.is_some() && !drained.contains(seq);
         let segments = sources.segments.iter().map(|segment| segment.seq);
         let listed = PartReplaced {
             segments: segments.filter(has_rest).collect(),
             replaces_from,
         };
         part.list(self.disk, listed)?;
-        Ok((part.bytes(), replaced))
+        let replaced = Replaced {
+            cut: Some(Cut {
+                part: self.seq,
+                at_ns: cut_ns,
+            }),
+            drained,
+            parts: replaces_from
+                .map(|first| first..self.seq)
+                .into_iter()
+                .collect(),
+        };
+        Ok(Some((part.bytes(), replaced)))
+    }
+
+    /// Whether an earlier part that goes into this one could not be read in full.
+    fn joins_damaged(&self) -> bool {
+        let problems = self.reading.problems();
+        let mut joined = self.joined.iter();
+        joined.any(|part| {
+            let path = part_path(self.table.name, part.seq);
+            problems.iter().any(|problem| problem.file == path)
+        })
     }
 
     /// The number after that of the last part that stays: whatever is between is in this one.
@@ -177,19 +217,14 @@ impl Conversion<'_> {
         Some(stays.last().map_or(0, |part| part.seq + 1))
     }
 
-    /// Numbers of the parts that are in it.
-    fn replaced_parts(&self, sources: &Sources) -> Vec<Range<u32>> {
-        let first = self.first_replaced(sources);
-        first.map(|first| first..self.seq).into_iter().collect()
-    }
-
-    /// Writes the rows in order of time.
+    /// Writes the rows in order of time. Gives the time up to which they are in it, `None` for all, and
+    /// the segments of which none is later.
     fn write_in_order(
         &self,
         part: &mut PartWriter,
         sources: &Sources,
         through: Through,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<(Option<i64>, Vec<u32>), StoreError> {
         let projection = Projection::all(self.table);
         let start_ns = sources.cut.and_then(|cut| cut.at_ns).unwrap_or(i64::MIN);
         let mut resequencer = Resequencer::new(projection.schema().clone(), start_ns);
@@ -223,14 +258,7 @@ impl Conversion<'_> {
             }
         };
         newest.retain(|&(_, newest_ns)| at_ns.is_none_or(|at_ns| newest_ns <= at_ns));
-        Ok(Replaced {
-            cut: Some(Cut {
-                part: self.seq,
-                at_ns,
-            }),
-            drained: newest.into_iter().map(|(seq, _)| seq).collect(),
-            parts: self.replaced_parts(sources),
-        })
+        Ok((at_ns, newest.into_iter().map(|(seq, _)| seq).collect()))
     }
 
     /// Writes the last row of each key.
@@ -239,7 +267,7 @@ impl Conversion<'_> {
         part: &mut PartWriter,
         sources: &Sources,
         key: &str,
-    ) -> Result<Replaced, StoreError> {
+    ) -> Result<(), StoreError> {
         let projection = Projection::all(self.table);
         let pass = || {
             let parts = self.joined.iter();
@@ -249,14 +277,7 @@ impl Conversion<'_> {
         for batch in LastRows::find(key, pass()).keep(key, pass()) {
             part.write(self.disk, &self.check(batch)?)?;
         }
-        Ok(Replaced {
-            cut: Some(Cut {
-                part: self.seq,
-                at_ns: None,
-            }),
-            drained: Vec::new(),
-            parts: self.replaced_parts(sources),
-        })
+        Ok(())
     }
 
     fn check<T>(&self, result: Result<T, ArrowError>) -> Result<T, StoreError> {

@@ -199,17 +199,6 @@ impl Sources {
         self.newest_parts(count)
     }
 
-    /// Whether all of a part can be read. What is wrong with it is not noted.
-    pub(super) fn is_intact(&self, part: &Part) -> bool {
-        let reading = self.reading.to_keep();
-        let projection = Projection::all(self.table);
-        let name = part_path(self.table.name, part.seq);
-        let file = reading.origin.open_part(&name);
-        let rows = PartReader::open(file, name, &projection, &reading);
-        rows.into_iter().flatten().for_each(drop);
-        reading.problems().is_empty()
-    }
-
     /// So many of the newest parts, in their order.
     pub(super) fn newest_parts(&self, count: usize) -> &[Part] {
         let start = self.parts.len().saturating_sub(count);
@@ -266,10 +255,7 @@ impl Opening<'_> {
         let newest = newest_head(&files.parts, |seq| {
             head_of(&part_path(self.table.name, seq), self.reading)
         });
-        let cut = newest.map(|(part, head)| Cut {
-            part,
-            at_ns: head.cut_ns,
-        });
+        let cut = newest.map(Cut::of);
         let replaced = newest.and_then(|(part, head)| Some(head.replaces_from?..part));
         let replaced = replaced.unwrap_or_default();
         // Where parts are carried their manifest comes behind them.
@@ -354,6 +340,15 @@ pub(super) struct Cut {
     pub(super) at_ns: Option<i64>,
 }
 
+impl Cut {
+    fn of((part, head): (u32, PartHead)) -> Self {
+        Self {
+            part,
+            at_ns: head.cut_ns,
+        }
+    }
+}
+
 /// The newest part that can be read, and what it says of other files. Where the newest part is
 /// damaged, its segments, should they still be there, are the only source of its rows.
 fn newest_head(
@@ -397,11 +392,7 @@ mod tests {
                 replaces_from: None,
             })
         };
-        let newest = newest_head(parts, head);
-        newest.map(|(part, head)| Cut {
-            part,
-            at_ns: head.cut_ns,
-        })
+        newest_head(parts, head).map(Cut::of)
     }
 
     fn files(parts: &[u32], segments: &[u32]) -> TableFiles {

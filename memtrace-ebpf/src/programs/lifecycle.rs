@@ -527,11 +527,12 @@ fn end(task: Task, room: u32) {
     let own_mm = Mm(member.mm);
     event.ended.origin = member.origin;
     event.sent_signal = member.sent_signal;
-    // SAFETY: a copy of a map value that only the program at signals writes.
+    // SAFETY: a copy of a map value that only the program at signals writes. It may have written
+    // one for the process that had this tgid before, just after its end.
     event.termination = unsafe { TERMINATIONS.get(tgid) }
+        .filter(|sent| sent.boot_ns >= task.process_start())
         .copied()
         .unwrap_or_default();
-    let _ = TERMINATIONS.remove(tgid);
     event.rlimit_as_bytes = task.rlimit(RLIMIT_AS);
     event.rlimit_data_bytes = task.rlimit(RLIMIT_DATA);
     event.ended.earlier_peak_pages = member.earlier_peak_pages;
@@ -540,6 +541,7 @@ fn end(task: Task, room: u32) {
     if MEMBERS.remove(tgid).is_err() {
         return;
     }
+    let _ = TERMINATIONS.remove(tgid);
     VmState::leave(tgid);
     event.header = header(EventKind::Exit, tgid, task.process_start());
     let (maxrss_pages, children_maxrss_pages) = task.maxrss_pages();

@@ -8,7 +8,7 @@ use crate::sweep::Sweeps;
 use crate::vm::VmState;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, Queue, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
 use memtrace_abi::config::{CPUS_MAX, Member, TOUCHED_SLOTS};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX, Termination};
 use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, PythonLayout, Touched, VmOp};
@@ -25,7 +25,8 @@ pub static MEMBERS: HashMap<u32, Member> = HashMap::with_max_entries(1024, BPF_F
 /// The last termination signal that another sent to a member, by tgid: few have one, and a member is
 /// copied on the stack of a program.
 #[map]
-pub static TERMINATIONS: LruHashMap<u32, Termination> = LruHashMap::with_max_entries(1024, 0);
+pub static TERMINATIONS: HashMap<u32, Termination> =
+    HashMap::with_max_entries(1024, BPF_F_NO_PREALLOC); // resized
 
 #[map]
 pub static SPACES: HashMap<u64, Space> = HashMap::with_max_entries(1024, BPF_F_NO_PREALLOC); // resized

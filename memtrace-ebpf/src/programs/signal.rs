@@ -1,10 +1,11 @@
 //! `signal_generate`: who sent a member a signal that ends it, unless it is handled.
 
 use crate::kernel::{Task, now, read};
-use crate::maps::{MEMBERS, TERMINATIONS};
+use crate::maps::{MEMBERS, TERMINATIONS, count_loss};
 use aya_ebpf::helpers::generated::bpf_get_current_task;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
+use memtrace_abi::LossClass;
 use memtrace_abi::event::{COMM_LEN, Termination};
 
 /// Signals that end no process by default: SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
@@ -94,7 +95,9 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
             boot_ns: now(),
             sent: *sent,
         };
-        let _ = TERMINATIONS.insert(tgid, termination, 0);
+        if TERMINATIONS.insert(tgid, termination, 0).is_err() {
+            count_loss(LossClass::Sender);
+        }
     }
     0
 }

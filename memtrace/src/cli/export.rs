@@ -192,6 +192,10 @@ impl Args {
         if self.listen.is_some() && !is_prometheus {
             bail!("--listen is for Prometheus: add --to prometheus");
         }
+        let mut named = What::OF_SAMPLES.into_iter().chain([What::Load]);
+        if self.names == NamesOption::Compat && !named.any(|what| self.wants(what)) {
+            bail!("--names is for samples and GPUs: add --to csv, jsonl, summary, gpu or load");
+        }
         if !self.with.is_empty() && !self.wants(What::Perfetto) {
             bail!("--with puts traces into the one for Perfetto: add --to perfetto");
         }

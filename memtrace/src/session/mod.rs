@@ -31,6 +31,7 @@ pub use marks::Marks;
 pub use outcome::{Leftovers, Outcome, Outlived, Progress, RecordError};
 pub use output::{OutputError, name_by_start};
 pub use scope::{Scope, ScopeChoice, ScopeError};
+pub(crate) use signals::{Request, Signals};
 pub use start::StartError;
 pub use trial::probe_costs;
 pub use user::CommandUser;

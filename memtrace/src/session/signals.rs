@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// What a signal asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// A child changed its state.
     Child,
     /// We were stopped, and go on.
@@ -25,7 +25,7 @@ pub(super) enum Request {
 }
 
 /// The signals that are listened to.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     child: Signal,
     resume: Signal,
     interrupt: Signal,
@@ -41,7 +41,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Begins to listen: also to the end of standard input, a pipe, where `ends_with_stdin`.
-    pub(super) fn listen(has_command: bool, ends_with_stdin: bool) -> io::Result<Self> {
+    pub(crate) fn listen(has_command: bool, ends_with_stdin: bool) -> io::Result<Self> {
         let stdin = ends_with_stdin.then(|| io::stdin().as_fd().try_clone_to_owned());
         let stdin = stdin.transpose()?.map(pipe::Receiver::from_owned_fd);
         Ok(Self {
@@ -59,7 +59,7 @@ impl Signals {
     }
 
     /// The next request. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Request {
+    pub(crate) async fn next(&mut self) -> Request {
         let number = tokio::select! {
             _ = self.child.recv() => return Request::Child,
             _ = self.resume.recv() => return Request::Resumed,

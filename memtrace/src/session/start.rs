@@ -22,7 +22,7 @@ use memtrace_collect::sysinfo::SysinfoBackend;
 #[cfg(target_os = "linux")]
 use memtrace_collect::{Ceiling, PodCollector, RayDrivers};
 use memtrace_collect::{Collector, ProcessTable, Targets, Tick};
-use memtrace_host::{Backend, HostFacts, Plan, PlanError};
+use memtrace_host::{Backend, HostFacts, Plan, PlanError, is_running};
 #[cfg(target_os = "linux")]
 use memtrace_model::Framework;
 use memtrace_model::{DiagKind, Record, Severity, Target, Tgid};
@@ -191,17 +191,9 @@ fn session_pattern(directory: &str) -> Result<String, StartError> {
     Ok(format!("(?:{given}|{real})"))
 }
 
-/// Whether there is such a process, also one that /proc hides.
-fn is_there(tgid: Tgid) -> bool {
-    // SAFETY: signal 0 sends nothing.
-    let answer = unsafe { libc::kill(tgid.0.cast_signed(), 0) };
-    let error = std::io::Error::last_os_error().raw_os_error();
-    tgid.0 != 0 && (answer == 0 || error != Some(libc::ESRCH))
-}
-
 /// That a process can be recorded. `polled_with` are the facts where /proc is all that is seen of it.
 fn check_process(tgid: Tgid, polled_with: Option<&HostFacts>) -> Result<(), StartError> {
-    if !is_there(tgid) {
+    if !is_running(tgid) {
         return Err(StartError::NoSuchProcess(tgid));
     }
     // /proc also answers to the ids of threads.
@@ -223,7 +215,7 @@ fn check_process(tgid: Tgid, polled_with: Option<&HostFacts>) -> Result<(), Star
         }
         Ok(Some(identity)) if identity.has_ended => return Err(StartError::HasEnded(tgid)),
         Ok(Some(_)) => {}
-        Ok(None) if !is_there(tgid) => return Err(StartError::NoSuchProcess(tgid)),
+        Ok(None) if !is_running(tgid) => return Err(StartError::NoSuchProcess(tgid)),
         Ok(None) | Err(_) => {
             if let Some(facts) = polled_with.filter(|facts| facts.hides_processes().is_some()) {
                 let remedy = facts.to_see_hidden();

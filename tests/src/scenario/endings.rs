@@ -122,7 +122,7 @@ pub fn endings(words: &[&str]) -> Result<Vec<Score>> {
         ),
         Score::of(
             "what the server kills as it ends is no failure",
-            report.contains(&format!("SIGKILL from {} before it ended", server.tgid.0)),
+            report.contains(&format!("SIGKILL from {0} before {0} ended", server.tgid.0)),
             || report.clone(),
         ),
         no_loss(&recorded)?,

@@ -283,7 +283,6 @@ fn label(phase: &Phase) -> String {
     format!("{indent}{}{step}{odd}", phase.name)
 }
 
-/// Its process id; a dash where it belongs to no process.
 fn took(phase: &Phase) -> Cell {
     match phase.duration_ns {
         None if is_end_of_nothing(phase) => Cell::shown_only("-"),

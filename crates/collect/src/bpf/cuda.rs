@@ -106,7 +106,6 @@ fn data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
         | Map::HashMap(data)
-        | Map::LruHashMap(data)
         | Map::PerCpuArray(data)
         | Map::Queue(data)
         | Map::RingBuf(data) => Some(data),

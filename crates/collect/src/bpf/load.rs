@@ -32,6 +32,7 @@ const BPF_NOEXIST: u64 = 1;
 const HASHES: &[&str] = &[
     names::MEMBERS,
     names::SPACES,
+    names::TERMINATIONS,
     names::ENDED,
     names::VM_STATES,
     names::TARGET_CGROUPS,
@@ -133,6 +134,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::EVENTS, ring_bytes)
         .map_max_entries(names::MEMBERS, members_max)
         .map_max_entries(names::SPACES, members_max)
+        .map_max_entries(names::TERMINATIONS, members_max)
         .map_max_entries(names::MOVED, (members_max / 8).clamp(1, MOVED_MAX))
         .map_max_entries(names::TARGET_CGROUPS, members_max)
         .map_max_entries(names::VM_STATES, vm_states_max(settings).min(most))

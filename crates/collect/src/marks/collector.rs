@@ -6,7 +6,7 @@ use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules, next_
 use super::questions::Questions;
 use super::socket::{Listener, MarkSocket};
 use crate::{CollectError, Collector, Part, Peak, ProcessTable, SectionNews, Tick};
-use memtrace_host::{Person, clock};
+use memtrace_host::{Person, clock, is_running};
 use memtrace_model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
     Record, SelfReport, Severity, Tgid, Upid,
@@ -85,14 +85,6 @@ pub struct MarkCollector {
     unchecked: BTreeSet<String>,
     /// Questions of such.
     unknown_asked: Vec<Asked>,
-}
-
-/// Whether there is a process with an id, as this process counts them.
-fn is_running(tgid: Tgid) -> bool {
-    let pid = rustix::process::Pid::from_raw(tgid.0.cast_signed());
-    let asked = pid.map(rustix::process::test_kill_process);
-    // One that may not be asked is there.
-    asked.is_some_and(|asked| asked != Err(rustix::io::Errno::SRCH))
 }
 
 /// A high-water mark that a process tells.

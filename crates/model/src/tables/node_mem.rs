@@ -4,7 +4,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, DurationNs, WallNs};
 
 table! {
-    /// Memory of the machine, from /proc/meminfo and /proc/pressure/memory; where there is no /proc, what the platform tells.
+    /// Memory of the machine, from /proc/meminfo and /proc/pressure/memory; where there is no /proc, what the platform tells. Read every second; a reading that differs little from the last row has no row, as in `cgroup_mem`.
     pub struct NodeMemRow in "node_mem" {
         /// Wall-clock time (UTC).
         ts: WallNs,

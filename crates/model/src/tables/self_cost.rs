@@ -4,7 +4,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, DurationNs, Upid, WallNs};
 
 table! {
-    /// The recorder's own cost. Times and counts run up from the start of the recording.
+    /// The recorder's own cost. Times and counts run up from the start of the recording. A row every 10 s, and whenever the recorder's memory has moved or it lost something.
     pub struct SelfCostRow in "self_cost" {
         /// Wall-clock time (UTC).
         ts: WallNs,

@@ -7,22 +7,21 @@
 use crate::cli::output::say;
 use crate::cli::own_program::own_program;
 use crate::cli::values::parse_seconds;
+use crate::session::{Request, Signals};
 use anyhow::Context;
 use memtrace_model::DurationNs;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ChildStdin, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::task::JoinSet;
 
 /// A recording that is shorter costs more than what it says.
 const SHORTEST: DurationNs = DurationNs(5_000_000_000);
 /// After how long it is tried again to begin a recording.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// So often is looked whether a recorder has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A path is no longer.
 const MAX_LINE_BYTES: usize = 1 << 16;
 
@@ -53,8 +52,8 @@ pub(super) fn run(every: DurationNs) -> anyhow::Result<ExitCode> {
 }
 
 async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<ExitStatus> {
-    let mut signals = Signals::listen()?;
-    let mut current = match signals.unless_stopped(Recorder::start(words)).await {
+    let mut signals = Signals::listen(false, false)?;
+    let mut current = match unless_stopped(&mut signals, Recorder::start(words)).await {
         Some(started) => match started? {
             Ok(recorder) => recorder,
             // It has said why.
@@ -62,20 +61,19 @@ async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<
         },
         None => return Ok(ExitStatus::default()),
     };
-    let mut closing: Vec<Recorder> = Vec::new();
+    let mut closing = JoinSet::new();
     let mut pause = every;
     loop {
-        let turn = signals.unless_stopped(async {
+        let turn = unless_stopped(&mut signals, async {
             tokio::select! {
                 () = tokio::time::sleep(pause) => Some(Recorder::start(words).await),
-                () = end(&mut current, &mut closing) => None,
+                _ = current.child.wait() => None,
             }
         });
         match turn.await {
             Some(Some(Ok(Ok(next)))) => {
-                let mut last = std::mem::replace(&mut current, next);
-                last.ask_to_end();
-                closing.push(last);
+                let last = std::mem::replace(&mut current, next);
+                closing.spawn(last.end());
                 pause = every;
             }
             Some(Some(failed)) => {
@@ -99,16 +97,12 @@ async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<
                 }
                 break;
             }
-            None => {
-                current.ask_to_end();
-                break;
-            }
+            None => break,
         }
     }
-    closing
-        .into_iter()
-        .for_each(|mut last| drop(last.child.wait()));
-    current.child.wait()
+    let status = current.end().await;
+    closing.join_all().await;
+    status
 }
 
 /// A recorder that observes.
@@ -127,17 +121,14 @@ impl Recorder {
             .stdout(Stdio::piped())
             .spawn()?;
         let stdin = child.stdin.take();
-        let stdout = child.stdout.take().map(std::os::fd::OwnedFd::from);
+        let said = child.stdout.take();
         // Given up while it starts, it ends with its standard input.
         let mut recorder = Self { child, stdin };
-        let mut said = match stdout {
-            Some(stdout) => pipe::Receiver::from_owned_fd(stdout)?,
-            None => return Err(std::io::ErrorKind::BrokenPipe.into()),
-        };
+        let mut said = said.ok_or(std::io::ErrorKind::BrokenPipe)?;
         let mut byte = [0];
         for _ in 0..MAX_LINE_BYTES {
             if said.read(&mut byte).await? == 0 {
-                return recorder.status().await.map(Err);
+                return recorder.child.wait().await.map(Err);
             }
             if byte == *b"\n" {
                 break;
@@ -146,58 +137,19 @@ impl Recorder {
         Ok(Ok(recorder))
     }
 
-    fn ask_to_end(&mut self) {
-        drop(self.stdin.take());
-    }
-
-    fn has_ended(&mut self) -> bool {
-        self.child.try_wait().is_ok_and(|status| status.is_some())
-    }
-
-    /// How it ended, once it has. Cancel-safe.
-    async fn status(&mut self) -> std::io::Result<ExitStatus> {
-        loop {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status);
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
+    /// Ends it, and says how it ended.
+    async fn end(mut self) -> std::io::Result<ExitStatus> {
+        drop(self.stdin);
+        self.child.wait().await
     }
 }
 
-/// Waits until a recorder has ended by itself, and takes leave of those before it. Cancel-safe.
-async fn end(current: &mut Recorder, closing: &mut Vec<Recorder>) {
-    while !current.has_ended() {
-        closing.retain_mut(|recorder| !recorder.has_ended());
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-}
-
-/// The signals that end it.
-struct Signals([Signal; 4]);
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        let [interrupt, terminate, hangup, quit] = [
-            SignalKind::interrupt(),
-            SignalKind::terminate(),
-            SignalKind::hangup(),
-            SignalKind::quit(),
-        ]
-        .map(signal);
-        Ok(Self([interrupt?, terminate?, hangup?, quit?]))
-    }
-
-    /// What comes of some work; `None` where one of them comes before.
-    async fn unless_stopped<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
-        let [interrupt, terminate, hangup, quit] = &mut self.0;
-        tokio::select! {
-            done = work => Some(done),
-            _ = interrupt.recv() => None,
-            _ = terminate.recv() => None,
-            _ = hangup.recv() => None,
-            _ = quit.recv() => None,
-        }
+/// What comes of some work; `None` where a signal asks for the end before.
+async fn unless_stopped<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
+    let stopped = async { while signals.next().await != Request::Stop {} };
+    tokio::select! {
+        done = work => Some(done),
+        () = stopped => None,
     }
 }
 

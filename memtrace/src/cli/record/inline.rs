@@ -2,6 +2,7 @@
 //! (`report --style startup --follow`) that writes where this program speaks.
 
 use super::afterwards::step_back;
+use crate::cli::own_program::own_program;
 use memtrace_host::{Person, give_up_rights_in_child};
 use std::io;
 use std::os::fd::AsFd;
@@ -24,7 +25,7 @@ impl Inline {
     /// When the system refuses.
     pub(super) fn start(dir: &Path, person: Option<&Person>) -> io::Result<Self> {
         let out = io::stderr().as_fd().try_clone_to_owned()?;
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(own_program()?);
         command
             .args(["report", "--style", "startup", "--follow", "--"])
             .arg(dir)

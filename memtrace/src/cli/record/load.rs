@@ -3,6 +3,7 @@
 use super::Args;
 use crate::cli::caller::as_caller;
 use crate::cli::output::say;
+use crate::cli::own_program::own_program;
 use crate::cli::remote;
 use crate::cli::values::parse_interval;
 use crate::session::Marks;
@@ -99,7 +100,7 @@ pub(super) fn gpus(
 /// Says what each condition took, as `memtrace report` does.
 pub(super) fn report(dir: &Path, as_root: bool) {
     let reported = || -> std::io::Result<bool> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(own_program()?);
         if !as_root {
             as_caller(&mut command);
         }

@@ -1,6 +1,7 @@
 //! The recorder that `memtrace top` starts where there is something of its own to record.
 
 use crate::cli::output::say;
+use crate::cli::own_program::own_program;
 use crate::cli::recorded::no_option;
 use crate::cli::targets::Targets;
 use anyhow::{Context, bail};
@@ -52,7 +53,7 @@ impl OwnRecorder {
             Some(dir) => no_option(dir),
             None => folder.path().join("recording"),
         };
-        let own = std::env::current_exe().context("failed to find memtrace itself")?;
+        let own = own_program().context("failed to find memtrace itself")?;
         let mut command = Command::new(own);
         command
             .arg("record")

@@ -147,8 +147,8 @@ fn an_ancestor_that_ends_by_itself_after_a_kill_is_reported_as_that() {
             run.exit(2, at, code);
         }
     };
-    assert_eq!(as_listed(ended(0, 51.0)), "before it ended");
-    assert_eq!(as_listed(ended(1, 51.0)), "before it ended");
+    assert_eq!(as_listed(ended(0, 51.0)), "before 2 ended");
+    assert_eq!(as_listed(ended(1, 51.0)), "before 2 ended");
     // In turn.
     assert_eq!(
         as_listed(|run| {
@@ -156,11 +156,11 @@ fn an_ancestor_that_ends_by_itself_after_a_kill_is_reported_as_that() {
             run.kill_from(1, 2, 50.5, 9);
             run.exit(1, 51.0, 0);
         }),
-        "before it ended"
+        "before 2 ended"
     );
     // One that failed can have done it because the worker did not answer.
     assert!(!ends(ended(0, 51.0)).contains("worker: SIGKILL from 2 engine"));
-    assert!(ends(ended(1, 51.0)).contains("worker: SIGKILL from 2 engine before it ended"));
+    assert!(ends(ended(1, 51.0)).contains("worker: SIGKILL from 2 engine before 2 ended"));
     // It ran on, started another, or crashed.
     let killed = |run: &mut Script| run.kill_from(2, 3, 50.0, 9);
     assert_eq!(as_listed(killed), "");
