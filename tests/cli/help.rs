@@ -119,8 +119,8 @@ fn the_examples_of_the_other_commands_work_as_typed() -> Result<()> {
                     format!("memtrace record -q -o engine-{recorded} -- {line}")
                 }
                 // Needs a recording that runs, and goes on for as long.
-                "export"
-                    if ["--every", "--listen"]
+                "export" | "watch"
+                    if ["--every", "--listen", "memtrace watch"]
                         .iter()
                         .any(|word| line.contains(word)) =>
                 {

@@ -41,6 +41,7 @@ mod top;
 mod torch;
 mod traces;
 mod versions;
+mod watch;
 mod wrong_use;
 
 use anyhow::{Context, Result};

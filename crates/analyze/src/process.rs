@@ -159,6 +159,11 @@ impl Process {
         self.gravity() == Ending::STOPPED
     }
 
+    /// Whether the OOM killer is known to have killed it.
+    pub fn is_oom_killed(&self) -> bool {
+        self.ending.by_oom_killer() == Some(true)
+    }
+
     /// Gives its instants their offset and wall time.
     pub(super) fn settle(&mut self, clock: &RunClock) {
         let asked = self.asked.as_mut().map(|asked| &mut asked.at);

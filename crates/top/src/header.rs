@@ -149,7 +149,7 @@ fn killed(live: &Live, by: BootNs, width: usize) -> Option<HeaderLine> {
 }
 
 fn of_limit(limit: &Limit, width: usize) -> HeaderLine {
-    let share = limit.used.0 as f64 / limit.limit.0 as f64;
+    let share = limit.share();
     let full = ((share.clamp(0.0, 1.0) * BAR as f64).round() as usize).min(BAR);
     let bar = "#".repeat(full) + &".".repeat(BAR - full);
     let of = match &limit.cgroup {

@@ -34,6 +34,7 @@ mod top;
 mod traces;
 mod values;
 mod version;
+mod watch;
 mod writing;
 mod wrong_use;
 
@@ -68,6 +69,7 @@ enum Command {
     Report(report::Args),
     List(list::Args),
     Top(top::Args),
+    Watch(watch::Args),
     Diff(diff::Args),
     Mark(mark::Args),
     Load(remote::Load),
@@ -103,6 +105,7 @@ pub fn main() -> ExitCode {
         Command::Report(args) => report::run(args, &recordings),
         Command::List(args) => list::run(args, &recordings),
         Command::Top(args) => top::run(args, &recordings),
+        Command::Watch(args) => watch::run(args, &recordings),
         Command::Diff(args) => diff::run(args, &recordings),
         Command::Mark(args) => mark::run(args),
         Command::Load(args) => remote::load(args),

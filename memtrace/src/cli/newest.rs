@@ -5,7 +5,7 @@ use super::follower::Follower;
 use super::output::say;
 use super::recorded::listed;
 use anyhow::{Context, bail};
-use memtrace_analyze::{Family, OOM_KILLS, RECORDER_UP};
+use memtrace_analyze::{Family, Live, OOM_KILLS, RECORDER_UP};
 use memtrace_report::visible;
 use memtrace_store::{Outgoing, RUN_FILE, Recordings};
 use memtrace_top::{Feed, Recorder};
@@ -66,9 +66,14 @@ impl<'a> Newest<'a> {
         self.is_single && !self.is_recording()
     }
 
-    fn is_recording(&self) -> bool {
+    /// What the recorder does of what is followed; `None` where nothing is.
+    pub(super) fn recorder(&self) -> Option<Recorder> {
         let followed = self.followed.as_ref();
-        followed.is_some_and(|(_, follower)| follower.recorder() == Recorder::Recording)
+        followed.map(|(_, follower)| follower.recorder())
+    }
+
+    fn is_recording(&self) -> bool {
+        self.recorder() == Some(Recorder::Recording)
     }
 
     /// The figures as they are now. Where nobody records, those that are no longer so are left out.
@@ -76,11 +81,7 @@ impl<'a> Newest<'a> {
     /// # Errors
     /// When what is followed can't be read.
     pub fn families(&mut self) -> anyhow::Result<Vec<Family>> {
-        self.refresh()?;
-        if !self.is_single && (!self.is_recording() || self.looked.elapsed() >= LOOK_EVERY) {
-            self.look()?;
-            self.refresh()?;
-        }
+        self.follow()?;
         let mut families = vec![Family::single(
             &RECORDER_UP,
             f64::from(u8::from(self.is_recording())),
@@ -94,7 +95,26 @@ impl<'a> Newest<'a> {
         Ok(families)
     }
 
-    /// Takes what came.
+    /// The recording that is followed, and what is known of it.
+    pub(super) fn followed(&self) -> Option<(&Path, &Live)> {
+        let followed = self.followed.as_ref();
+        followed.map(|(path, follower)| (path.as_path(), follower.live()))
+    }
+
+    /// Takes what came, and turns to a recording that is newer.
+    ///
+    /// # Errors
+    /// When what is followed can't be read.
+    pub(super) fn follow(&mut self) -> anyhow::Result<()> {
+        self.refresh()?;
+        if !self.is_single && (!self.is_recording() || self.looked.elapsed() >= LOOK_EVERY) {
+            self.look()?;
+            self.refresh()?;
+        }
+        Ok(())
+    }
+
+    /// Takes what came to it.
     fn refresh(&mut self) -> anyhow::Result<()> {
         let Some((path, follower)) = &mut self.followed else {
             return Ok(());
@@ -104,7 +124,7 @@ impl<'a> Newest<'a> {
         let refreshed =
             refreshed.with_context(|| format!("failed to read the recording {}", visible(&shown)));
         let kills = self.kills.entry(path.clone()).or_default();
-        *kills = follower.live().kill_count().max(*kills);
+        *kills = follower.live().kills().len().max(*kills);
         match refreshed {
             // It may have been removed; there will be another.
             Err(error) if !self.is_single => {

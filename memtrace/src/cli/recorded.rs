@@ -5,8 +5,8 @@ use super::remote::reader;
 use anyhow::{Context, bail};
 use jiff::tz::TimeZone;
 use memtrace_analyze::Moment;
-use memtrace_model::RowSource;
-use memtrace_model::{BootNs, Row};
+use memtrace_model::tables::OomRow;
+use memtrace_model::{BootNs, Row, RowSource};
 use memtrace_report::{visible, words};
 use memtrace_store::{RUN_FILE, Recording, Recordings, StoreError, recordings_in};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,8 @@ pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     recording_dir_at(given, None, false)
 }
 
-/// The same where a time on the wall was asked for: of several recordings the newest that has it.
+/// The same where a time on the wall was asked for, or an OOM kill: of several recordings the newest
+/// that has it.
 pub(super) fn recording_dir_at(
     given: Option<&Path>,
     moment: Option<Moment>,
@@ -25,17 +26,24 @@ pub(super) fn recording_dir_at(
 ) -> anyhow::Result<PathBuf> {
     let found = several(given)?;
     let place = given.unwrap_or(Path::new(".")).display();
-    if let (Some(moment), 2..) = (moment.filter(|moment| moment.is_wall()), found.len()) {
-        // What can't be read has no time.
+    let is_kill = moment == Some(Moment::OomKill);
+    let moment = moment.filter(|moment| is_kill || moment.is_wall());
+    if let (Some(moment), 2..) = (moment, found.len()) {
+        // What can't be read has neither.
         let has_it = |recording: &&PathBuf| {
             let opened = open(&Recordings::default(), recording);
-            opened
-                .is_ok_and(|(recording, last)| moment.is_in(recording.info(), last, zone(is_local)))
+            opened.is_ok_and(|(recording, last)| match is_kill {
+                true => has_oom_kill(&recording),
+                false => moment.is_in(recording.info(), last, zone(is_local)),
+            })
         };
         return found.iter().find(has_it).cloned().with_context(|| {
+            let (what, how) = match is_kill {
+                true => ("an OOM kill", ""),
+                false => ("that time", " (times of day are UTC without --local-time)"),
+            };
             format!(
-                "none of the {} recordings in {place} has that time; `memtrace list` names them \
-                 (times of day are UTC without --local-time)",
+                "none of the {} recordings in {place} has {what}; `memtrace list` names them{how}",
                 found.len()
             )
         });
@@ -58,6 +66,13 @@ pub(super) fn recording_dir_at(
              one with `memtrace record -- COMMAND`"
         ),
     }
+}
+
+/// Whether the OOM killer killed a process of a recording, or another where none of it.
+fn has_oom_kill(recording: &Recording) -> bool {
+    let mut has_one = false;
+    let scanned = recording.scan(&["victim_upid"], |_: OomRow| has_one = true);
+    scanned.is_ok() && has_one
 }
 
 /// The recordings in the directory that was given, or here, the newest first; none where that is a

@@ -13,6 +13,7 @@ const SLIPS: &[(&str, &[&str], &str)] = &[
         "-f html -o report.html, or --open",
     ),
     ("report", &["--oom", "--kills"], "--section oom-kills"),
+    ("report", &["--last-kill"], "--at oom-kill"),
     (
         "report",
         &["--growth", "--leaks", "--leak"],

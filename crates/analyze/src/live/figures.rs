@@ -12,6 +12,7 @@ use crate::process_tree::ProcessTree;
 use crate::run::{Options, analyze};
 use crate::sections::{Report, gpus, ledger};
 use crate::{Moment, roles};
+use memtrace_model::tables::OomRow;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RunInfo};
 use memtrace_report::Chapter;
 use memtrace_timeline::{Amounts, Totals};
@@ -68,8 +69,23 @@ pub struct Limit {
     pub cgroup: Option<String>,
     /// What is in use of it.
     pub used: Bytes,
+    /// The part of that which the kernel can't give up at once: without the page cache that it would
+    /// reclaim first, and slab that it can.
+    pub needed: Bytes,
     /// How much there is.
     pub limit: Bytes,
+}
+
+impl Limit {
+    /// What is in use, as a share of it.
+    pub fn share(&self) -> f64 {
+        self.used.0 as f64 / self.limit.0 as f64
+    }
+
+    /// What is needed, as a share of it.
+    pub fn needed_share(&self) -> f64 {
+        self.needed.0 as f64 / self.limit.0 as f64
+    }
 }
 
 /// What takes longer to find out, as the report does.
@@ -223,24 +239,46 @@ impl Live {
     /// The limit that is nearest, of the cgroups that hold recorded processes; where none has one,
     /// the memory of the machine.
     pub fn limit(&self) -> Option<Limit> {
-        let limits = self.kept.cgroups().filter_map(|row| {
+        let nearest = self
+            .cgroup_limits()
+            .max_by(|a, b| a.share().total_cmp(&b.share()));
+        nearest.or_else(|| self.node_limit())
+    }
+
+    /// The limits of cgroups, and the memory of the machine.
+    pub fn limits(&self) -> impl Iterator<Item = Limit> {
+        self.cgroup_limits().chain(self.node_limit())
+    }
+
+    fn cgroup_limits(&self) -> impl Iterator<Item = Limit> {
+        self.kept.cgroups().filter_map(|row| {
+            let used = row.current_bytes?;
+            let given_up = [row.inactive_file_bytes, row.slab_reclaimable_bytes];
+            let given_up: i64 = given_up.into_iter().flatten().map(|bytes| bytes.0).sum();
             Some(Limit {
                 cgroup: Some(row.cgroup.clone()),
-                used: row.current_bytes?,
+                used,
+                needed: Bytes((used.0 - given_up).max(0)),
                 limit: row.limit_bytes.filter(|limit| limit.0 > 0)?,
             })
-        });
-        let share = |limit: &Limit| limit.used.0 as f64 / limit.limit.0 as f64;
-        let nearest = limits.max_by(|a, b| share(a).total_cmp(&share(b)));
-        nearest.or_else(|| {
-            let node = self.kept.node()?;
-            let limit = node.mem_total_bytes.filter(|limit| limit.0 > 0)?;
-            Some(Limit {
-                cgroup: None,
-                used: limit - node.mem_available_bytes?,
-                limit,
-            })
         })
+    }
+
+    fn node_limit(&self) -> Option<Limit> {
+        let node = self.kept.node()?;
+        let limit = node.mem_total_bytes.filter(|limit| limit.0 > 0)?;
+        let used = limit - node.mem_available_bytes?;
+        Some(Limit {
+            cgroup: None,
+            used,
+            needed: used,
+            limit,
+        })
+    }
+
+    /// The kills by the OOM killer, in the order of time.
+    pub fn kills(&self) -> &[OomRow] {
+        self.kept.kills()
     }
 
     /// What was lost, in a sentence each; none where nothing was.

@@ -242,9 +242,9 @@ impl Kept {
         self.costs.rows.last()
     }
 
-    /// How many kills by the OOM killer there were.
-    pub(super) fn kill_count(&self) -> usize {
-        self.kills.rows.len()
+    /// The kills by the OOM killer.
+    pub(super) fn kills(&self) -> &[OomRow] {
+        &self.kills.rows
     }
 
     /// The newest reading of the node.

@@ -97,11 +97,6 @@ impl Live {
         families
     }
 
-    /// How many kills by the OOM killer there were.
-    pub fn kill_count(&self) -> usize {
-        self.kept.kill_count()
-    }
-
     fn whole(&self) -> Vec<Family> {
         let held = self.now().held;
         let amount = |Bytes(bytes): Bytes| bytes as f64;
@@ -109,7 +104,7 @@ impl Live {
             Family::single(&HELD, amount(held.bytes)),
             Family::single(&HELD_AT_LEAST, amount(held.at_least)),
             Family::single(&HELD_AT_MOST, amount(held.at_most)),
-            Family::single(&OOM_KILLS, self.kill_count() as f64),
+            Family::single(&OOM_KILLS, self.kills().len() as f64),
         ];
         if let Some(WallNs(wall)) = self.clock().to_wall(self.now().at) {
             families.push(Family::single(&NEWEST, wall as f64 / 1e9));

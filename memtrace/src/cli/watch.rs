@@ -1,0 +1,112 @@
+//! `memtrace watch`: says when something happens while a recording is made, and has a program do
+//! something about it.
+
+mod event;
+mod program;
+
+use super::newest::Newest;
+use super::output::print;
+use super::values::parse_percent;
+use clap::ValueEnum;
+use event::{EventKind, Events};
+use memtrace_host::clock;
+use memtrace_store::Recordings;
+use memtrace_top::{end_with_signals, is_to_end};
+use program::Program;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Between two looks. What a recorder sees is in its recording a second later at the latest.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Between two looks at whether a signal came.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Say when a process is killed or crashes, or a limit is near, as it happens
+///
+/// A line for each event, while a recording is made. What happened before this started is left out: `memtrace
+/// report` has it. PROGRAM is started for each event, one at a time, and gets it as JSON on its
+/// standard input: what happened, to whom, and what the report says of that instant. One that takes
+/// longer than a minute is ended. Where more than 100 events wait for it the rest is left out, and the
+/// next one says how many.
+///
+/// It reads what the recorder wrote, and needs no rights but those of a reader.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "memtrace watch [OPTIONS] [DIR] [-- PROGRAM [ARG]...]",
+    after_help = "\
+Examples:
+  memtrace watch
+  memtrace watch /var/lib/memtrace --on oom-kill,crash -- ./notify.sh
+  memtrace watch -f json > events.jsonl
+
+Exit status: 0 when a signal ends it, or the recording ends where DIR is one; 1 if it can't be read;
+2 on a usage error."
+)]
+pub(super) struct Args {
+    /// A recording that is being made, or a directory of recordings, whose newest is followed from one
+    /// to the next [default: here]
+    #[arg(value_name = "DIR", default_value = ".", hide_default_value = true)]
+    dir: PathBuf,
+    /// What to tell of [default: everything]
+    #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
+    on: Vec<EventKind>,
+    /// From which share of a limit on `limit` is told, without page cache that the kernel would give up
+    /// first
+    #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = parse_percent)]
+    limit: f64,
+    /// How to write a line
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "text")]
+    format: Format,
+    /// What to start for each event, behind `--`
+    #[arg(last = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For a person
+    Text,
+    /// An object a line
+    Json,
+}
+
+/// Watches until a signal comes, or the recording ends where it is one.
+///
+/// # Errors
+/// When nothing can be read, or standard output can't be written.
+pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
+    let mut newest = Newest::open(recordings, &args.dir)?;
+    let begin = clock::read().wall_ns;
+    let mut events = Events::after(begin, &args.on, args.limit / 100.0);
+    let program = Program::start(args.program)?;
+    end_with_signals();
+    loop {
+        let looked = Instant::now();
+        newest.follow()?;
+        for event in events.look(&newest) {
+            print(&match args.format {
+                Format::Text => format!("{event}\n"),
+                Format::Json => format!("{}\n", event.as_json()),
+            })?;
+            if let Some(program) = &program {
+                program.tell(event);
+            }
+        }
+        if newest.is_over() {
+            break;
+        }
+        while looked.elapsed() < LOOK_EVERY && !is_to_end() {
+            sleep(PAUSE);
+        }
+        if is_to_end() {
+            break;
+        }
+    }
+    if let Some(program) = program {
+        program.finish();
+    }
+    Ok(ExitCode::SUCCESS)
+}

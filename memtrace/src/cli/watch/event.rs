@@ -1,0 +1,335 @@
+//! What happens in a recording that is made: kills, crashes, limits that are near, a recorder that is
+//! gone.
+
+use crate::cli::newest::Newest;
+use clap::ValueEnum;
+use memtrace_analyze::{Limit, Live};
+use memtrace_host::clock;
+use memtrace_model::tables::OomRow;
+use memtrace_model::{BootNs, Tgid, WallNs};
+use memtrace_report::{visible, words};
+use memtrace_top::Recorder;
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub(super) enum EventKind {
+    /// The kernel's OOM killer killed a process
+    OomKill,
+    /// A process crashed, or was killed by another than an ancestor
+    Crash,
+    /// A cgroup, or the machine, has used up its memory to --limit; again once it was below it by a
+    /// tenth of the limit
+    Limit,
+    /// Nobody records any more
+    RecorderGone,
+}
+
+impl EventKind {
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or(String::new(), |value| value.get_name().to_owned())
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Event {
+    pub(super) kind: EventKind,
+    pub(super) at: WallNs,
+    /// The recording that tells it.
+    pub(super) recording: PathBuf,
+    host: String,
+    pid: Option<Tgid>,
+    /// The process by its name in a report, or the cgroup.
+    subject: Option<String>,
+    /// What happened to it.
+    text: String,
+}
+
+impl Event {
+    /// Its own members of the JSON that a program gets.
+    pub(super) fn as_json(&self) -> Value {
+        json!({
+            "format": "memtrace-event",
+            "version": 1,
+            "event": self.kind.name(),
+            "ts": self.at.rfc3339(),
+            "host": self.host,
+            "recording": self.recording,
+            "pid": self.pid.map(|pid| pid.0),
+            "subject": self.subject,
+            "text": self.text,
+        })
+    }
+
+    /// What tells it from others of about the same time.
+    fn key(&self) -> Key {
+        (self.kind, self.pid, self.subject.clone())
+    }
+}
+
+/// For a person.
+impl fmt::Display for Event {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = self.at.rfc3339().unwrap_or_default();
+        write!(out, "{at}  {}  ", self.kind.name())?;
+        if let Some(pid) = self.pid {
+            write!(out, "{} ", pid.0)?;
+        }
+        if let Some(subject) = &self.subject {
+            write!(out, "{}: ", visible(subject))?;
+        }
+        write!(out, "{}", visible(&self.text))
+    }
+}
+
+type Key = (EventKind, Option<Tgid>, Option<String>);
+
+/// Two events of one key within this time are one, told by two recorders of one machine.
+const SAME_NS: i64 = 1_000_000_000;
+/// An event is known no longer than this after it: rows come late, and recorders follow each other.
+const LATE_NS: i64 = 600_000_000_000;
+/// So far below `--limit` a share has to fall, of the limit, before it is told again.
+const BELOW: f64 = 0.1;
+
+/// Which events were told.
+pub(super) struct Events {
+    kinds: Vec<EventKind>,
+    /// A share of the whole.
+    limit: f64,
+    /// What is older is not told.
+    begin: WallNs,
+    /// When the last ones were.
+    told: HashMap<Key, WallNs>,
+    /// Cgroups that are near their limits; `None` for the machine.
+    near: HashSet<Option<String>>,
+    was_recording: bool,
+}
+
+impl Events {
+    /// Those after a time, of some kinds, of all where none are given, and limits from a share on.
+    pub(super) fn after(begin: WallNs, kinds: &[EventKind], limit: f64) -> Self {
+        let kinds = match kinds.is_empty() {
+            true => EventKind::value_variants(),
+            false => kinds,
+        };
+        Self {
+            kinds: kinds.to_vec(),
+            limit,
+            begin,
+            told: HashMap::new(),
+            near: HashSet::new(),
+            was_recording: false,
+        }
+    }
+
+    /// What has happened since the last look, in the order of time.
+    pub(super) fn look(&mut self, newest: &Newest<'_>) -> Vec<Event> {
+        let recorder = newest.recorder();
+        let is_recording = recorder == Some(Recorder::Recording);
+        let was_recording = std::mem::replace(&mut self.was_recording, is_recording);
+        let Some((recording, live)) = newest.followed() else {
+            return Vec::new();
+        };
+        let mut found = self.since(recording, live);
+        if is_recording {
+            found.extend(self.limits(recording, live));
+        }
+        let gone = match recorder {
+            Some(Recorder::Gone) => Some("the recorder was ended before it closed the recording"),
+            // That the one recording ends is what it was to do.
+            Some(Recorder::Closed) if !newest.is_over() => {
+                Some("the recording was closed, and there is no newer one")
+            }
+            _ => None,
+        };
+        if let Some(text) = gone.filter(|_| was_recording)
+            && self.kinds.contains(&EventKind::RecorderGone)
+        {
+            let now = clock::read().wall_ns;
+            let kind = EventKind::RecorderGone;
+            found.push(event(kind, now, recording, live, text.to_owned()));
+        }
+        found.sort_by_key(|event| event.at.0);
+        self.told
+            .extend(found.iter().map(|event| (event.key(), event.at)));
+        let newest = self.told.values().map(|at| at.0).max().unwrap_or(0);
+        self.told.retain(|_, at| at.0 >= newest - 2 * LATE_NS);
+        found
+    }
+
+    /// Kills and crashes that were not told.
+    fn since(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
+        let Some(now) = live.clock().to_wall(live.now().at) else {
+            return Vec::new();
+        };
+        let from = self.begin.0.max(now.0 - LATE_NS);
+        let wall = |at: BootNs| live.clock().to_wall(at).filter(|at| at.0 > from);
+        let mut found = Vec::new();
+        if self.kinds.contains(&EventKind::OomKill) {
+            found.extend(live.kills().iter().filter_map(|kill| {
+                let at = wall(kill.boot_ns)?;
+                let process = live
+                    .processes()
+                    .iter()
+                    .find(|process| Some(process.upid) == kill.victim_upid);
+                let name = process.map(|process| process.name.to_string());
+                Some(Event {
+                    pid: Some(kill.victim_tgid),
+                    subject: name.or_else(|| kill.victim_comm.clone()),
+                    ..event(EventKind::OomKill, at, recording, live, killed(kill))
+                })
+            }));
+        }
+        if self.kinds.contains(&EventKind::Crash) {
+            let crashed = live.processes().iter().filter(|process| {
+                process.is_violent_end() && !process.is_stopped_end() && !process.is_oom_killed()
+            });
+            found.extend(crashed.filter_map(|process| {
+                let at = wall(process.exit_boot_ns()?)?;
+                let text = process.ended_in_words();
+                Some(Event {
+                    pid: process.tgid,
+                    subject: Some(process.name.to_string()),
+                    ..event(EventKind::Crash, at, recording, live, text)
+                })
+            }));
+        }
+        found.retain(|event| {
+            let told = self.told.get(&event.key());
+            told.is_none_or(|told| (event.at.0 - told.0).abs() >= SAME_NS)
+        });
+        found
+    }
+
+    /// Limits that have come near since the last look.
+    fn limits(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
+        let mut found = Vec::new();
+        if !self.kinds.contains(&EventKind::Limit) {
+            return found;
+        }
+        let Some(now) = live.clock().to_wall(live.now().at) else {
+            return found;
+        };
+        for limit in live.limits() {
+            let share = limit.needed_share();
+            if share < self.limit - BELOW {
+                self.near.remove(&limit.cgroup);
+            }
+            if share >= self.limit && self.near.insert(limit.cgroup.clone()) {
+                let text = near(&limit);
+                found.push(Event {
+                    subject: limit.cgroup.map(|path| format!("cgroup {path}")),
+                    ..event(EventKind::Limit, now, recording, live, text)
+                });
+            }
+        }
+        found
+    }
+}
+
+fn event(kind: EventKind, at: WallNs, recording: &Path, live: &Live, text: String) -> Event {
+    Event {
+        kind,
+        at,
+        recording: recording.to_owned(),
+        host: live.info().hostname.clone(),
+        pid: None,
+        subject: None,
+        text,
+    }
+}
+
+fn killed(kill: &OomRow) -> String {
+    let anon = kill.victim_rss_anon_bytes;
+    let held = anon.map_or(String::new(), |anon| {
+        format!("; it held {} anonymous", words::bytes(anon))
+    });
+    let why = match (&kill.memcg, kill.memcg_limit_bytes) {
+        (Some(path), Some(limit)) => {
+            format!("cgroup {path} (limit {}) was full", words::bytes(limit))
+        }
+        (Some(path), None) => format!("cgroup {path} was full"),
+        (None, _) => "the machine had no memory left".to_owned(),
+    };
+    format!("killed by the OOM killer because {why}{held}")
+}
+
+fn near(limit: &Limit) -> String {
+    format!(
+        "{} of {} in use that the kernel can't give up at once, {}",
+        words::bytes(limit.needed),
+        words::bytes(limit.limit),
+        words::share(Some(limit.needed), Some(limit.limit)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::analyzed::tests::store;
+    use memtrace_golden::{RUNS, Script};
+    use memtrace_store::Recordings;
+
+    fn run(name: &str) -> fn() -> Script {
+        let script = RUNS.iter().find(|(run, ..)| *run == name);
+        script.expect("a run").1
+    }
+
+    fn told(events: &mut Events, newest: &mut Newest<'_>) -> Vec<String> {
+        newest.follow().expect("recordings");
+        let found = events.look(newest);
+        found.iter().map(Event::to_string).collect()
+    }
+
+    #[test]
+    fn an_event_is_told_once_also_where_two_recorders_tell_it() {
+        let root = tempfile::tempdir().expect("a directory");
+        let recordings = Recordings::default();
+        let mut newest = Newest::open(&recordings, root.path()).expect("an empty directory");
+        let mut events = Events::after(WallNs(0), &[], 0.9);
+        assert_eq!(told(&mut events, &mut newest), [""; 0]);
+        store(&root.path().join("memtrace-a"), run("oom_kill"));
+        let kills = told(&mut events, &mut newest);
+        assert_eq!(kills.len(), 1, "{kills:?}");
+        assert!(kills[0].contains("  oom-kill  510 python3 -u train.py: killed by the OOM killer"));
+        assert!(kills[0].ends_with("(limit 64.0 GiB) was full; it held 9.1 GiB anonymous"));
+        assert_eq!(told(&mut events, &mut newest), [""; 0]);
+        store(&root.path().join("memtrace-b"), run("oom_kill"));
+        assert_eq!(told(&mut events, &mut newest), [""; 0]);
+        // Of a later time they are others.
+        let mut later = Events::after(WallNs(i64::MAX), &[], 0.9);
+        assert_eq!(told(&mut later, &mut newest), [""; 0]);
+        let mut others = Events::after(WallNs(0), &[EventKind::Crash], 0.9);
+        assert_eq!(told(&mut others, &mut newest), [""; 0]);
+    }
+
+    #[test]
+    fn a_limit_is_told_when_it_comes_near_and_again_after_it_was_far() {
+        let root = tempfile::tempdir().expect("a directory");
+        store(&root.path().join("memtrace-a"), run("oom_kill"));
+        let recordings = Recordings::default();
+        let mut newest = Newest::open(&recordings, root.path()).expect("a recording");
+        newest.follow().expect("a recording");
+        let (path, live) = newest.followed().expect("a recording");
+        let shares: Vec<f64> = live.limits().map(|limit| limit.needed_share()).collect();
+        let highest = shares.iter().copied().fold(0.0, f64::max);
+        assert!(highest > 0.0, "{shares:?}");
+        let mut events = Events::after(WallNs(0), &[EventKind::Limit], highest);
+        assert_eq!(events.limits(path, live).len(), 1, "{shares:?}");
+        assert_eq!(events.limits(path, live).len(), 0);
+        // It would have to fall by a tenth of the limit.
+        events.limit = highest + 0.05;
+        assert_eq!(events.limits(path, live).len(), 0);
+        events.limit = highest;
+        assert_eq!(events.limits(path, live).len(), 0);
+        events.limit = highest + 0.2;
+        assert_eq!(events.limits(path, live).len(), 0);
+        events.limit = highest;
+        assert_eq!(events.limits(path, live).len(), 1);
+    }
+}

@@ -1,0 +1,207 @@
+//! The program that is started for each event, and what it gets: the event, and what the report says of
+//! its instant.
+
+use super::event::{Event, EventKind};
+use crate::cli::caller::as_caller;
+use crate::cli::output::say;
+use crate::cli::own_program::own_program;
+use anyhow::{Context, bail};
+use memtrace_model::WallNs;
+use memtrace_top::is_to_end;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+/// So many events wait at most.
+const WAITING_MAX: usize = 100;
+/// The program, and the report before it, may take so long.
+const TIME_MAX: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
+/// What tells of an instant is in the recording so long after it.
+const KNOWN_AFTER_NS: i64 = 3_000_000_000;
+/// A report as JSON is no longer; of one that is there is no answer.
+const REPORT_BYTES: u64 = 64 << 20;
+/// So many lines of each table are in the report.
+const TOP: &str = "10";
+
+/// Starts the program for one event after another.
+pub(super) struct Program {
+    events: SyncSender<Event>,
+    left_out: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+impl Program {
+    /// Makes it ready; `None` where there is none.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub(super) fn start(words: Vec<OsString>) -> anyhow::Result<Option<Self>> {
+        let Some((name, arguments)) = words.split_first() else {
+            return Ok(None);
+        };
+        let (name, arguments) = (name.clone(), arguments.to_vec());
+        let (events, waiting) = sync_channel(WAITING_MAX);
+        let left_out = Arc::new(AtomicUsize::new(0));
+        let runner = Runner {
+            name,
+            arguments,
+            waiting,
+            left_out: Arc::clone(&left_out),
+        };
+        let thread = std::thread::Builder::new().name("events".to_owned());
+        let thread = thread.spawn(move || runner.run());
+        Ok(Some(Self {
+            events,
+            left_out,
+            thread: thread.context("failed to start a thread")?,
+        }))
+    }
+
+    /// Has the program started for an event, once it is its turn.
+    pub(super) fn tell(&self, event: Event) {
+        if let Err(TrySendError::Full(_)) = self.events.try_send(event) {
+            self.left_out.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until it was started for all events, or a signal comes.
+    pub(super) fn finish(self) {
+        drop(self.events);
+        if self.thread.join().is_err() {
+            say("the thread that starts the program failed");
+        }
+    }
+}
+
+struct Runner {
+    name: OsString,
+    arguments: Vec<OsString>,
+    waiting: Receiver<Event>,
+    left_out: Arc<AtomicUsize>,
+}
+
+impl Runner {
+    fn run(&self) {
+        while let Ok(event) = self.waiting.recv() {
+            if is_to_end() {
+                break;
+            }
+            let told = self.tell(&event);
+            if let Err(error) = told {
+                let name = self.name.display();
+                say(&format!("{name} was not told of \"{event}\": {error:#}"));
+            }
+        }
+    }
+
+    fn tell(&self, event: &Event) -> anyhow::Result<()> {
+        let mut object = event.as_json();
+        let (answer, why) = match event.kind {
+            EventKind::RecorderGone => (Value::Null, None),
+            _ => match answer(event) {
+                Ok(answer) => (answer, None),
+                Err(error) => (Value::Null, Some(format!("{error:#}"))),
+            },
+        };
+        let members = json!({
+            "report": answer,
+            "report_error": why,
+            "left_out_count": self.left_out.swap(0, Ordering::Relaxed),
+        });
+        if let (Value::Object(object), Value::Object(members)) = (&mut object, members) {
+            object.extend(members);
+        }
+        // A program that reads nothing keeps nobody waiting.
+        let mut file = tempfile::tempfile().context("failed to make a file for it")?;
+        writeln!(file, "{object}").context("failed to write a file for it")?;
+        file.rewind().context("failed to write a file for it")?;
+        let mut command = Command::new(&self.name);
+        command.args(&self.arguments);
+        as_caller(&mut command);
+        let status = ended(command.stdin(file))?;
+        if !status.success() {
+            bail!("it ended with {status}");
+        }
+        Ok(())
+    }
+}
+
+/// What the report says of an event: its answer, who held the memory then, and the kill.
+fn answer(event: &Event) -> anyhow::Result<Value> {
+    while !is_to_end() && jiff::Timestamp::now().as_nanosecond() < known_at(event.at) {
+        sleep(PAUSE);
+    }
+    let at = event.at.rfc3339().context("an instant before our time")?;
+    let mut command = Command::new(own_program().context("failed to find this program")?);
+    command
+        .args(["report", "--at", &at, "--top", TOP, "-f", "json", "--"])
+        .arg(&event.recording);
+    as_caller(&mut command);
+    let file = tempfile::tempfile().context("failed to make a file for the report")?;
+    let out = file.try_clone().context("failed to make a file for it")?;
+    let beside = tempfile::tempfile().context("failed to make a file for the report")?;
+    let heard = beside.try_clone().context("failed to make a file for it")?;
+    command.stdin(Stdio::null()).stdout(out).stderr(heard);
+    if !ended(&mut command)?.success() {
+        let said = read(beside).unwrap_or_default();
+        let said = said.trim_end().lines().last().unwrap_or_default();
+        bail!("{}", said.strip_prefix("memtrace: ").unwrap_or(said));
+    }
+    let report: Value = serde_json::from_str(&read(file)?).context("failed to read the report")?;
+    let about_it = |kill: &&Value| kill["victim_pid"] == json!(event.as_json()["pid"]);
+    let kills = report["oom_kills"].as_array();
+    Ok(json!({
+        "answer": report["answer"],
+        "at": report["at"],
+        "oom_kill": kills.and_then(|kills| kills.iter().rev().find(about_it)),
+    }))
+}
+
+fn known_at(at: WallNs) -> i128 {
+    i128::from(at.0 + KNOWN_AFTER_NS)
+}
+
+/// A file from its beginning.
+fn read(mut file: File) -> anyhow::Result<String> {
+    let mut text = String::new();
+    file.rewind().context("failed to read the report")?;
+    let mut bounded = file.take(REPORT_BYTES + 1);
+    bounded
+        .read_to_string(&mut text)
+        .context("failed to read the report")?;
+    if text.len() as u64 > REPORT_BYTES {
+        bail!("the report as JSON is longer than {REPORT_BYTES} bytes");
+    }
+    Ok(text)
+}
+
+/// How a program ended, within its time.
+fn ended(command: &mut Command) -> anyhow::Result<ExitStatus> {
+    let mut child = command.spawn().context("it can't be started")?;
+    let since = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().context("failed to wait for it")? {
+            return Ok(status);
+        }
+        if is_to_end() {
+            bail!("a signal ended the wait for it");
+        }
+        if since.elapsed() > TIME_MAX {
+            child.kill().context("failed to end it")?;
+            child.wait().context("failed to wait for it")?;
+            bail!(
+                "it took longer than {} s, and was ended",
+                TIME_MAX.as_secs()
+            );
+        }
+        sleep(PAUSE);
+    }
+}
