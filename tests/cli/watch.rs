@@ -1,4 +1,4 @@
-//! `memtrace watch`, as whoever is to be told of a crash at night.
+//! `memtrace watch`, as whoever is called at night meets it.
 
 use super::*;
 use memtrace_tests::cgroup::MemoryGroup;
@@ -48,7 +48,7 @@ fn send(child: &Child, signal: i32) -> Result<()> {
 }
 
 #[test]
-fn a_crash_and_the_loss_of_the_recorder_are_told_to_a_program() -> Result<()> {
+fn a_program_gets_a_crash_and_the_loss_of_the_recorder() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (recordings, file) = (dir.path().join("recordings"), dir.path().join("saved"));
     std::fs::create_dir(&recordings)?;
@@ -57,19 +57,22 @@ fn a_crash_and_the_loss_of_the_recorder_are_told_to_a_program() -> Result<()> {
     let script = "sleep 3; sh -c 'kill -SEGV $$'; exec sleep 60";
     let target = ["--kill-child", "--", "sh", "-c", script];
     let mut recorder = record(&recordings.join("one"), &target)?;
-    await_that("the crash is told", || !saved(&file).is_empty());
+    await_that("the crash is reported", || !saved(&file).is_empty());
     send(&recorder, libc::SIGKILL)?;
     recorder.wait()?;
-    await_that("the loss is told", || saved(&file).len() >= 2);
+    await_that("the loss is reported", || saved(&file).len() >= 2);
     send(&watcher, libc::SIGTERM)?;
     let ended = watcher.wait_with_output()?;
     assert!(ended.status.success(), "{}", words(&ended));
     let lines = String::from_utf8(ended.stdout)?;
-    let told: Vec<Value> = lines
+    let reported: Vec<Value> = lines
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()?;
-    let kinds: Vec<_> = told.iter().map(|event| event["event"].as_str()).collect();
+    let kinds: Vec<_> = reported
+        .iter()
+        .map(|event| event["event"].as_str())
+        .collect();
     assert_eq!(kinds, [Some("crash"), Some("recorder-gone")], "{lines}");
     let [crash, gone] = &saved(&file)[..] else {
         panic!("two events: {lines}");
@@ -83,12 +86,13 @@ fn a_crash_and_the_loss_of_the_recorder_are_told_to_a_program() -> Result<()> {
         holders.is_some_and(|holders| !holders.is_empty()),
         "{crash}"
     );
+    assert_eq!(crash["report"]["process"]["pid"], crash["pid"], "{crash}");
     assert_eq!(gone["report"], Value::Null, "{gone}");
     Ok(())
 }
 
 #[test]
-fn an_oom_kill_is_told_with_its_post_mortem_and_a_limit_before_it() -> Result<()> {
+fn an_oom_kill_is_reported_with_its_post_mortem_and_a_limit_before_it() -> Result<()> {
     let dir = tempfile::tempdir()?;
     let (recording, file) = (dir.path().join("recording"), dir.path().join("saved"));
     let group = MemoryGroup::new("memtrace-watch", 64 << 20)?;
@@ -147,7 +151,7 @@ fn a_program_that_fails_or_is_not_there_is_reported_and_watching_goes_on() -> Re
     assert!(said.contains("exit status: 1"), "{said}");
     let (code, said) = missing?;
     assert_eq!(code, Some(0));
-    assert!(said.contains("/nowhere/notify was not told"), "{said}");
+    assert!(said.contains("/nowhere/notify could not handle"), "{said}");
     assert!(said.contains("can't be started"), "{said}");
     Ok(())
 }

@@ -50,10 +50,10 @@ pub(super) struct Args {
     /// to the next [default: here]
     #[arg(value_name = "DIR", default_value = ".", hide_default_value = true)]
     dir: PathBuf,
-    /// What to tell of [default: everything]
+    /// What to report [default: everything]
     #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
     on: Vec<EventKind>,
-    /// From which share of a limit on `limit` is told, without page cache that the kernel would give up
+    /// From which share of a limit on `limit` is reported, without page cache that the kernel would give up
     /// first
     #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = parse_percent)]
     limit: f64,
@@ -92,7 +92,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
                 Format::Json => format!("{}\n", event.as_json()),
             })?;
             if let Some(program) = &program {
-                program.tell(event);
+                program.start_for(event);
             }
         }
         if newest.is_over() {

@@ -40,10 +40,12 @@ impl EventKind {
 pub(super) struct Event {
     pub(super) kind: EventKind,
     pub(super) at: WallNs,
-    /// The recording that tells it.
+    /// The recording that has it.
     pub(super) recording: PathBuf,
     host: String,
-    pid: Option<Tgid>,
+    pub(super) pid: Option<Tgid>,
+    /// Whether that is a process of the recording.
+    pub(super) is_recorded: bool,
     /// The process by its name in a report, or the cgroup.
     subject: Option<String>,
     /// What happened to it.
@@ -66,7 +68,7 @@ impl Event {
         })
     }
 
-    /// What tells it from others of about the same time.
+    /// What distinguishes it from others of about the same time.
     fn key(&self) -> Key {
         (self.kind, self.pid, self.subject.clone())
     }
@@ -89,22 +91,22 @@ impl fmt::Display for Event {
 
 type Key = (EventKind, Option<Tgid>, Option<String>);
 
-/// Two events of one key within this time are one, told by two recorders of one machine.
+/// Two events of one key within this time are one, reported by two recorders of one machine.
 const SAME_NS: i64 = 1_000_000_000;
 /// An event is known no longer than this after it: rows come late, and recorders follow each other.
 const LATE_NS: i64 = 600_000_000_000;
-/// So far below `--limit` a share has to fall, of the limit, before it is told again.
+/// So far below `--limit` a share has to fall, of the limit, before it is reported again.
 const BELOW: f64 = 0.1;
 
-/// Which events were told.
+/// Which events were reported.
 pub(super) struct Events {
     kinds: Vec<EventKind>,
     /// A share of the whole.
     limit: f64,
-    /// What is older is not told.
+    /// What is older is not reported.
     begin: WallNs,
     /// When the last ones were.
-    told: HashMap<Key, WallNs>,
+    reported: HashMap<Key, WallNs>,
     /// Cgroups that are near their limits; `None` for the machine.
     near: HashSet<Option<String>>,
     was_recording: bool,
@@ -121,7 +123,7 @@ impl Events {
             kinds: kinds.to_vec(),
             limit,
             begin,
-            told: HashMap::new(),
+            reported: HashMap::new(),
             near: HashSet::new(),
             was_recording: false,
         }
@@ -155,14 +157,14 @@ impl Events {
             found.push(event(kind, now, recording, live, text.to_owned()));
         }
         found.sort_by_key(|event| event.at.0);
-        self.told
+        self.reported
             .extend(found.iter().map(|event| (event.key(), event.at)));
-        let newest = self.told.values().map(|at| at.0).max().unwrap_or(0);
-        self.told.retain(|_, at| at.0 >= newest - 2 * LATE_NS);
+        let newest = self.reported.values().map(|at| at.0).max().unwrap_or(0);
+        self.reported.retain(|_, at| at.0 >= newest - 2 * LATE_NS);
         found
     }
 
-    /// Kills and crashes that were not told.
+    /// Kills and crashes that were not reported.
     fn since(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
         let Some(now) = live.clock().to_wall(live.now().at) else {
             return Vec::new();
@@ -180,6 +182,7 @@ impl Events {
                 let name = process.map(|process| process.name.to_string());
                 Some(Event {
                     pid: Some(kill.victim_tgid),
+                    is_recorded: name.is_some(),
                     subject: name.or_else(|| kill.victim_comm.clone()),
                     ..event(EventKind::OomKill, at, recording, live, killed(kill))
                 })
@@ -194,14 +197,15 @@ impl Events {
                 let text = process.ended_in_words();
                 Some(Event {
                     pid: process.tgid,
+                    is_recorded: true,
                     subject: Some(process.name.to_string()),
                     ..event(EventKind::Crash, at, recording, live, text)
                 })
             }));
         }
         found.retain(|event| {
-            let told = self.told.get(&event.key());
-            told.is_none_or(|told| (event.at.0 - told.0).abs() >= SAME_NS)
+            let reported = self.reported.get(&event.key());
+            reported.is_none_or(|reported| (event.at.0 - reported.0).abs() >= SAME_NS)
         });
         found
     }
@@ -239,6 +243,7 @@ fn event(kind: EventKind, at: WallNs, recording: &Path, live: &Live, text: Strin
         recording: recording.to_owned(),
         host: live.info().hostname.clone(),
         pid: None,
+        is_recorded: false,
         subject: None,
         text,
     }
@@ -280,36 +285,36 @@ mod tests {
         script.expect("a run").1
     }
 
-    fn told(events: &mut Events, newest: &mut Newest<'_>) -> Vec<String> {
+    fn reported(events: &mut Events, newest: &mut Newest<'_>) -> Vec<String> {
         newest.follow().expect("recordings");
         let found = events.look(newest);
         found.iter().map(Event::to_string).collect()
     }
 
     #[test]
-    fn an_event_is_told_once_also_where_two_recorders_tell_it() {
+    fn an_event_is_reported_once_also_where_two_recorders_have_it() {
         let root = tempfile::tempdir().expect("a directory");
         let recordings = Recordings::default();
         let mut newest = Newest::open(&recordings, root.path()).expect("an empty directory");
         let mut events = Events::after(WallNs(0), &[], 0.9);
-        assert_eq!(told(&mut events, &mut newest), [""; 0]);
+        assert_eq!(reported(&mut events, &mut newest), [""; 0]);
         store(&root.path().join("memtrace-a"), run("oom_kill"));
-        let kills = told(&mut events, &mut newest);
+        let kills = reported(&mut events, &mut newest);
         assert_eq!(kills.len(), 1, "{kills:?}");
         assert!(kills[0].contains("  oom-kill  510 python3 -u train.py: killed by the OOM killer"));
         assert!(kills[0].ends_with("(limit 64.0 GiB) was full; it held 9.1 GiB anonymous"));
-        assert_eq!(told(&mut events, &mut newest), [""; 0]);
+        assert_eq!(reported(&mut events, &mut newest), [""; 0]);
         store(&root.path().join("memtrace-b"), run("oom_kill"));
-        assert_eq!(told(&mut events, &mut newest), [""; 0]);
+        assert_eq!(reported(&mut events, &mut newest), [""; 0]);
         // Of a later time they are others.
         let mut later = Events::after(WallNs(i64::MAX), &[], 0.9);
-        assert_eq!(told(&mut later, &mut newest), [""; 0]);
+        assert_eq!(reported(&mut later, &mut newest), [""; 0]);
         let mut others = Events::after(WallNs(0), &[EventKind::Crash], 0.9);
-        assert_eq!(told(&mut others, &mut newest), [""; 0]);
+        assert_eq!(reported(&mut others, &mut newest), [""; 0]);
     }
 
     #[test]
-    fn a_limit_is_told_when_it_comes_near_and_again_after_it_was_far() {
+    fn a_limit_is_reported_when_it_comes_near_and_again_after_it_was_far() {
         let root = tempfile::tempdir().expect("a directory");
         store(&root.path().join("memtrace-a"), run("oom_kill"));
         let recordings = Recordings::default();

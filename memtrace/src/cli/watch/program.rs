@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 100;
 /// The program, and the report before it, may take so long.
 const TIME_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
-/// What tells of an instant is in the recording so long after it.
+/// What is known of an instant is in the recording so long after it.
 const KNOWN_AFTER_NS: i64 = 3_000_000_000;
 /// A report as JSON is no longer; of one that is there is no answer.
 const REPORT_BYTES: u64 = 64 << 20;
@@ -66,7 +66,7 @@ impl Program {
     }
 
     /// Has the program started for an event, once it is its turn.
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn start_for(&self, event: Event) {
         if let Err(TrySendError::Full(_)) = self.events.try_send(event) {
             self.left_out.fetch_add(1, Ordering::Relaxed);
         }
@@ -94,15 +94,15 @@ impl Runner {
             if is_to_end() {
                 break;
             }
-            let told = self.tell(&event);
-            if let Err(error) = told {
+            let started = self.start(&event);
+            if let Err(error) = started {
                 let name = self.name.display();
-                say(&format!("{name} was not told of \"{event}\": {error:#}"));
+                say(&format!("{name} could not handle \"{event}\": {error:#}"));
             }
         }
     }
 
-    fn tell(&self, event: &Event) -> anyhow::Result<()> {
+    fn start(&self, event: &Event) -> anyhow::Result<()> {
         let mut object = event.as_json();
         let (answer, why) = match event.kind {
             EventKind::RecorderGone => (Value::Null, None),
@@ -141,9 +141,11 @@ fn answer(event: &Event) -> anyhow::Result<Value> {
     }
     let at = event.at.rfc3339().context("an instant before our time")?;
     let mut command = Command::new(own_program().context("failed to find this program")?);
-    command
-        .args(["report", "--at", &at, "--top", TOP, "-f", "json", "--"])
-        .arg(&event.recording);
+    command.args(["report", "--at", &at, "--top", TOP, "-f", "json"]);
+    if let Some(pid) = event.pid.filter(|_| event.is_recorded) {
+        command.args(["--process", &pid.0.to_string()]);
+    }
+    command.arg("--").arg(&event.recording);
     as_caller(&mut command);
     let file = tempfile::tempfile().context("failed to make a file for the report")?;
     let out = file.try_clone().context("failed to make a file for it")?;
@@ -156,11 +158,13 @@ fn answer(event: &Event) -> anyhow::Result<Value> {
         bail!("{}", said.strip_prefix("memtrace: ").unwrap_or(said));
     }
     let report: Value = serde_json::from_str(&read(file)?).context("failed to read the report")?;
-    let about_it = |kill: &&Value| kill["victim_pid"] == json!(event.as_json()["pid"]);
+    let pid = event.pid.map(|pid| pid.0);
+    let about_it = |kill: &&Value| kill["victim_pid"] == json!(pid);
     let kills = report["oom_kills"].as_array();
     Ok(json!({
         "answer": report["answer"],
         "at": report["at"],
+        "process": report["process"],
         "oom_kill": kills.and_then(|kills| kills.iter().rev().find(about_it)),
     }))
 }
