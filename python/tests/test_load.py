@@ -680,6 +680,9 @@ def test_parts_whose_rows_are_in_a_later_one_too_are_left_out(tmp_path: Path) ->
         put(path, "mem", mem_table(rows[number - 1 : number]), number)
     put(path, "mem", mem_table(rows[1:4]), 4, replaces_from=2)
     assert memtrace.load(path).mem.column("rss_bytes") == [1, 2, 3, 4]
+    # Also where there is a newer part that replaces nothing.
+    put(path, "mem", mem_table(rows[4:]), 5)
+    assert memtrace.load(path).mem.column("rss_bytes") == [1, 2, 3, 4, 5]
 
 
 def test_a_part_without_a_cut_has_all_rows_of_its_segment(tmp_path: Path) -> None:

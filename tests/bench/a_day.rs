@@ -9,14 +9,14 @@ use memtrace_model::tables::{
     CachedFileRow, CgroupMemRow, ClockRow, DiagRow, LayoutRow, MappingRow, MemRow, NodeMemRow,
     ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow, TmpfsRow,
 };
-use memtrace_model::{BootNs, ClockReading, DurationNs, Record, RunInfo};
+use memtrace_model::{BootNs, ClockReading, DurationNs, Record, RunInfo, TABLES};
 use memtrace_store::{Recording, Writer};
 use memtrace_tests::recorder::{Recorded, Recorder};
 use memtrace_tests::workload::Running;
 use std::ffi::OsString;
 use std::path::Path;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {
@@ -38,6 +38,7 @@ const REPEATED: DurationNs = DurationNs(60_000_000_000);
 /// The start of a recording is not what it goes on with.
 const BEGUN: DurationNs = DurationNs(12_000_000_000);
 const FLUSH_NS: i64 = 10_000_000_000;
+const CATCHES_UP_WITHIN: Duration = Duration::from_secs(600);
 
 fn idle(effort: Effort) -> Result<Vec<Measured>> {
     let mut tree = Running::start(&["idle", "--processes", "50"])?;
@@ -222,15 +223,13 @@ impl Day {
 /// The number of the files once the thread that makes parts has caught up: a day is written in minutes
 /// here.
 fn settled_files(dir: &Path) -> Result<usize> {
-    let mut files = size(dir)?.1;
-    loop {
-        sleep(Duration::from_secs(2));
-        let now = size(dir)?.1;
-        if now == files {
-            return Ok(files);
-        }
-        files = now;
+    let begin = Instant::now();
+    // The segment that each table writes to, and those with a rest, wait for nothing.
+    while size(&dir.join("spool"))?.1 > 2 * TABLES.len() {
+        anyhow::ensure!(begin.elapsed() < CATCHES_UP_WITHIN, "parts are not made");
+        sleep(Duration::from_secs(1));
     }
+    Ok(size(dir)?.1)
 }
 
 /// The bytes and the number of the files below a directory.

@@ -149,6 +149,8 @@ impl Live {
         if is_about_processes || news.has::<MarkRow>() {
             self.known = Known::of(&self.kept, &self.info);
             self.is_prepared = false;
+            // Of these nothing is named yet, and how they ended is not settled.
+            self.named_at = None;
         }
         let of_processes = news.has::<PssRow>() || news.has::<ShmObjectRow>();
         if of_processes || news.has::<CgroupMemRow>() || news.has::<NodeMemRow>() {

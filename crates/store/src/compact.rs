@@ -11,7 +11,7 @@ use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, list, list_half_written, part_path, segment_path, temporary};
 use super::manifest::PartReplaced;
 use super::part_head::PartHead;
-use super::part_writer::PartWriter;
+use super::part_writer::{FinishedPart, PartWriter};
 use super::problem::Problem;
 use super::reading::Reading;
 use super::resequence::Resequencer;
@@ -62,7 +62,8 @@ pub(super) fn compact(
         drained: Vec::new(),
         parts: vec![sources.replaced.clone()],
     };
-    // What turns out to be damaged when it is written once more stays as it is, and is reported.
+    // What turns out to be damaged when it is written once more stays as it is, and is reported. So
+    // does what there is no room for twice.
     let mut made = None;
     for joined in [joined_parts(&sources, table, through), &[]] {
         let Some(seq) = number_of_new_part(&sources, joined.len(), through) else {
@@ -118,6 +119,14 @@ fn number_of_new_part(sources: &Sources, joined: usize, through: Through) -> Opt
     }
 }
 
+/// A part that is whole and has no name yet.
+struct Written {
+    part: FinishedPart,
+    head: PartHead,
+    /// Segments of which all is in it.
+    drained: Vec<u32>,
+}
+
 /// One new part.
 struct Conversion<'a> {
     disk: &'a Disk,
@@ -130,7 +139,7 @@ struct Conversion<'a> {
 
 impl Conversion<'_> {
     /// Gives the size of the part, and what it has replaced; `None` where nothing was made, because
-    /// rows of an earlier part that was to go into it can't be read.
+    /// rows of an earlier part that was to go into it can't be read, or all of them not be written.
     fn run(
         &self,
         sources: &Sources,
@@ -138,7 +147,14 @@ impl Conversion<'_> {
     ) -> Result<Option<(u64, Replaced)>, StoreError> {
         self.disk.create_dir(Path::new(self.table.name))?;
         let path = part_path(self.table.name, self.seq);
-        let outcome = self.write_part(&path, sources, through);
+        let written = self.write_part(&path, sources, through);
+        let is_optional = self.table.key.is_none() && !self.joined.is_empty();
+        let outcome = match written {
+            Err(_) if is_optional => Ok(None),
+            Ok(Some(written)) => self.publish(sources, written).map(Some),
+            Ok(None) => Ok(None),
+            Err(error) => Err(error),
+        };
         if !matches!(outcome, Ok(Some(_))) {
             // On a full disk, half a part is what takes the room. The first error counts.
             let _ = self.disk.remove_file_if_there(&temporary(&path));
@@ -146,12 +162,13 @@ impl Conversion<'_> {
         outcome
     }
 
+    /// Writes all of it under its temporary name.
     fn write_part(
         &self,
         path: &Path,
         sources: &Sources,
         through: Through,
-    ) -> Result<Option<(u64, Replaced)>, StoreError> {
+    ) -> Result<Option<Written>, StoreError> {
         let mut part = match through {
             Through::Segment {
                 closed_ns: Some(_), ..
@@ -176,7 +193,25 @@ impl Conversion<'_> {
             cut_ns,
             replaces_from,
         };
-        let part = part.publish(self.disk, head)?;
+        Ok(Some(Written {
+            part: part.finish(self.disk, head)?,
+            head,
+            drained,
+        }))
+    }
+
+    /// Gives it its name, and lists it.
+    fn publish(&self, sources: &Sources, written: Written) -> Result<(u64, Replaced), StoreError> {
+        let Written {
+            part,
+            head,
+            drained,
+        } = written;
+        let PartHead {
+            cut_ns,
+            replaces_from,
+        } = head;
+        part.publish(self.disk)?;
         let there = list(self.disk.dir(), self.table.name)?.segments;
         self.disk.list_lost(self.table, self.seq, &there)?;
         let has_rest = |seq: &u32| cut_ns.is_some() && !drained.contains(seq);
@@ -197,7 +232,7 @@ impl Conversion<'_> {
                 .into_iter()
                 .collect(),
         };
-        Ok(Some((part.bytes(), replaced)))
+        Ok((part.bytes(), replaced))
     }
 
     /// Whether an earlier part that goes into this one could not be read in full.

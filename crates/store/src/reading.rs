@@ -97,10 +97,13 @@ impl Reading {
         false
     }
 
-    /// Whether a part is there before its recording's manifest names it.
+    /// Whether the recording's manifest does not name a part: it comes behind the parts, or can't be
+    /// read. Who keeps all rows as they are reads what this machine wrote, where nothing replaced stays.
     pub(super) fn is_unnamed(&self, table: &Table, seq: u32) -> bool {
-        let manifest = self.manifest.as_ref().filter(|_| !self.is_closed);
-        manifest.is_some_and(|manifest| !manifest.names(table.name, seq))
+        match &self.manifest {
+            Some(manifest) => !manifest.names(table.name, seq),
+            None => self.bounds.is_some(),
+        }
     }
 
     /// What the manifest says: that which was read first, or, where rows were added since, that which

@@ -30,21 +30,26 @@ pub(super) struct Joined {
 }
 
 impl Tiers {
-    /// What the next part takes along, no more bytes than make a full one.
-    pub(super) fn next(&self) -> Joined {
+    /// What the next part takes along, no more bytes than make a full one. Parts that are too large
+    /// together stay as they are from here on, or what follows them would wait for them.
+    pub(super) fn next(&mut self) -> Joined {
         let mut joined = Joined { count: 0, tier: 0 };
-        let mut before = self.0.iter().rev().peekable();
         let mut bytes = 0;
         loop {
-            let mut run = 0;
-            while let Some(small) = before.next_if(|small| small.tier == joined.tier) {
-                run += 1;
-                bytes += small.bytes;
-            }
-            if run + 1 < FANOUT || bytes > FULL_BYTES {
+            let others = &self.0[..self.0.len() - joined.count];
+            let run = others.iter().rev();
+            let run = run.take_while(|small| small.tier == joined.tier).count();
+            if run + 1 < FANOUT {
                 return joined;
             }
-            joined.count += run;
+            let run = &others[others.len() - run..];
+            bytes += run.iter().map(|small| small.bytes).sum::<u64>();
+            if bytes > FULL_BYTES {
+                let stay = others.len();
+                self.0.drain(..stay);
+                return joined;
+            }
+            joined.count += run.len();
             joined.tier += 1;
         }
     }
@@ -103,6 +108,19 @@ mod tests {
             assert!(parts.is_sorted_by(|a, b| a >= b), "{parts:?}");
             assert!(written <= minutes * 1_000 * 6, "{minutes}: {written}");
         }
+    }
+
+    #[test]
+    fn small_parts_join_also_after_larger_ones() {
+        let mut tiers = Tiers::default();
+        let mut count = 0;
+        let sizes = [20 << 20; 7].into_iter().chain([10 << 10; 1_000]);
+        for bytes in sizes {
+            let joined = tiers.next();
+            count = count + 1 - joined.count;
+            tiers.note(joined, bytes * (joined.count as u64 + 1));
+        }
+        assert!(count < 40, "{count}");
     }
 
     #[test]

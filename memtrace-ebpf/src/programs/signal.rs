@@ -98,6 +98,10 @@ pub fn signal_generate(ctx: BtfTracePointContext) -> i32 {
         if TERMINATIONS.insert(tgid, termination, 0).is_err() {
             count_loss(LossClass::Sender);
         }
+        if MEMBERS.get_ptr(tgid).is_none() {
+            // It has ended meanwhile, and nobody else would remove this.
+            let _ = TERMINATIONS.remove(tgid);
+        }
     }
     0
 }

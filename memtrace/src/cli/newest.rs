@@ -108,7 +108,10 @@ impl<'a> Newest<'a> {
     pub(super) fn follow(&mut self) -> anyhow::Result<()> {
         self.refresh()?;
         if !self.is_single && (!self.is_recording() || self.looked.elapsed() >= LOOK_EVERY) {
-            self.look()?;
+            // A directory that can't be listed now may be later.
+            if let Err(error) = self.look() {
+                self.refuse(self.dir.clone(), &error);
+            }
             self.refresh()?;
         }
         Ok(())

@@ -5,8 +5,8 @@ mod event;
 mod program;
 
 use super::newest::Newest;
-use super::output::print;
 use super::values::parse_percent;
+use anyhow::Context;
 use clap::ValueEnum;
 use event::{EventKind, Events};
 use memtrace_host::clock;
@@ -14,6 +14,7 @@ use memtrace_store::Recordings;
 use memtrace_top::{end_with_signals, is_to_end};
 use program::Program;
 use std::ffi::OsString;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::sleep;
@@ -29,8 +30,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A line for each event, while a recording is made. What happened before this started is left out: `memtrace
 /// report` has it. PROGRAM is started for each event, one at a time, and gets it as JSON on its
 /// standard input: what happened, to whom, and what the report says of that instant. One that takes
-/// longer than a minute is ended. Where more than 100 events wait for it the rest is left out, and the
-/// next one says how many.
+/// longer than a minute is ended. Its output goes to standard error. Where more than 100 events wait for
+/// it the rest is left out, and the next one says how many.
 ///
 /// It reads what the recorder wrote, and needs no rights but those of a reader.
 #[derive(Debug, clap::Args)]
@@ -73,26 +74,42 @@ enum Format {
     Json,
 }
 
+/// Writes a line; false where nobody reads it any more.
+fn is_written(line: &str) -> anyhow::Result<bool> {
+    let mut stdout = io::stdout().lock();
+    match stdout
+        .write_all(line.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written
+            .map(|()| true)
+            .context("failed to write to standard output"),
+    }
+}
+
 /// Watches until a signal comes, or the recording ends where it is one.
 ///
 /// # Errors
 /// When nothing can be read, or standard output can't be written.
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
     let mut newest = Newest::open(recordings, &args.dir)?;
-    let begin = clock::read().wall_ns;
-    let mut events = Events::after(begin, &args.on, args.limit / 100.0);
+    let mut events = Events::after(clock::boot(), &args.on, args.limit / 100.0);
     let program = Program::start(args.program)?;
     end_with_signals();
     loop {
         let looked = Instant::now();
         newest.follow()?;
         for event in events.look(&newest) {
-            print(&match args.format {
+            let line = match args.format {
                 Format::Text => format!("{event}\n"),
                 Format::Json => format!("{}\n", event.as_json()),
-            })?;
-            if let Some(program) = &program {
-                program.start_for(event);
+            };
+            let is_heard = is_written(&line)?;
+            match &program {
+                Some(program) => program.start_for(event)?,
+                None if !is_heard => return Ok(ExitCode::SUCCESS),
+                None => (),
             }
         }
         if newest.is_over() {

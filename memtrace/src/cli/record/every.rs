@@ -66,16 +66,20 @@ async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<
     loop {
         let turn = unless_stopped(&mut signals, async {
             tokio::select! {
-                () = tokio::time::sleep(pause) => Some(Recorder::start(words).await),
+                () = tokio::time::sleep(pause) => Some(Recorder::start_in_time(words).await),
                 _ = current.child.wait() => None,
             }
         });
-        match turn.await {
+        let turn = turn.await;
+        while closing.try_join_next().is_some() {}
+        match turn {
             Some(Some(Ok(Ok(next)))) => {
                 let last = std::mem::replace(&mut current, next);
                 closing.spawn(last.end());
                 pause = every;
             }
+            // The last one has ended while the next one began.
+            Some(Some(_)) if current.has_ended() => break,
             Some(Some(failed)) => {
                 let reason = match failed {
                     Err(error) => error.to_string(),
@@ -135,6 +139,18 @@ impl Recorder {
             }
         }
         Ok(Ok(recorder))
+    }
+
+    /// The same within a time: one that hangs must not keep all after it from beginning.
+    async fn start_in_time(words: &[OsString]) -> std::io::Result<Result<Self, ExitStatus>> {
+        let started = tokio::time::timeout(AGAIN_AFTER, Self::start(words));
+        started
+            .await
+            .unwrap_or(Err(std::io::ErrorKind::TimedOut.into()))
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().is_ok_and(|status| status.is_some())
     }
 
     /// Ends it, and says how it ended.

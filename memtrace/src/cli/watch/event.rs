@@ -10,7 +10,7 @@ use memtrace_model::{BootNs, Tgid, WallNs};
 use memtrace_report::{visible, words};
 use memtrace_top::Recorder;
 use serde_json::{Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -21,8 +21,7 @@ pub(super) enum EventKind {
     OomKill,
     /// A process crashed, or was killed by another than an ancestor
     Crash,
-    /// A cgroup, or the machine, has used up its memory to --limit; again once it was below it by a
-    /// tenth of the limit
+    /// A cgroup, or the machine, has used up its memory to --limit; again once it was 10 points below
     Limit,
     /// Nobody records any more
     RecorderGone,
@@ -61,16 +60,11 @@ impl Event {
             "event": self.kind.name(),
             "ts": self.at.rfc3339(),
             "host": self.host,
-            "recording": self.recording,
+            "recording": self.recording.to_string_lossy(),
             "pid": self.pid.map(|pid| pid.0),
             "subject": self.subject,
             "text": self.text,
         })
-    }
-
-    /// What distinguishes it from others of about the same time.
-    fn key(&self) -> Key {
-        (self.kind, self.pid, self.subject.clone())
     }
 }
 
@@ -89,13 +83,14 @@ impl fmt::Display for Event {
     }
 }
 
-type Key = (EventKind, Option<Tgid>, Option<String>);
+/// What a process is reported for once, and in which second on the boot clock: two recorders of one
+/// machine see it at nearly the same time, and may have different names for it.
+type Key = (EventKind, Tgid, i64);
 
-/// Two events of one key within this time are one, reported by two recorders of one machine.
-const SAME_NS: i64 = 1_000_000_000;
 /// An event is known no longer than this after it: rows come late, and recorders follow each other.
 const LATE_NS: i64 = 600_000_000_000;
-/// So far below `--limit` a share has to fall, of the limit, before it is reported again.
+const SECOND_NS: i64 = 1_000_000_000;
+/// So far below `--limit` a share has to fall, or by half, before it is reported again.
 const BELOW: f64 = 0.1;
 
 /// Which events were reported.
@@ -104,9 +99,9 @@ pub(super) struct Events {
     /// A share of the whole.
     limit: f64,
     /// What is older is not reported.
-    begin: WallNs,
-    /// When the last ones were.
-    reported: HashMap<Key, WallNs>,
+    begin: BootNs,
+    /// The last ones.
+    reported: HashSet<Key>,
     /// Cgroups that are near their limits; `None` for the machine.
     near: HashSet<Option<String>>,
     was_recording: bool,
@@ -114,7 +109,7 @@ pub(super) struct Events {
 
 impl Events {
     /// Those after a time, of some kinds, of all where none are given, and limits from a share on.
-    pub(super) fn after(begin: WallNs, kinds: &[EventKind], limit: f64) -> Self {
+    pub(super) fn after(begin: BootNs, kinds: &[EventKind], limit: f64) -> Self {
         let kinds = match kinds.is_empty() {
             true => EventKind::value_variants(),
             false => kinds,
@@ -123,7 +118,7 @@ impl Events {
             kinds: kinds.to_vec(),
             limit,
             begin,
-            reported: HashMap::new(),
+            reported: HashSet::new(),
             near: HashSet::new(),
             was_recording: false,
         }
@@ -131,12 +126,12 @@ impl Events {
 
     /// What has happened since the last look, in the order of time.
     pub(super) fn look(&mut self, newest: &Newest<'_>) -> Vec<Event> {
-        let recorder = newest.recorder();
-        let is_recording = recorder == Some(Recorder::Recording);
-        let was_recording = std::mem::replace(&mut self.was_recording, is_recording);
         let Some((recording, live)) = newest.followed() else {
             return Vec::new();
         };
+        let recorder = newest.recorder();
+        let is_recording = recorder == Some(Recorder::Recording);
+        let was_recording = std::mem::replace(&mut self.was_recording, is_recording);
         let mut found = self.since(recording, live);
         if is_recording {
             found.extend(self.limits(recording, live));
@@ -157,57 +152,67 @@ impl Events {
             found.push(event(kind, now, recording, live, text.to_owned()));
         }
         found.sort_by_key(|event| event.at.0);
-        self.reported
-            .extend(found.iter().map(|event| (event.key(), event.at)));
-        let newest = self.reported.values().map(|at| at.0).max().unwrap_or(0);
-        self.reported.retain(|_, at| at.0 >= newest - 2 * LATE_NS);
         found
     }
 
     /// Kills and crashes that were not reported.
     fn since(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
-        let Some(now) = live.clock().to_wall(live.now().at) else {
-            return Vec::new();
-        };
-        let from = self.begin.0.max(now.0 - LATE_NS);
-        let wall = |at: BootNs| live.clock().to_wall(at).filter(|at| at.0 > from);
+        let from = BootNs(self.begin.0.max(live.now().at.0 - LATE_NS));
         let mut found = Vec::new();
         if self.kinds.contains(&EventKind::OomKill) {
-            found.extend(live.kills().iter().filter_map(|kill| {
-                let at = wall(kill.boot_ns)?;
-                let process = live
-                    .processes()
-                    .iter()
-                    .find(|process| Some(process.upid) == kill.victim_upid);
+            for kill in live.kills() {
+                if kill.boot_ns <= from
+                    || !self.is_new(EventKind::OomKill, kill.victim_tgid, kill.boot_ns)
+                {
+                    continue;
+                }
+                let upid = kill.victim_upid;
+                let mut processes = live.processes().iter();
+                let process = processes.find(|process| Some(process.upid) == upid);
                 let name = process.map(|process| process.name.to_string());
-                Some(Event {
+                found.push(Event {
                     pid: Some(kill.victim_tgid),
                     is_recorded: name.is_some(),
                     subject: name.or_else(|| kill.victim_comm.clone()),
-                    ..event(EventKind::OomKill, at, recording, live, killed(kill))
-                })
-            }));
+                    ..event(EventKind::OomKill, kill.ts, recording, live, killed(kill))
+                });
+            }
         }
         if self.kinds.contains(&EventKind::Crash) {
-            let crashed = live.processes().iter().filter(|process| {
-                process.is_violent_end() && !process.is_stopped_end() && !process.is_oom_killed()
-            });
-            found.extend(crashed.filter_map(|process| {
-                let at = wall(process.exit_boot_ns()?)?;
+            for process in live.processes() {
+                let ended = process.exit_boot_ns().filter(|&ended| ended > from);
+                let (Some(ended), Some(tgid)) = (ended, process.tgid) else {
+                    continue;
+                };
+                let is_crash = process.is_violent_end()
+                    && !process.is_stopped_end()
+                    && !process.is_oom_killed();
+                let at = live.clock().to_wall(ended);
+                let Some(at) =
+                    at.filter(|_| is_crash && self.is_new(EventKind::Crash, tgid, ended))
+                else {
+                    continue;
+                };
                 let text = process.ended_in_words();
-                Some(Event {
-                    pid: process.tgid,
+                found.push(Event {
+                    pid: Some(tgid),
                     is_recorded: true,
                     subject: Some(process.name.to_string()),
                     ..event(EventKind::Crash, at, recording, live, text)
-                })
-            }));
+                });
+            }
         }
-        found.retain(|event| {
-            let reported = self.reported.get(&event.key());
-            reported.is_none_or(|reported| (event.at.0 - reported.0).abs() >= SAME_NS)
-        });
+        let oldest = (from.0 - LATE_NS) / SECOND_NS;
+        self.reported.retain(|(.., second)| *second >= oldest);
         found
+    }
+
+    /// Whether that was not reported; from now on it was.
+    fn is_new(&mut self, kind: EventKind, tgid: Tgid, at: BootNs) -> bool {
+        let second = at.0 / SECOND_NS;
+        let mut near = second - 1..=second + 1;
+        !near.any(|second| self.reported.contains(&(kind, tgid, second)))
+            && self.reported.insert((kind, tgid, second))
     }
 
     /// Limits that have come near since the last look.
@@ -221,7 +226,7 @@ impl Events {
         };
         for limit in live.limits() {
             let share = limit.needed_share();
-            if share < self.limit - BELOW {
+            if share < (self.limit - BELOW).max(self.limit / 2.0) {
                 self.near.remove(&limit.cgroup);
             }
             if share >= self.limit && self.near.insert(limit.cgroup.clone()) {
@@ -296,7 +301,7 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let recordings = Recordings::default();
         let mut newest = Newest::open(&recordings, root.path()).expect("an empty directory");
-        let mut events = Events::after(WallNs(0), &[], 0.9);
+        let mut events = Events::after(BootNs(0), &[], 0.9);
         assert_eq!(reported(&mut events, &mut newest), [""; 0]);
         store(&root.path().join("memtrace-a"), run("oom_kill"));
         let kills = reported(&mut events, &mut newest);
@@ -307,9 +312,9 @@ mod tests {
         store(&root.path().join("memtrace-b"), run("oom_kill"));
         assert_eq!(reported(&mut events, &mut newest), [""; 0]);
         // Of a later time they are others.
-        let mut later = Events::after(WallNs(i64::MAX), &[], 0.9);
+        let mut later = Events::after(BootNs(i64::MAX), &[], 0.9);
         assert_eq!(reported(&mut later, &mut newest), [""; 0]);
-        let mut others = Events::after(WallNs(0), &[EventKind::Crash], 0.9);
+        let mut others = Events::after(BootNs(0), &[EventKind::Crash], 0.9);
         assert_eq!(reported(&mut others, &mut newest), [""; 0]);
     }
 
@@ -324,7 +329,7 @@ mod tests {
         let shares: Vec<f64> = live.limits().map(|limit| limit.needed_share()).collect();
         let highest = shares.iter().copied().fold(0.0, f64::max);
         assert!(highest > 0.0, "{shares:?}");
-        let mut events = Events::after(WallNs(0), &[EventKind::Limit], highest);
+        let mut events = Events::after(BootNs(0), &[EventKind::Limit], highest);
         assert_eq!(events.limits(path, live).len(), 1, "{shares:?}");
         assert_eq!(events.limits(path, live).len(), 0);
         // It would have to fall by a tenth of the limit.

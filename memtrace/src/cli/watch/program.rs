@@ -6,12 +6,15 @@ use crate::cli::caller::as_caller;
 use crate::cli::output::say;
 use crate::cli::own_program::own_program;
 use anyhow::{Context, bail};
-use memtrace_model::WallNs;
 use memtrace_top::is_to_end;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Seek, Write};
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +28,9 @@ const WAITING_MAX: usize = 100;
 const TIME_MAX: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(50);
 /// What is known of an instant is in the recording so long after it.
-const KNOWN_AFTER_NS: i64 = 3_000_000_000;
+const KNOWN_AFTER: Duration = Duration::from_secs(3);
+/// A report of a long recording takes seconds of a CPU: so many times as long there is no other.
+const REST: u32 = 9;
 /// A report as JSON is no longer; of one that is there is no answer.
 const REPORT_BYTES: u64 = 64 << 20;
 /// So many lines of each table are in the report.
@@ -51,6 +56,7 @@ impl Program {
         let (events, waiting) = sync_channel(WAITING_MAX);
         let left_out = Arc::new(AtomicUsize::new(0));
         let runner = Runner {
+            report_due: Cell::new(Instant::now()),
             name,
             arguments,
             waiting,
@@ -66,10 +72,20 @@ impl Program {
     }
 
     /// Has the program started for an event, once it is its turn.
-    pub(super) fn start_for(&self, event: Event) {
-        if let Err(TrySendError::Full(_)) = self.events.try_send(event) {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+    ///
+    /// # Errors
+    /// When none can be started any more.
+    pub(super) fn start_for(&self, event: Event) -> anyhow::Result<()> {
+        match self.events.try_send(event) {
+            Err(TrySendError::Full(_)) => {
+                self.left_out.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                bail!("the thread that starts the program has ended")
+            }
+            Ok(()) => (),
         }
+        Ok(())
     }
 
     /// Waits until it was started for all events, or a signal comes.
@@ -82,6 +98,8 @@ impl Program {
 }
 
 struct Runner {
+    /// When there may be a report again.
+    report_due: Cell<Instant>,
     name: OsString,
     arguments: Vec<OsString>,
     waiting: Receiver<Event>,
@@ -102,14 +120,29 @@ impl Runner {
         }
     }
 
+    /// What the report says of an event; null where it says nothing.
+    fn answer(&self, event: &Event) -> anyhow::Result<Value> {
+        if event.kind == EventKind::RecorderGone {
+            return Ok(Value::Null);
+        }
+        if Instant::now() < self.report_due.get() {
+            bail!("the last report is not long enough ago for what it took");
+        }
+        let waits = Instant::now();
+        while !is_to_end() && waits.elapsed() < KNOWN_AFTER {
+            sleep(PAUSE);
+        }
+        let begin = Instant::now();
+        let answer = answer(event);
+        self.report_due.set(Instant::now() + begin.elapsed() * REST);
+        answer
+    }
+
     fn start(&self, event: &Event) -> anyhow::Result<()> {
         let mut object = event.as_json();
-        let (answer, why) = match event.kind {
-            EventKind::RecorderGone => (Value::Null, None),
-            _ => match answer(event) {
-                Ok(answer) => (answer, None),
-                Err(error) => (Value::Null, Some(format!("{error:#}"))),
-            },
+        let (answer, why) = match self.answer(event) {
+            Ok(answer) => (answer, None),
+            Err(error) => (Value::Null, Some(format!("{error:#}"))),
         };
         let members = json!({
             "report": answer,
@@ -126,7 +159,9 @@ impl Runner {
         let mut command = Command::new(&self.name);
         command.args(&self.arguments);
         as_caller(&mut command);
-        let status = ended(command.stdin(file))?;
+        let beside = io::stderr().as_fd().try_clone_to_owned();
+        let beside = beside.context("failed to hand on standard error")?;
+        let status = ended(command.stdin(file).stdout(beside))?;
         if !status.success() {
             bail!("it ended with {status}");
         }
@@ -136,9 +171,6 @@ impl Runner {
 
 /// What the report says of an event: its answer, who held the memory then, and the kill.
 fn answer(event: &Event) -> anyhow::Result<Value> {
-    while !is_to_end() && jiff::Timestamp::now().as_nanosecond() < known_at(event.at) {
-        sleep(PAUSE);
-    }
     let at = event.at.rfc3339().context("an instant before our time")?;
     let mut command = Command::new(own_program().context("failed to find this program")?);
     command.args(["report", "--at", &at, "--top", TOP, "-f", "json"]);
@@ -146,7 +178,6 @@ fn answer(event: &Event) -> anyhow::Result<Value> {
         command.args(["--process", &pid.0.to_string()]);
     }
     command.arg("--").arg(&event.recording);
-    as_caller(&mut command);
     let file = tempfile::tempfile().context("failed to make a file for the report")?;
     let out = file.try_clone().context("failed to make a file for it")?;
     let beside = tempfile::tempfile().context("failed to make a file for the report")?;
@@ -169,10 +200,6 @@ fn answer(event: &Event) -> anyhow::Result<Value> {
     }))
 }
 
-fn known_at(at: WallNs) -> i128 {
-    i128::from(at.0 + KNOWN_AFTER_NS)
-}
-
 /// A file from its beginning.
 fn read(mut file: File) -> anyhow::Result<String> {
     let mut text = String::new();
@@ -187,24 +214,27 @@ fn read(mut file: File) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// How a program ended, within its time.
+/// How a program ended, within its time; else what is left of its group is ended with it.
 fn ended(command: &mut Command) -> anyhow::Result<ExitStatus> {
-    let mut child = command.spawn().context("it can't be started")?;
+    let child = command.process_group(0).spawn();
+    let mut child = child.context("it can't be started")?;
+    let group = Pid::from_child(&child);
     let since = Instant::now();
     loop {
         if let Some(status) = child.try_wait().context("failed to wait for it")? {
             return Ok(status);
         }
-        if is_to_end() {
-            bail!("a signal ended the wait for it");
-        }
-        if since.elapsed() > TIME_MAX {
-            child.kill().context("failed to end it")?;
+        let is_late = since.elapsed() > TIME_MAX;
+        if is_late || is_to_end() {
+            kill_process_group(group, Signal::KILL).context("failed to end it")?;
             child.wait().context("failed to wait for it")?;
-            bail!(
-                "it took longer than {} s, and was ended",
-                TIME_MAX.as_secs()
-            );
+            match is_late {
+                true => bail!(
+                    "it took longer than {} s, and was ended",
+                    TIME_MAX.as_secs()
+                ),
+                false => bail!("a signal came, and it was ended"),
+            }
         }
         sleep(PAUSE);
     }

@@ -8,6 +8,7 @@ part, the rows up to that part's cut are in parts. A part without a cut has all 
 from __future__ import annotations
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -103,8 +104,7 @@ def read(
             break
         place.look_again()
     problems.extend(found)
-    replaced = next((one.replaced for one in reversed(files) if one.is_read), range(0))
-    frames = [one.frame for one in files if one.frame is not None and one.number not in replaced]
+    frames = [one.frame for one in _without_replaced(files) if one.frame is not None]
     if not frames:
         return Table(name, pa.table({}))
     frame = pa.concat_tables(frames, promote_options="default")
@@ -117,6 +117,18 @@ def read(
     if columns is not None:
         frame = frame.select([column for column in columns if column in frame.column_names])
     return Table(name, frame)
+
+
+def _without_replaced(files: list[_File]) -> list[_File]:
+    """Those whose rows are in no newer part too."""
+    left = []
+    first_replaced: float = math.inf
+    for one in reversed(files):
+        if one.number is None or one.number < first_replaced:
+            left.append(one)
+        if one.replaced:
+            first_replaced = min(first_replaced, one.replaced.start)
+    return left[::-1]
 
 
 def check(place: Place, name: str, problems: list[str], manifest: Manifest | None) -> None:
