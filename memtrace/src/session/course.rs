@@ -8,7 +8,9 @@ use super::signals::Signals;
 #[cfg(target_os = "linux")]
 use super::survivors::Watch;
 use super::{Held, Marks, Options, StartError, gpus, limits, start};
-use memtrace_host::{Capability, HostFacts, Plan};
+#[cfg(target_os = "linux")]
+use memtrace_host::Capability;
+use memtrace_host::{HostFacts, Plan};
 use memtrace_model::RunInfo;
 
 /// Makes a recording. `held` is the command of [`Target::Command`]; `announce` is reported
@@ -30,10 +32,7 @@ pub fn record(
         Plan::from_facts(facts, options.backend, options.probes).map_err(StartError::from)?;
     let command = held.as_ref().map(Held::tgid);
     let targets = start::targets(&options.target, command, facts, &plan)?;
-    let may_lock_all = facts
-        .capabilities
-        .is_some_and(|held| held.has(Capability::IPC_LOCK));
-    limits::protect(may_lock_all);
+    limits::protect();
     // Before signals are taken over, and before there are events to drain: it can wait.
     let gpus = gpus::Starting::begin(options, facts);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -58,6 +57,14 @@ pub fn record(
             let is_exact = start::has_exact_identities(&session.info.backend, facts);
             Watch::start(is_exact, targets.clone())
         };
+        // Under a limit a mapping beyond it would be refused later, in the middle of a recording.
+        #[cfg(target_os = "linux")]
+        if facts
+            .capabilities
+            .is_some_and(|held| held.has(Capability::IPC_LOCK))
+        {
+            limits::lock();
+        }
         let found = session.table().processes().count();
         announce(&session.info, session.output.dir(), found);
         if let Some(held) = &mut held

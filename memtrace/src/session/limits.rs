@@ -6,27 +6,26 @@ use memtrace_host::release_free_memory;
 
 /// Protects this process as far as it is permitted. What is refused is left as it was: a
 /// recorder without privilege runs unprotected.
-/// `may_lock_all` says whether memory may be locked without a limit: under one, a mapping
-/// beyond it would be refused later, in the middle of a recording.
-pub(super) fn protect(may_lock_all: bool) {
+pub(super) fn protect() {
     #[cfg(target_os = "linux")]
-    {
-        // CAP_SYS_RESOURCE; without it the value can only be raised.
-        let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
-        if may_lock_all {
-            // ONFAULT: without it every mapping is populated, thread stacks too, which
-            // alone would be more than the recorder's memory budget.
-            // SAFETY: flags only.
-            unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    let _ = may_lock_all;
+    // CAP_SYS_RESOURCE; without it the value can only be raised.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     // Of a file that may not grow any more (RLIMIT_FSIZE) the write is to fail, so that it can be
     // reported, as with a full disk; the signal would end us.
     // SAFETY: a signal that is to be ignored.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     raise_descriptor_limit();
+}
+
+/// Locks what is resident, and what becomes so, into memory: once all that only the start needs is
+/// freed, for what is locked can't be given back.
+#[cfg(target_os = "linux")]
+pub(super) fn lock() {
+    release_free_memory();
+    // ONFAULT: without it every mapping is populated, thread stacks too, which alone would be more
+    // than the recorder's memory budget.
+    // SAFETY: flags only.
+    unsafe { libc::mlockall(libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT) };
 }
 
 /// Gives back what was freed: the recorder has nothing left to protect.
