@@ -212,7 +212,7 @@ impl Day {
                 name,
                 &what,
                 "",
-                500.0,
+                200.0,
                 files_before as f64,
             ));
         }

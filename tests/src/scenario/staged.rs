@@ -72,9 +72,11 @@ pub fn staged(words: &[&str], stage: Stage) -> Result<Vec<Score>> {
     let name = format!("memtrace-staged-{}", stage.kind());
     let outside = MemoryGroup::new(&format!("{name}-outside"), 1 << 30)?;
     let group = MemoryGroup::new(&name, LIMIT_BYTES.cast_unsigned())?;
+    // Two runs beside each other would fill one file.
+    let file = format!("{name}-{}", std::process::id());
     let file = match stage {
-        Stage::TmpfsWriter => Path::new("/dev/shm").join(&name),
-        _ => std::env::temp_dir().join(&name),
+        Stage::TmpfsWriter => Path::new("/dev/shm").join(file),
+        _ => std::env::temp_dir().join(file),
     };
     let file = Removed(file);
     let [path, away] = [&file.0, outside.dir()].map(|path| path.display().to_string());
