@@ -104,6 +104,19 @@ impl Live {
         }
     }
 
+    /// The same, without those that had ended before that time: who follows a recording for days needs
+    /// no more than what is so now.
+    pub fn without_ended_before(
+        info: RunInfo,
+        zone: Option<TimeZone>,
+        ended_before: BootNs,
+    ) -> Self {
+        Self {
+            kept: Kept::without_ended_before(ended_before),
+            ..Self::new(info, zone)
+        }
+    }
+
     /// Takes what came. Answers whether there was anything.
     ///
     /// # Errors
@@ -118,6 +131,9 @@ impl Live {
         let mut count = 0_usize;
         let mut limit = PENDING;
         source.fresh(&mem_columns(), |row: MemRow| {
+            if self.kept.is_left_out(row.upid) {
+                return;
+            }
             count += 1;
             self.note_time(row.boot_ns);
             self.pending.push(row);

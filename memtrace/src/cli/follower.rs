@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 const REST: u32 = 100;
 /// And no sooner than this.
 const ANEW_EVERY: Duration = Duration::from_secs(2);
+/// Whoever ended so long ago is left out where only what is so now is asked for, and the recording is
+/// read anew once so many have ended.
+const KEPT_NS: i64 = 600_000_000_000;
+const ENDED_MAX: usize = 5_000;
 /// Where nobody is seen to write, as also on a file system without locks, more may still come so
 /// long after the last.
 const SILENCE: Duration = Duration::from_secs(10);
@@ -26,6 +30,9 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub(super) struct Follower<'a> {
     recordings: &'a Recordings,
     dir: PathBuf,
+    /// Whether it keeps whoever had ended long before it was read, from the beginning of the recording
+    /// on.
+    keeps_ended: bool,
     tail: Tail,
     live: Live,
     recorder: Recorder,
@@ -54,6 +61,22 @@ impl<'a> Follower<'a> {
     /// # Errors
     /// When there is none, or it can't be read.
     pub(super) fn open(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
+        Self::open_with(recordings, dir, true)
+    }
+
+    /// Opens a recording for what is so now: whoever ended long ago is left out of one that goes on.
+    ///
+    /// # Errors
+    /// As [`Follower::open`].
+    pub(super) fn open_for_now(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
+        Self::open_with(recordings, dir, false)
+    }
+
+    fn open_with(
+        recordings: &'a Recordings,
+        dir: &Path,
+        keeps_ended: bool,
+    ) -> anyhow::Result<Self> {
         let shown = dir.display().to_string();
         let tail = recordings
             .follow(dir)
@@ -61,7 +84,8 @@ impl<'a> Follower<'a> {
         Ok(Self {
             recordings,
             dir: dir.to_path_buf(),
-            live: Live::new(tail.info().clone(), zone()),
+            keeps_ended,
+            live: live(&tail, keeps_ended),
             tail,
             recorder: Recorder::Recording,
             is_over: false,
@@ -75,16 +99,36 @@ impl<'a> Follower<'a> {
         self.tail.info().state != RunState::Recording
     }
 
+    /// Whether many would be left out if it were read anew.
+    fn has_too_many_ended(&self) -> bool {
+        let ended_before = BootNs(clock::boot().0 - KEPT_NS);
+        let processes = self.live.processes().iter();
+        let ended = processes.filter_map(|process| process.exit_boot_ns());
+        ended.filter(|&exit| exit < ended_before).count() > ENDED_MAX
+    }
+
     /// Begins again with the first row, for what can't be known from the rows that came.
     fn read_anew(&mut self) -> Result<TailState, StoreError> {
         let begin = Instant::now();
         self.tail = self.recordings.follow(&self.dir)?;
-        self.live = Live::new(self.tail.info().clone(), zone());
+        self.live = live(&self.tail, self.keeps_ended);
         let state = self.tail.look()?;
         self.live.take(&mut Fresh(&mut self.tail))?;
         let rest = ANEW_EVERY.max(begin.elapsed() * REST);
         self.anew_due = Instant::now() + rest;
         Ok(state)
+    }
+}
+
+/// What is known of a recording before its first row.
+fn live(tail: &Tail, keeps_ended: bool) -> Live {
+    let info = tail.info().clone();
+    match keeps_ended || info.state != RunState::Recording {
+        true => Live::new(info, zone()),
+        false => {
+            let ended_before = BootNs(clock::boot().0 - KEPT_NS);
+            Live::without_ended_before(info, zone(), ended_before)
+        }
     }
 }
 
@@ -104,10 +148,12 @@ impl Feed for Follower<'_> {
         let was_closed = self.is_closed() && self.live.now().at == BootNs::default();
         let mut state = self.tail.look()?;
         let mut has_news = self.live.take(&mut Fresh(&mut self.tail))?;
-        let is_wrong = self.live.is_contradicted() && Instant::now() >= self.anew_due;
+        let may_begin_anew = Instant::now() >= self.anew_due;
+        let is_wrong = self.live.is_contradicted() && may_begin_anew;
+        let has_too_many = !self.keeps_ended && may_begin_anew && self.has_too_many_ended();
         // What was closed has all there is in its parts, in order.
         let is_to_order = state == TailState::Closed && !was_closed;
-        if is_wrong || is_to_order || state == TailState::Lost {
+        if is_wrong || has_too_many || is_to_order || state == TailState::Lost {
             state = self.read_anew()?;
             has_news = true;
         }

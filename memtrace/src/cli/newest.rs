@@ -47,7 +47,7 @@ impl<'a> Newest<'a> {
         };
         match newest.is_single {
             true => {
-                let follower = Follower::open(recordings, dir)?;
+                let follower = Follower::open_for_now(recordings, dir)?;
                 if follower.is_closed() {
                     bail!(
                         "this recording is closed, so it has no current figures; `memtrace report` \
@@ -161,7 +161,7 @@ impl<'a> Newest<'a> {
         if is_followed || is_refused {
             return Ok(());
         }
-        match Follower::open(self.recordings, &newest) {
+        match Follower::open_for_now(self.recordings, &newest) {
             Ok(follower) => self.followed = Some((newest, follower)),
             Err(error) => self.refuse(newest, &error),
         }

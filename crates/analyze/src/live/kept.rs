@@ -8,7 +8,7 @@ use memtrace_model::tables::{
 };
 use memtrace_model::{BootNs, DurationNs, FreshRows, Row, RowSource, Upid};
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 
@@ -121,6 +121,10 @@ macro_rules! kept {
         pub(super) struct Kept {
             processes: Vec<ProcessRow>,
             places: HashMap<Upid, usize>,
+            /// Whoever had ended by then is left out of what is read first.
+            ended_before: Option<BootNs>,
+            /// Who was.
+            left_out: HashSet<Upid>,
             /// Of `mem`, what whoever asks has put there.
             pub(super) mem: Vec<MemRow>,
             hasher: RandomState,
@@ -140,6 +144,13 @@ macro_rules! kept {
             /// Forgets readings that are not needed for what comes after that time.
             pub(super) fn forget(&mut self, settled: BootNs) {
                 $(self.$field.forget(settled, &self.hasher);)+
+            }
+
+            /// Drops what was read of those that are left out.
+            fn leave_out(&mut self) {
+                let left_out = &self.left_out;
+                let stays = |upid: Option<Upid>| upid.is_none_or(|upid| !left_out.contains(&upid));
+                $(self.$field.rows.retain(|row| stays(row.upid()));)+
             }
 
             fn tables(&self) -> impl Iterator<Item = &dyn Any> {
@@ -187,13 +198,40 @@ impl News {
 }
 
 impl Kept {
+    /// The same without those that had ended before that time, as far as the first look shows it.
+    pub(super) fn without_ended_before(ended_before: BootNs) -> Self {
+        Self {
+            ended_before: Some(ended_before),
+            ..Self::default()
+        }
+    }
+
+    /// Whether a process is left out.
+    pub(super) fn is_left_out(&self, upid: Upid) -> bool {
+        self.left_out.contains(&upid)
+    }
+
     /// Takes what came. Who there is comes last: then it has everyone of whom the rest tells.
     pub(super) fn take<S: FreshRows>(&mut self, source: &mut S) -> Result<News, S::Error> {
         let mut news = self.take_timed(source)?;
+        // Later they have places that others count on.
+        let ended_before = self.ended_before.take();
         let (processes, places) = (&mut self.processes, &mut self.places);
+        let left_out = &mut self.left_out;
         let mut is_new = false;
         source.fresh(&[], |row: ProcessRow| {
             is_new = true;
+            let ended = row.exit_boot_ns.zip(ended_before);
+            if ended.is_some_and(|(exit, before)| exit < before) {
+                left_out.insert(row.upid);
+                if let Some(place) = places.remove(&row.upid) {
+                    processes.swap_remove(place);
+                    if let Some(moved) = processes.get(place) {
+                        places.insert(moved.upid, place);
+                    }
+                }
+                return;
+            }
             match places
                 .get(&row.upid)
                 .and_then(|place| processes.get_mut(*place))
@@ -207,6 +245,12 @@ impl Kept {
         })?;
         if is_new {
             news.0.push(ProcessRow::TABLE.name);
+        }
+        if ended_before.is_some() && !self.left_out.is_empty() {
+            self.processes.sort_by_key(|row| row.upid);
+            let order = self.processes.iter().enumerate();
+            self.places = order.map(|(place, row)| (row.upid, place)).collect();
+            self.leave_out();
         }
         Ok(news)
     }

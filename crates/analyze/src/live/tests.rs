@@ -43,6 +43,38 @@ fn runs() -> impl Iterator<Item = (&'static str, fn() -> Script, Analysis)> {
     })
 }
 
+#[test]
+fn without_those_that_ended_long_ago_it_is_the_same_now() {
+    let mut count = 0;
+    for (name, run, _) in runs() {
+        let (whole, _) = live(run(), 1);
+        let mut stream = Stream::of(run());
+        let (begin, end) = (stream.rows[0].0, stream.end());
+        let middle = BootNs(begin.0 + (end - begin).0 / 2);
+        let mut rest = Live::without_ended_before(stream.info.clone(), None, middle);
+        stream.go_to(end);
+        let Ok(_) = rest.take(&mut stream);
+        rest.finish();
+        let stays = |process: &&Process| process.exit_boot_ns().is_none_or(|exit| exit >= middle);
+        let of = |live: &Live| -> Vec<(Upid, Option<Bytes>)> {
+            let processes = live.processes().iter().filter(stays);
+            processes
+                .map(|process| (process.upid, process.peak.rss_bytes))
+                .collect()
+        };
+        assert_eq!(of(&rest), of(&whole), "{name}");
+        assert_eq!(
+            rest.processes().iter().filter(stays).count(),
+            rest.processes().len(),
+            "{name}"
+        );
+        assert_eq!(rest.now().held.bytes, whole.now().held.bytes, "{name}");
+        assert_eq!(rest.now().rss, whole.now().rss, "{name}");
+        count += whole.processes().len() - rest.processes().len();
+    }
+    assert!(count > 0, "nobody was left out");
+}
+
 /// What of the two is not the same, as `place: ours, theirs`.
 #[derive(Default)]
 struct Differences(Vec<String>);
