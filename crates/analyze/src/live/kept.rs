@@ -123,7 +123,7 @@ macro_rules! kept {
             places: HashMap<Upid, usize>,
             /// Whoever had ended by then is left out of what is read first.
             ended_before: Option<BootNs>,
-            /// Who was.
+            /// The processes that were left out.
             left_out: HashSet<Upid>,
             /// Of `mem`, what whoever asks has put there.
             pub(super) mem: Vec<MemRow>,
