@@ -5,7 +5,7 @@ use crate::cli::running::Running;
 use anyhow::Context;
 use jiff::tz::TimeZone;
 use memtrace_analyze::Live;
-use memtrace_host::clock;
+use memtrace_host::{clock, release_free_memory};
 use memtrace_model::{BootNs, FreshRows, Row, RunState};
 use memtrace_report::visible;
 use memtrace_store::{Recordings, StoreError, Tail, TailState};
@@ -156,6 +156,9 @@ impl Feed for Follower<'_> {
         if is_wrong || has_too_many || is_to_order || state == TailState::Lost {
             state = self.read_anew()?;
             has_news = true;
+            if has_too_many {
+                release_free_memory();
+            }
         }
         self.recorder = match state {
             TailState::Live | TailState::Lost => Recorder::Recording,
