@@ -14,7 +14,7 @@ pub(super) mod growth;
 mod layout;
 pub(super) mod ledger;
 mod missing;
-mod oom_kills;
+pub(super) mod oom_kills;
 mod orphaned_shm;
 mod parts;
 mod peak;

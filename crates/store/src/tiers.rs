@@ -38,18 +38,20 @@ impl Tiers {
         loop {
             let others = &self.0[..self.0.len() - joined.count];
             let run = others.iter().rev();
-            let run = run.take_while(|small| small.tier == joined.tier).count();
-            if run + 1 < FANOUT {
+            let run = run.take_while(|small| small.tier == joined.tier);
+            let (count, more) = run.fold((0, 0), |(count, bytes), small| {
+                (count + 1, bytes + small.bytes)
+            });
+            if count + 1 < FANOUT {
                 return joined;
             }
-            let run = &others[others.len() - run..];
-            bytes += run.iter().map(|small| small.bytes).sum::<u64>();
+            bytes += more;
             if bytes > FULL_BYTES {
                 let stay = others.len();
                 self.0.drain(..stay);
                 return joined;
             }
-            joined.count += run.len();
+            joined.count += count;
             joined.tier += 1;
         }
     }

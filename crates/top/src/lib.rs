@@ -18,7 +18,7 @@ mod view;
 
 pub use clock::Age;
 pub use once::once;
-pub use screen::{Options, end_with_signals, is_to_end, run};
+pub use screen::{Options, end_with_signals, is_to_end, is_to_end_within, run};
 pub use view::View;
 
 use memtrace_analyze::Live;

@@ -236,6 +236,20 @@ pub fn is_to_end() -> bool {
     ENDS.load(Ordering::Relaxed)
 }
 
+/// Waits for so long, or until a signal asks to end. Answers whether one has.
+pub fn is_to_end_within(length: Duration) -> bool {
+    const PAUSE: Duration = Duration::from_millis(100);
+    let begin = Instant::now();
+    while !is_to_end() {
+        let left = length.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::sleep(left.min(PAUSE));
+    }
+    true
+}
+
 fn listen(signals: &[libc::c_int]) {
     for &signal in signals {
         let handler = note as extern "C" fn(libc::c_int);

@@ -8,15 +8,16 @@ use std::process::ExitCode;
 /// Writes text to stdout. A reader that has seen enough and closed the pipe (`| head`) is
 /// a success.
 pub(super) fn print(text: &str) -> anyhow::Result<ExitCode> {
+    is_heard(text).map(|_| ExitCode::SUCCESS)
+}
+
+/// Writes text to stdout. False where its reader has closed the pipe.
+pub(super) fn is_heard(text: &str) -> anyhow::Result<bool> {
     let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(error).context("failed to write to stdout")
-        }
-        _ => Ok(ExitCode::SUCCESS),
+    let written = stdout.write_all(text.as_bytes());
+    match written.and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).context("failed to write to stdout"),
     }
 }
 

@@ -5,25 +5,21 @@ mod event;
 mod program;
 
 use super::newest::Newest;
+use super::output::is_heard;
 use super::values::parse_percent;
-use anyhow::Context;
 use clap::ValueEnum;
 use event::{EventKind, Events};
 use memtrace_host::clock;
 use memtrace_store::Recordings;
-use memtrace_top::{end_with_signals, is_to_end};
+use memtrace_top::{end_with_signals, is_to_end_within};
 use program::Program;
 use std::ffi::OsString;
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Between two looks. What a recorder sees is in its recording a second later at the latest.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two looks at whether a signal came.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Say when a process is killed or crashes, or a limit is near, as it happens
 ///
@@ -54,8 +50,8 @@ pub(super) struct Args {
     /// What to report [default: everything]
     #[arg(long, value_name = "EVENT,...", value_delimiter = ',')]
     on: Vec<EventKind>,
-    /// From which share of a limit on `limit` is reported, without page cache that the kernel would give up
-    /// first
+    /// From which share of a limit on `limit` is reported, by the working set: what is in use without the
+    /// file pages that the kernel would reclaim first
     #[arg(long, value_name = "PERCENT", default_value = "90", value_parser = parse_percent)]
     limit: f64,
     /// How to write a line
@@ -72,20 +68,6 @@ enum Format {
     Text,
     /// An object a line
     Json,
-}
-
-/// Writes a line; false where nobody reads it any more.
-fn is_written(line: &str) -> anyhow::Result<bool> {
-    let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(line.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => written
-            .map(|()| true)
-            .context("failed to write to standard output"),
-    }
 }
 
 /// Watches until a signal comes, or the recording ends where it is one.
@@ -105,7 +87,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
                 Format::Text => format!("{event}\n"),
                 Format::Json => format!("{}\n", event.as_json()),
             };
-            let is_heard = is_written(&line)?;
+            let is_heard = is_heard(&line)?;
             match &program {
                 Some(program) => program.start_for(event)?,
                 None if !is_heard => return Ok(ExitCode::SUCCESS),
@@ -115,10 +97,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         if newest.is_over() {
             break;
         }
-        while looked.elapsed() < LOOK_EVERY && !is_to_end() {
-            sleep(PAUSE);
-        }
-        if is_to_end() {
+        if is_to_end_within(LOOK_EVERY.saturating_sub(looked.elapsed())) {
             break;
         }
     }

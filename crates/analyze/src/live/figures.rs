@@ -69,9 +69,8 @@ pub struct Limit {
     pub cgroup: Option<String>,
     /// What is in use of it.
     pub used: Bytes,
-    /// The part of that which the kernel can't give up at once: without the page cache that it would
-    /// reclaim first, and slab that it can.
-    pub needed: Bytes,
+    /// The part of that which the kernel would not reclaim first; `None` where it is not known.
+    pub working_set: Option<Bytes>,
     /// How much there is.
     pub limit: Bytes,
 }
@@ -82,9 +81,9 @@ impl Limit {
         self.used.0 as f64 / self.limit.0 as f64
     }
 
-    /// What is needed, as a share of it.
-    pub fn needed_share(&self) -> f64 {
-        self.needed.0 as f64 / self.limit.0 as f64
+    /// The working set, as a share of it.
+    pub fn working_set_share(&self) -> Option<f64> {
+        Some(self.working_set?.0 as f64 / self.limit.0 as f64)
     }
 }
 
@@ -252,13 +251,10 @@ impl Live {
 
     fn cgroup_limits(&self) -> impl Iterator<Item = Limit> {
         self.kept.cgroups().filter_map(|row| {
-            let used = row.current_bytes?;
-            let given_up = [row.inactive_file_bytes, row.slab_reclaimable_bytes];
-            let given_up: i64 = given_up.into_iter().flatten().map(|bytes| bytes.0).sum();
             Some(Limit {
                 cgroup: Some(row.cgroup.clone()),
-                used,
-                needed: Bytes((used.0 - given_up).max(0)),
+                used: row.current_bytes?,
+                working_set: row.working_set_bytes(),
                 limit: row.limit_bytes.filter(|limit| limit.0 > 0)?,
             })
         })
@@ -271,7 +267,7 @@ impl Live {
         Some(Limit {
             cgroup: None,
             used,
-            needed: used,
+            working_set: Some(used),
             limit,
         })
     }

@@ -166,8 +166,7 @@ impl Live {
         for row in groups.into_iter().take(CGROUPS) {
             let cgroup = || vec![("cgroup", row.cgroup.clone())];
             memory.add(cgroup(), row.current_bytes);
-            let both = row.current_bytes.zip(row.inactive_file_bytes);
-            working.add(cgroup(), both.map(|(all, files)| all - files.min(all)));
+            working.add(cgroup(), row.working_set_bytes());
             limits.add(cgroup(), row.limit_bytes);
         }
         [memory, working, limits]

@@ -141,18 +141,7 @@ fn victim(analysis: &Analysis, kill: &OomFinding) -> String {
 /// The whole story in one sentence.
 fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String {
     let row = &kill.row;
-    let because = match (&row.memcg, found.is_of_node) {
-        (Some(memcg), _) => format!(
-            "{} (limit {}) was full",
-            analysis.cgroup_in_short(memcg),
-            bytes_or_unknown(row.memcg_limit_bytes)
-        ),
-        (None, true) => "the machine was out of memory".to_owned(),
-        (None, false) => match row.constraint.as_deref().and_then(nodes_of) {
-            Some(nodes) => format!("{nodes} had no memory left"),
-            None => "some limit was hit".to_owned(),
-        },
-    };
+    let because = cause(row, |memcg| analysis.cgroup_in_short(memcg));
     let mut parts = vec![format!(
         "{} was killed because {because}",
         victim(analysis, kill)
@@ -168,6 +157,22 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
     let who = if is_culprit { "it" } else { "the victim" };
     parts.extend(held.map(|held| format!("{who} held {}", bytes(held))));
     format!("{}.", parts.join("; "))
+}
+
+/// Why a process was killed, as far as the kernel's log says it; `name` names a cgroup.
+pub fn cause(row: &OomRow, name: impl Fn(&str) -> String) -> String {
+    match (&row.memcg, row.constraint.as_deref()) {
+        (Some(memcg), _) => format!(
+            "{} (limit {}) was full",
+            name(memcg),
+            bytes_or_unknown(row.memcg_limit_bytes)
+        ),
+        (None, Some("CONSTRAINT_NONE")) => "the machine was out of memory".to_owned(),
+        (None, constraint) => match constraint.and_then(nodes_of) {
+            Some(nodes) => format!("{nodes} had no memory left"),
+            None => "some limit was hit".to_owned(),
+        },
+    }
 }
 
 /// What grew when the limit was met, as parts of a sentence.

@@ -86,6 +86,13 @@ table! {
 }
 
 impl CgroupMemRow {
+    /// What is in use without the file pages that the kernel would reclaim first, as Kubernetes counts a
+    /// working set.
+    pub fn working_set_bytes(&self) -> Option<Bytes> {
+        let used = self.current_bytes?;
+        Some(used - self.inactive_file_bytes?.min(used))
+    }
+
     /// Memory of the kernel for the group, its socket buffers included. v1 does not charge those.
     pub fn kernel_memory_bytes(&self) -> Option<Bytes> {
         let parts = [

@@ -7,18 +7,15 @@ use crate::cli::part::Part;
 use anyhow::Context;
 use memtrace_model::DurationNs;
 use memtrace_store::Recordings;
-use memtrace_top::{end_with_signals, is_to_end};
+use memtrace_top::{end_with_signals, is_to_end_within};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What node_exporter's textfile collector takes: a name that ends so.
 pub(super) const FILE: &str = "memtrace.prom";
 /// A look takes some milliseconds, and a monitoring system asks every 10 s at the most.
 pub(super) const SHORTEST: DurationNs = DurationNs(1_000_000_000);
-/// Between two looks at whether a signal came.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Writes the file, once or, with `every`, until a signal comes or the recording ends, where it is one
 /// and not a directory of them; then the file goes again, for what it says is no longer so.
@@ -50,11 +47,7 @@ pub(super) fn export(
 /// Writes it anew so often, until nothing more comes or a signal does.
 fn keep_up(newest: &mut Newest<'_>, target: &Path, every: Duration) -> anyhow::Result<()> {
     loop {
-        let written = Instant::now();
-        while written.elapsed() < every && !is_to_end() {
-            sleep(PAUSE);
-        }
-        if is_to_end() || newest.is_over() {
+        if is_to_end_within(every) || newest.is_over() {
             return Ok(());
         }
         write(newest, target, true)?;

@@ -3,7 +3,7 @@
 
 use crate::cli::newest::Newest;
 use clap::ValueEnum;
-use memtrace_analyze::{Limit, Live};
+use memtrace_analyze::{Limit, Live, oom_cause};
 use memtrace_host::clock;
 use memtrace_model::tables::OomRow;
 use memtrace_model::{BootNs, Tgid, WallNs};
@@ -21,7 +21,8 @@ pub(super) enum EventKind {
     OomKill,
     /// A process crashed, or was killed by another than an ancestor
     Crash,
-    /// A cgroup, or the machine, has used up its memory to --limit; again once it was 10 points below
+    /// A cgroup's working set, or the machine, is near its limit (--limit); again once it was 10 points
+    /// below
     Limit,
     /// Nobody records any more
     RecorderGone,
@@ -215,26 +216,36 @@ impl Events {
             && self.reported.insert((kind, tgid, second))
     }
 
-    /// Limits that have come near since the last look.
     fn limits(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
-        let mut found = Vec::new();
         if !self.kinds.contains(&EventKind::Limit) {
-            return found;
+            return Vec::new();
         }
         let Some(now) = live.clock().to_wall(live.now().at) else {
-            return found;
+            return Vec::new();
         };
-        for limit in live.limits() {
-            let share = limit.needed_share();
+        let near = self.newly_near(live.limits()).into_iter();
+        near.map(|limit| {
+            let text = near_in_words(&limit);
+            Event {
+                subject: limit.cgroup.map(|path| format!("cgroup {path}")),
+                ..event(EventKind::Limit, now, recording, live, text)
+            }
+        })
+        .collect()
+    }
+
+    /// Those that have come near since the last look.
+    fn newly_near(&mut self, limits: impl Iterator<Item = Limit>) -> Vec<Limit> {
+        let mut found = Vec::new();
+        for limit in limits {
+            let Some(share) = limit.working_set_share() else {
+                continue;
+            };
             if share < (self.limit - BELOW).max(self.limit / 2.0) {
                 self.near.remove(&limit.cgroup);
             }
             if share >= self.limit && self.near.insert(limit.cgroup.clone()) {
-                let text = near(&limit);
-                found.push(Event {
-                    subject: limit.cgroup.map(|path| format!("cgroup {path}")),
-                    ..event(EventKind::Limit, now, recording, live, text)
-                });
+                found.push(limit);
             }
         }
         found
@@ -259,22 +270,16 @@ fn killed(kill: &OomRow) -> String {
     let held = anon.map_or(String::new(), |anon| {
         format!("; it held {} anonymous", words::bytes(anon))
     });
-    let why = match (&kill.memcg, kill.memcg_limit_bytes) {
-        (Some(path), Some(limit)) => {
-            format!("cgroup {path} (limit {}) was full", words::bytes(limit))
-        }
-        (Some(path), None) => format!("cgroup {path} was full"),
-        (None, _) => "the machine had no memory left".to_owned(),
-    };
+    let why = oom_cause(kill, |path| format!("cgroup {path}"));
     format!("killed by the OOM killer because {why}{held}")
 }
 
-fn near(limit: &Limit) -> String {
+fn near_in_words(limit: &Limit) -> String {
     format!(
-        "{} of {} in use that the kernel can't give up at once, {}",
-        words::bytes(limit.needed),
+        "a working set of {} of {}, {}",
+        words::bytes_or_unknown(limit.working_set),
         words::bytes(limit.limit),
-        words::share(Some(limit.needed), Some(limit.limit)),
+        words::share(limit.working_set, Some(limit.limit)),
     )
 }
 
@@ -283,6 +288,7 @@ mod tests {
     use super::*;
     use crate::cli::analyzed::tests::store;
     use memtrace_golden::{RUNS, Script};
+    use memtrace_model::Bytes;
     use memtrace_store::Recordings;
 
     fn run(name: &str) -> fn() -> Script {
@@ -320,26 +326,24 @@ mod tests {
 
     #[test]
     fn a_limit_is_reported_when_it_comes_near_and_again_after_it_was_far() {
-        let root = tempfile::tempdir().expect("a directory");
-        store(&root.path().join("memtrace-a"), run("oom_kill"));
-        let recordings = Recordings::default();
-        let mut newest = Newest::open(&recordings, root.path()).expect("a recording");
-        newest.follow().expect("a recording");
-        let (path, live) = newest.followed().expect("a recording");
-        let shares: Vec<f64> = live.limits().map(|limit| limit.needed_share()).collect();
-        let highest = shares.iter().copied().fold(0.0, f64::max);
-        assert!(highest > 0.0, "{shares:?}");
-        let mut events = Events::after(BootNs(0), &[EventKind::Limit], highest);
-        assert_eq!(events.limits(path, live).len(), 1, "{shares:?}");
-        assert_eq!(events.limits(path, live).len(), 0);
-        // It would have to fall by a tenth of the limit.
-        events.limit = highest + 0.05;
-        assert_eq!(events.limits(path, live).len(), 0);
-        events.limit = highest;
-        assert_eq!(events.limits(path, live).len(), 0);
-        events.limit = highest + 0.2;
-        assert_eq!(events.limits(path, live).len(), 0);
-        events.limit = highest;
-        assert_eq!(events.limits(path, live).len(), 1);
+        let mut events = Events::after(BootNs(0), &[], 0.9);
+        let mut is_reported = |percent: Option<i64>| {
+            let limit = Limit {
+                cgroup: Some("/a".to_owned()),
+                used: Bytes(100),
+                working_set: percent.map(Bytes),
+                limit: Bytes(100),
+            };
+            !events.newly_near([limit].into_iter()).is_empty()
+        };
+        // What is not known is not near.
+        assert!(!is_reported(None));
+        assert!(!is_reported(Some(89)));
+        assert!(is_reported(Some(90)));
+        for percent in [95, 85, 91] {
+            assert!(!is_reported(Some(percent)), "{percent}");
+        }
+        assert!(!is_reported(Some(79)));
+        assert!(is_reported(Some(90)));
     }
 }

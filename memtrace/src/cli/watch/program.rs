@@ -6,7 +6,7 @@ use crate::cli::caller::as_caller;
 use crate::cli::output::say;
 use crate::cli::own_program::own_program;
 use anyhow::{Context, bail};
-use memtrace_top::is_to_end;
+use memtrace_top::{is_to_end, is_to_end_within};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use std::cell::Cell;
@@ -128,9 +128,8 @@ impl Runner {
         if Instant::now() < self.report_due.get() {
             bail!("the last report is not long enough ago for what it took");
         }
-        let waits = Instant::now();
-        while !is_to_end() && waits.elapsed() < KNOWN_AFTER {
-            sleep(PAUSE);
+        if is_to_end_within(KNOWN_AFTER) {
+            bail!("a signal came before it");
         }
         let begin = Instant::now();
         let answer = answer(event);
