@@ -5,6 +5,7 @@ mod addresses;
 mod clocks;
 mod damaged;
 mod diff;
+mod downsample;
 mod ends;
 mod engine;
 mod every;

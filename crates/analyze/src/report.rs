@@ -7,7 +7,7 @@ use super::sections::answer;
 use super::sections::{MAIN_TABLE, Report, SECTIONS};
 use super::{Analysis, Loss, Process};
 use memtrace_model::tables::Severity;
-use memtrace_model::{Bytes, DurationNs, Instant, RunState, SchemaVersion, Target};
+use memtrace_model::{Bytes, Downsampled, DurationNs, Instant, RunState, SchemaVersion, Target};
 use memtrace_report::{Chapter, Mode, Reported, Section, Style};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -145,6 +145,8 @@ struct Recording<'a> {
     backend_reason: &'a str,
     /// Time between two readings.
     interval_ns: DurationNs,
+    /// That rows were left out since (`memtrace downsample`); null where all are there.
+    downsampled: Option<Downsampled>,
     /// When the recording started.
     start: Instant,
     /// When it ended, or was last heard of.
@@ -206,6 +208,7 @@ impl<'a> Recording<'a> {
             backend: &info.backend,
             backend_reason: &info.backend_reason,
             interval_ns: info.interval_ns,
+            downsampled: info.downsampled,
             start: clock.at(clock.start()),
             end: clock.at(clock.end()),
             duration_ns: clock.duration(),

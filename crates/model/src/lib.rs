@@ -58,8 +58,8 @@ pub use question::{
 pub use roles::{Environments, Found, MAIN, ProcessTraits, Role, Rules, RulesError, says_little};
 pub use row_source::{FreshRows, RowSource};
 pub use run::{
-    Framework, GpuInfo, RECORDER_BYTES_MAX, RunInfo, RunState, SCHEMA_VERSION, SchemaVersion,
-    Target,
+    Downsampled, Framework, GpuInfo, RECORDER_BYTES_MAX, RunInfo, RunState, SCHEMA_VERSION,
+    SchemaVersion, Target,
 };
 pub use secrets::{masked, masked_arguments, masked_json};
 pub use shell::quoted;

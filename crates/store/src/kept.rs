@@ -9,7 +9,7 @@ use super::error::StoreError;
 use super::layout::{DAMAGED, SPOOL, is_of_recording, names_in, temporary};
 use super::manifest::MANIFEST;
 use super::run_file::{LockedRunFile, RUN_FILE, open_dir, read};
-use memtrace_model::{Bytes, Order, PlaceName, WallNs};
+use memtrace_model::{Bytes, Downsampled, Order, PlaceName, RunState, WallNs};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -18,12 +18,16 @@ use std::path::{Path, PathBuf};
 pub struct Kept {
     /// Where the recording is.
     pub dir: PathBuf,
-    /// When it was written last.
-    pub written: WallNs,
+    /// When it ended; of one that was not closed, when it was written last.
+    pub ended: WallNs,
     /// What it takes.
     pub bytes: Bytes,
     /// The user it belongs to.
     pub uid: u32,
+    /// Whether it was closed.
+    pub is_closed: bool,
+    /// Whether it has fewer rows than were recorded.
+    pub downsampled: Option<Downsampled>,
 }
 
 /// The recordings in a directory that nobody writes to: those of a local root, at
@@ -50,7 +54,7 @@ pub fn kept(dir: &Path) -> Result<Vec<Kept>, StoreError> {
             });
         }
     }
-    found.order_by(|a, b| (a.written, &a.dir).cmp(&(b.written, &b.dir)));
+    found.order_by(|a, b| (a.ended, &a.dir).cmp(&(b.ended, &b.dir)));
     Ok(found)
 }
 
@@ -83,18 +87,20 @@ fn is_level(name: &str, level: &str) -> bool {
 
 /// A recording that nobody writes to; `None` for what is none, or is written to.
 fn inspected(dir: &Dir) -> Option<Kept> {
-    let is_recording = read(dir).is_ok();
+    let info = read(dir).ok()?.info;
     // Where the file system has no locks, what is not closed may be written to.
-    let is_left = is_recording && LockedRunFile::lock(dir).is_ok();
-    if !is_left {
-        return None;
-    }
+    LockedRunFile::lock(dir).ok()?;
     let (bytes, written) = size(dir).ok()?;
+    let is_closed = info.state != RunState::Recording;
+    // Files of a closed one are written anew, when it is downsampled for example.
+    let last = info.clocks.last().filter(|_| is_closed);
     Some(Kept {
         dir: dir.path().to_path_buf(),
-        written,
+        ended: last.map_or(written, |last| last.wall_ns),
         bytes,
         uid: dir.owner().ok()?.0,
+        is_closed,
+        downsampled: info.downsampled,
     })
 }
 

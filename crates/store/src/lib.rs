@@ -27,7 +27,6 @@
 //! ([`Writer::rotate`]), and the rows that a cut leaves behind are not left waiting for ones that may
 //! never come: the segment that takes them along may have none of its own.
 
-mod addition;
 mod ahead;
 mod append;
 mod batch;
@@ -41,6 +40,7 @@ mod compactor;
 mod contain;
 mod dir;
 mod disk;
+mod downsample;
 mod error;
 mod files;
 mod findings;
@@ -67,6 +67,7 @@ mod recordings;
 mod recover;
 mod remote;
 mod resequence;
+mod revision;
 mod room;
 mod root;
 mod run_file;
@@ -82,7 +83,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use addition::Addition;
+pub use downsample::{Counted, Sampling, downsample};
 pub use error::StoreError;
 pub use findings::FindingsWriter;
 pub use kept::{Kept, kept, remove_recording, size_of_recording};
@@ -94,6 +95,7 @@ pub use recording::Recording;
 pub use recordings::Recordings;
 pub use recover::{RecoverReport, recover};
 pub use remote::{Answer, Ask, FileThere, NEAR_BYTES, QUESTION_BYTES, RemoteReader, asked_bytes};
+pub use revision::Revision;
 pub use room::{make_room, remove_empty_folders};
 pub use root::{Placed, Root};
 pub use run_file::{RUN_FILE, read_run_info};

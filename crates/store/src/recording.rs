@@ -138,7 +138,7 @@ impl Recording {
     }
 
     /// That nobody writes to it any more.
-    pub(super) fn check_closed(&self, doing: &'static str) -> Result<(), StoreError> {
+    pub fn check_closed(&self, doing: &'static str) -> Result<(), StoreError> {
         match self.is_closed() {
             true => Ok(()),
             false => Err(StoreError::Unclosed {

@@ -292,6 +292,7 @@ fn info() -> RunInfo {
         mark_socket: None,
         gpus: Vec::new(),
         gpu_note: None,
+        downsampled: None,
         place: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,

@@ -43,6 +43,7 @@ pub fn info(state: RunState) -> RunInfo {
         mark_socket: None,
         gpus: Vec::new(),
         gpu_note: None,
+        downsampled: None,
         place: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,

@@ -16,7 +16,7 @@ use memtrace_import::{
 use memtrace_model::tables::{ClockRow, MarkRow, RequestRow};
 use memtrace_model::{BootNs, Bytes, ClockReading, Clocks, FINDINGS, Target, quoted};
 use memtrace_report::{visible, words};
-use memtrace_store::{Addition, Recording, Recordings};
+use memtrace_store::{Recording, Recordings, Revision};
 use search::Search;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -124,7 +124,7 @@ fn import(recordings: &Recordings, dir: &Path, args: &Requests) -> anyhow::Resul
     let person = Person::behind(&HostFacts::read(), false);
     let (recording, _) = open(recordings, dir)?;
     let doing = || doing(dir);
-    let mut addition = Addition::begin(&recording).with_context(doing)?;
+    let mut revision = Revision::begin(&recording).with_context(doing)?;
     let files = wanted_files(args, &recording, person.as_ref())?;
     let files = files.iter().map(|(path, is_named)| Named {
         path,
@@ -167,10 +167,10 @@ fn import(recordings: &Recordings, dir: &Path, args: &Requests) -> anyhow::Resul
     if new_rows > 0 {
         // Phases last: a phase without its requests would say that there were none.
         let requests = rows(&placed, &into.clocks).with_context(doing)?;
-        let add = addition
+        let add = revision
             .add(requests, |row: &RequestRow| row.boot_ns)
-            .and_then(|()| addition.add(marks, |row: &MarkRow| row.boot_ns));
-        add.and_then(|()| addition.finish()).with_context(doing)?;
+            .and_then(|()| revision.add(marks, |row: &MarkRow| row.boot_ns));
+        add.and_then(|()| revision.finish()).with_context(doing)?;
     }
     Ok(new_rows)
 }

@@ -5,6 +5,7 @@ mod browser;
 mod caller;
 mod diff;
 mod doctor;
+mod downsample;
 mod export;
 mod follow;
 mod follower;
@@ -81,6 +82,7 @@ enum Command {
     Mcp(mcp::Args),
     Import(import::Args),
     Recover(recover::Args),
+    Downsample(downsample::Args),
     Schema(schema::Args),
     /// Say what this host lets memtrace see, and what would let it see more
     Doctor(doctor::Args),
@@ -117,6 +119,7 @@ pub fn main() -> ExitCode {
         Command::Mcp(args) => mcp::run(&args),
         Command::Import(args) => import::run(args, &recordings),
         Command::Recover(args) => recover::run(args),
+        Command::Downsample(args) => downsample::run(args, &recordings),
         Command::Schema(args) => schema::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => packaging::completions::<Cli>(&args),

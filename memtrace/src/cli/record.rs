@@ -14,6 +14,7 @@ mod requests;
 mod said;
 mod started;
 
+use super::downsample;
 use super::output::{print, say};
 use super::recorded::no_option;
 use super::targets::Targets;
@@ -117,6 +118,13 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", value_parser = every::parse_every, help_heading = WHERE,
           conflicts_with_all = ["command", "duration"])]
     every: Option<DurationNs>,
+
+    /// Downsample recordings that ended so long ago, when a new one begins: 1d:1s,7d:10s
+    ///
+    /// As `memtrace downsample --tiers` does with the recordings of the current directory.
+    #[arg(long, value_name = "AGE:TIME,...", value_parser = downsample::checked_tiers,
+          help_heading = WHERE, requires = "every", conflicts_with = "root")]
+    downsample: Option<String>,
 
     /// Be a recorder of --every: say where it records, and end when standard input does
     #[arg(long, hide = true, conflicts_with_all = ["every", "command"])]
@@ -286,7 +294,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                  directory where they should be"
             )
         }
-        return every::run(every);
+        return every::run(every, args.downsample);
     }
     // A command runs in the namespaces of who called.
     #[cfg(target_os = "linux")]

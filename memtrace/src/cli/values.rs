@@ -8,6 +8,8 @@ use memtrace_host::{Backend, ProbeChoice, ProbeWay};
 use memtrace_model::{Bytes, DurationNs};
 use memtrace_top::View;
 
+const HOUR_NS: i64 = 3_600_000_000_000;
+
 /// A backend, or the best one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BackendChoice(pub(super) Option<Backend>);
@@ -163,6 +165,18 @@ pub(super) fn parse_rotation(text: &str) -> Result<DurationNs, String> {
     } else {
         Err("must be between 5s and 1h".to_owned())
     }
+}
+
+/// How old something is, in days or hours.
+pub(super) fn parse_age(text: &str) -> Result<DurationNs, String> {
+    let (number, hours) = match text.strip_suffix('d') {
+        Some(days) => (days, 24),
+        None => (text.strip_suffix('h').unwrap_or_default(), 1),
+    };
+    let number: Option<i64> = number.parse().ok().filter(|&number| number > 0);
+    let age = number.and_then(|number| number.checked_mul(hours)?.checked_mul(HOUR_NS));
+    age.map(DurationNs)
+        .ok_or_else(|| format!("'{text}' is no age: write it like 7d or 36h"))
 }
 
 /// A size with a unit, in powers of 1024 whether an i is written or not.

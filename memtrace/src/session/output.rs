@@ -393,6 +393,7 @@ mod tests {
             mark_socket: None,
             gpus: Vec::new(),
             gpu_note: None,
+            downsampled: None,
             place: None,
             host: serde_json::Value::Null,
             plan: serde_json::Value::Null,

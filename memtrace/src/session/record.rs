@@ -151,6 +151,7 @@ impl Session {
             mark_socket: mark_socket.and_then(Result::ok),
             gpus: gpus.infos,
             gpu_note: gpus.note,
+            downsampled: None,
             ..info(options, facts, plan)
         };
         let are_roots_main = matches!(options.target, Target::Command { .. } | Target::Pids { .. });
@@ -509,6 +510,7 @@ fn info(options: &Options, facts: &HostFacts, plan: &Plan) -> RunInfo {
         mark_socket: None,
         gpus: Vec::new(),
         gpu_note: None,
+        downsampled: None,
         place: options.place.clone(),
         host: serde_json::to_value(facts).unwrap_or_default(),
         plan: serde_json::to_value(plan).unwrap_or_default(),

@@ -34,6 +34,13 @@ pub(super) const SECTION: Section<Report> = Section {
             "{}: {} CPUs{memory}, kernel {kernel}",
             info.hostname, info.cpu_count
         ));
+        if let Some(downsampled) = info.downsampled {
+            let period = words::interval(downsampled.period_ns);
+            section.quiet(format!(
+                "Downsampled to two values every {period}: peaks, phases, marks and the minutes around \
+                 kills are as they were; means and growth are of what is left"
+            ));
+        }
         vec![section]
     },
     ..Section::EMPTY

@@ -285,9 +285,9 @@ fn a_recording_to_which_rows_were_added_since_it_was_opened_is_read_with_them() 
     close(record(&dir, 0), 0);
     let opened = Recording::open(&dir).unwrap();
     let adding = Recording::open(&dir).unwrap();
-    let mut addition = crate::Addition::begin(&adding).unwrap();
-    addition.add(vec![mem(3, 2)], |row| row.boot_ns).unwrap();
-    addition.finish().unwrap();
+    let mut revision = crate::Revision::begin(&adding).unwrap();
+    revision.add(vec![mem(3, 2)], |row| row.boot_ns).unwrap();
+    revision.finish().unwrap();
     let rows = opened.rows::<MemRow>().unwrap();
     assert_eq!(opened.problems(), []);
     assert_eq!(rows.len(), 241);

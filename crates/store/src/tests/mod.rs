@@ -1,16 +1,17 @@
 //! The store as a whole: what is written is read again, whatever happens in between.
 //! Parts of it are tested beside their code.
 
-mod addition;
 mod columns;
 mod crash;
 mod damage;
+mod downsample;
 mod findings;
 mod full_disk;
 mod hostile;
 mod kept;
 mod kills;
 mod manifest;
+mod revision;
 mod rotation;
 mod round_trip;
 mod size;
@@ -62,6 +63,7 @@ fn info() -> RunInfo {
         mark_socket: None,
         gpus: Vec::new(),
         gpu_note: None,
+        downsampled: None,
         place: None,
         host: serde_json::Value::Null,
         plan: serde_json::Value::Null,

@@ -11,7 +11,7 @@ use memtrace_model::clocks::Clock;
 use memtrace_model::tables::{CudaCallRow, MarkRow, ProcessRow, StackRow, TorchMemoryRow};
 use memtrace_model::{BootNs, Bytes, Tgid, Upid, WallNs};
 use memtrace_report::{visible, words};
-use memtrace_store::{Addition, Recording, Recordings};
+use memtrace_store::{Recording, Recordings, Revision};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ pub(super) fn import(recordings: &Recordings, dir: &Path, args: &Args) -> anyhow
     let person = Person::behind(&HostFacts::read(), false);
     let (recording, _) = open(recordings, dir)?;
     let doing = || doing(dir);
-    let mut addition = Addition::begin(&recording).with_context(doing)?;
+    let mut revision = Revision::begin(&recording).with_context(doing)?;
     let (clocks, span) = clocks_and_span(&recording).with_context(doing)?;
     let mut known = Known::read(&recording).with_context(doing)?;
     let mut placed = Vec::new();
@@ -122,10 +122,10 @@ pub(super) fn import(recordings: &Recordings, dir: &Path, args: &Args) -> anyhow
             one.snapshot.rows(&one.name, moment, one.upid, first)
         });
         // Stacks first: memory whose stack is missing would have no line.
-        let add = addition
+        let add = revision
             .add(stacks, |row: &StackRow| row.boot_ns)
-            .and_then(|()| addition.add(memory, |row: &TorchMemoryRow| row.boot_ns));
-        add.and_then(|()| addition.finish()).with_context(doing)?;
+            .and_then(|()| revision.add(memory, |row: &TorchMemoryRow| row.boot_ns));
+        add.and_then(|()| revision.finish()).with_context(doing)?;
     }
     Ok(rows)
 }

@@ -4,6 +4,7 @@
 //! A recorder says in a line on its standard output where it records, once it does, and ends when its
 //! standard input does: also when this process dies, and whatever signal reached it before.
 
+use super::afterwards::step_back;
 use crate::cli::output::say;
 use crate::cli::own_program::own_program;
 use crate::cli::values::parse_seconds;
@@ -36,22 +37,27 @@ pub(super) fn parse_every(text: &str) -> Result<DurationNs, String> {
     }
 }
 
-/// Makes recordings until a signal ends it, or what is recorded ends.
+/// Makes recordings until a signal ends it, or what is recorded ends; older ones are downsampled when
+/// one begins, if that is asked for.
 ///
 /// # Errors
 /// When the first recorder can't be started.
-pub(super) fn run(every: DurationNs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(every: DurationNs, tiers: Option<String>) -> anyhow::Result<ExitCode> {
     let words = words_of_recorder(std::env::args_os().skip(1));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("failed to wait for recorders")?;
     let every = Duration::from_nanos(every.0.cast_unsigned());
-    let status = runtime.block_on(record_in_turn(every, &words));
+    let status = runtime.block_on(record_in_turn(every, tiers, &words));
     status.context("failed to start a recorder").map(exit_code)
 }
 
-async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<ExitStatus> {
+async fn record_in_turn(
+    every: Duration,
+    tiers: Option<String>,
+    words: &[OsString],
+) -> std::io::Result<ExitStatus> {
     let mut signals = Signals::listen(false, false)?;
     let mut current = match unless_stopped(&mut signals, Recorder::start(words)).await {
         Some(started) => match started? {
@@ -61,6 +67,8 @@ async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<
         },
         None => return Ok(ExitStatus::default()),
     };
+    let mut older = Older::new(tiers);
+    older.downsample();
     let mut closing = JoinSet::new();
     let mut pause = every;
     loop {
@@ -76,6 +84,7 @@ async fn record_in_turn(every: Duration, words: &[OsString]) -> std::io::Result<
             Some(Some(Ok(Ok(next)))) => {
                 let last = std::mem::replace(&mut current, next);
                 closing.spawn(last.end());
+                older.downsample();
                 pause = every;
             }
             // The last one has ended while the next one began.
@@ -160,6 +169,52 @@ impl Recorder {
     }
 }
 
+/// The recordings before.
+struct Older {
+    /// As `memtrace downsample --tiers` takes them.
+    tiers: Option<String>,
+    /// What downsamples them.
+    child: Option<Child>,
+}
+
+impl Older {
+    fn new(tiers: Option<String>) -> Self {
+        Self { tiers, child: None }
+    }
+
+    /// Begins to downsample those that are old enough, unless that goes on. It ends with this process at
+    /// the latest: what was not done by then is done the next time.
+    fn downsample(&mut self) {
+        let Some(tiers) = &self.tiers else {
+            return;
+        };
+        let running = self.child.as_mut().map(Child::try_wait);
+        if matches!(running, Some(Ok(None))) {
+            return;
+        }
+        let started = own_program().and_then(|program| {
+            let mut command = Command::new(program);
+            command
+                .args(["downsample", "--tiers", tiers])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .kill_on_drop(true);
+            // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+            unsafe {
+                command.pre_exec(|| {
+                    step_back();
+                    Ok(())
+                });
+            }
+            command.spawn()
+        });
+        match started {
+            Ok(child) => self.child = Some(child),
+            Err(error) => say(&format!("nothing is downsampled: {error}")),
+        }
+    }
+}
+
 /// What comes of some work; `None` where a signal asks for the end before.
 async fn unless_stopped<T>(signals: &mut Signals, work: impl Future<Output = T>) -> Option<T> {
     let stopped = async { while signals.next().await != Request::Stop {} };
@@ -169,15 +224,17 @@ async fn unless_stopped<T>(signals: &mut Signals, work: impl Future<Output = T>)
     }
 }
 
-/// The command line of a recorder, by that of this process: without `--every`.
+/// The options that say how recordings follow each other, which no recorder gets.
+const OWN_OPTIONS: [&str; 2] = ["--every", "--downsample"];
+
+/// The command line of a recorder, by that of this process.
 fn words_of_recorder(own: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    const EVERY: &str = "--every";
     let mut words = Vec::new();
     let mut own = own;
     while let Some(word) = own.next() {
-        if word == EVERY {
+        if OWN_OPTIONS.iter().any(|option| word == *option) {
             own.next();
-        } else if !is_given_to(&word, EVERY) {
+        } else if !OWN_OPTIONS.iter().any(|option| is_given_to(&word, option)) {
             words.push(word);
         }
     }
@@ -209,6 +266,7 @@ mod tests {
         for given in [
             "record -a --every 24h --keep 7d",
             "record -a --every=24h --keep 7d",
+            "record -a --every 24h --downsample 1d:1s,7d:10s --keep 7d",
         ] {
             let words = words_of_recorder(given.split(' ').map(OsString::from));
             assert_eq!(words, ["record", IN_TURN, "-a", "--keep", "7d"], "{given}");

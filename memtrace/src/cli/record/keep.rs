@@ -2,7 +2,7 @@
 //! made: when it begins, and each hour.
 
 use crate::cli::output::say;
-use crate::cli::values::parse_size;
+use crate::cli::values::{parse_age, parse_size};
 use memtrace_host::clock;
 use memtrace_model::{Bytes, DurationNs, WallNs};
 use memtrace_report::words;
@@ -13,12 +13,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const PERIOD: Duration = Duration::from_secs(3600);
-const HOUR_NS: i64 = 3_600_000_000_000;
 
 /// Which recordings stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// What was written longer ago goes.
+    /// What ended longer ago goes.
     age: Option<DurationNs>,
     /// What is beyond this, all together, goes, the oldest first.
     bytes: Option<Bytes>,
@@ -34,19 +33,13 @@ pub(super) fn parse_bounds(text: &str) -> Result<Bounds, String> {
                 "'{bound}' is neither an age nor a size: write it like 7d, 36h or 20GiB, or 7d,20GiB"
             )
         };
-        let hours = |number: &str, hours: i64| {
-            let number: i64 = number.parse().ok().filter(|&number| number > 0)?;
-            Some(DurationNs(number.checked_mul(hours)?.checked_mul(HOUR_NS)?))
-        };
-        let age = match (bound.strip_suffix('d'), bound.strip_suffix('h')) {
-            (Some(days), _) => Some(hours(days, 24)),
-            (_, Some(number)) => Some(hours(number, 1)),
-            _ => None,
-        };
-        let is_new = match age {
-            Some(age) => bounds.age.replace(age.ok_or_else(refused)?).is_none(),
+        let is_new = match bound.ends_with(['d', 'h']) {
+            true => {
+                let age = parse_age(bound).map_err(|_| refused())?;
+                bounds.age.replace(age).is_none()
+            }
             // 5m would be minutes to one reader and MiB to another.
-            None => {
+            false => {
                 let size = bound.ends_with(['B', 'b']).then(|| parse_size(bound).ok());
                 bounds
                     .bytes
@@ -168,7 +161,7 @@ impl Range {
 fn surplus(there: &[Kept], bounds: Bounds, now: WallNs) -> Vec<&Kept> {
     let mut left: i64 = there.iter().map(|kept| kept.bytes.0).sum();
     let goes = there.iter().filter(|kept| {
-        let is_old = bounds.age.is_some_and(|age| now.0 - kept.written.0 > age.0);
+        let is_old = bounds.age.is_some_and(|age| now.0 - kept.ended.0 > age.0);
         let is_much = bounds.bytes.is_some_and(|most| left > most.0);
         if is_old || is_much {
             left -= kept.bytes.0;
@@ -190,6 +183,7 @@ pub(super) fn beside(recording: &Path) -> PathBuf {
 mod tests {
     use super::*;
 
+    const HOUR_NS: i64 = 3_600_000_000_000;
     const DAY_NS: i64 = 24 * HOUR_NS;
 
     #[test]
@@ -223,9 +217,11 @@ mod tests {
         let there: Vec<Kept> = (1..10)
             .map(|day| Kept {
                 dir: PathBuf::from(day.to_string()),
-                written: WallNs(day * DAY_NS),
+                ended: WallNs(day * DAY_NS),
                 bytes: Bytes(10),
                 uid: 0,
+                is_closed: true,
+                downsampled: None,
             })
             .collect();
         let now = WallNs(10 * DAY_NS);

@@ -1,7 +1,7 @@
-//! Rows that come to a closed recording afterwards: what another program noted while it was
-//! recorded. They stand in its tables in the order of time, as if the recorder had written them.
+//! Tables of a closed recording that are written anew: with rows that another program noted while it
+//! was recorded, which stand in the order of time as if the recorder had written them; or with fewer.
 //!
-//! A part that gets rows is written anew and takes the place of the old one in one step. Between
+//! A part whose rows change is written anew and takes the place of the old one in one step. Between
 //! two such steps the recording is whole, with some of the rows; to add the rest, one asks again
 //! which are there. The new rows are of this memtrace's schema: a recording of an older one becomes
 //! one of this before any part is replaced.
@@ -20,15 +20,15 @@ use super::part_writer::{FinishedPart, PartWriter};
 use super::reading::Reading;
 use super::recording::Recording;
 use super::run_file::LockedRunFile;
-use memtrace_model::{BootNs, Row, RunInfo, SCHEMA_VERSION, TABLES};
+use memtrace_model::{BootNs, Downsampled, DurationNs, Row, RunInfo, SCHEMA_VERSION, TABLES};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Rows that wait for their row group.
 const BATCH_ROWS: usize = 4_096;
 
-/// What is added to a recording.
-pub struct Addition {
+/// A closed recording of which tables are written anew.
+pub struct Revision {
     disk: Disk,
     reading: Reading,
     info: RunInfo,
@@ -38,15 +38,21 @@ pub struct Addition {
     parts: Vec<FinishedPart>,
     /// Where parts are written, in case they are not finished.
     begun: Vec<PathBuf>,
+    /// Of how long two rows stand in them, where they were made fewer.
+    downsampled_to: Option<DurationNs>,
 }
 
-impl Addition {
+impl Revision {
     /// Waits a moment for whoever else writes there, and begins.
     ///
     /// # Errors
     /// When the recording is not closed, is of a newer schema, or the system refuses.
     pub fn begin(recording: &Recording) -> Result<Self, StoreError> {
-        let doing = "add rows to";
+        Self::begin_to("add rows to", recording)
+    }
+
+    /// The same for whoever does something else to it, which an error names.
+    pub(super) fn begin_to(doing: &'static str, recording: &Recording) -> Result<Self, StoreError> {
         recording.check_closed(doing)?;
         let info = recording.info();
         if info.schema_version.minor > SCHEMA_VERSION.minor {
@@ -68,6 +74,7 @@ impl Addition {
             bounds: recording.reading().bounds,
             parts: Vec::new(),
             begun: Vec::new(),
+            downsampled_to: None,
         })
     }
 
@@ -106,25 +113,72 @@ impl Addition {
             let next_ns = parts.get(place + 1).map(|&(_, next_ns)| next_ns);
             let is_own = |row: &R| next_ns.is_none_or(|next_ns| at(row).0 < next_ns);
             if rest.peek().is_some_and(is_own) {
-                let own = std::iter::from_fn(|| rest.next_if(is_own));
-                self.write(seq, own, &at)?;
+                let mut own = std::iter::from_fn(|| rest.next_if(is_own)).peekable();
+                self.write(seq, |row: Option<R>, out| match row {
+                    Some(row) => {
+                        let before = at(&row);
+                        out.extend(std::iter::from_fn(|| own.next_if(|one| at(one) < before)));
+                        out.push(row);
+                    }
+                    None => out.extend(&mut own),
+                })?;
             }
         }
         Ok(())
     }
 
-    /// Has the parts with the new rows take the place of the old ones, in the order in which they
-    /// were added.
+    /// Writes each part of a table anew. `change` gets its rows in the order of time, and `None` at its
+    /// end, and gives what stands for them, in that order too.
+    ///
+    /// # Errors
+    /// When the table is damaged, since what could not be read of it would be lost, or the system
+    /// refuses.
+    pub(super) fn rewrite<R: Row>(
+        &mut self,
+        mut change: impl FnMut(Option<R>, &mut Vec<R>),
+    ) -> Result<(), StoreError> {
+        for seq in list(&self.reading.origin, R::TABLE.name)?.parts {
+            self.write(seq, &mut change)?;
+        }
+        Ok(())
+    }
+
+    /// Writes each part of a table anew with the rows that are to stay.
+    ///
+    /// # Errors
+    /// As [`Revision::rewrite`].
+    pub(super) fn retain<R: Row>(&mut self, stays: impl Fn(&R) -> bool) -> Result<(), StoreError> {
+        self.rewrite(|row: Option<R>, rows| rows.extend(row.filter(&stays)))
+    }
+
+    /// Has `run.json` say that, before any part is replaced and once all are.
+    pub(super) fn note_downsampled(&mut self, period_ns: DurationNs) {
+        self.downsampled_to = Some(period_ns);
+    }
+
+    /// Has the parts that were written take the place of the old ones, in their order.
     ///
     /// # Errors
     /// When the system refuses.
     pub fn finish(mut self) -> Result<(), StoreError> {
         self.raise_schema()?;
+        self.say_downsampled(false)?;
         for part in self.parts.drain(..) {
             part.list(&self.disk, PartReplaced::default())?;
             part.publish(&self.disk)?;
         }
-        Ok(())
+        self.say_downsampled(true)
+    }
+
+    fn say_downsampled(&mut self, is_complete: bool) -> Result<(), StoreError> {
+        let Some(period_ns) = self.downsampled_to else {
+            return Ok(());
+        };
+        self.info.downsampled = Some(Downsampled {
+            period_ns,
+            is_complete,
+        });
+        self.write_info()
     }
 
     /// Has a recording of an older schema be one of this: with the tables that came later, empty,
@@ -145,6 +199,10 @@ impl Addition {
             }
         }
         self.info.schema_version = SCHEMA_VERSION;
+        self.write_info()
+    }
+
+    fn write_info(&self) -> Result<(), StoreError> {
         // As in a recovery: its checksum says that all files have one.
         match self.reading.has_checksums {
             true => LockedRunFile::write(&self.disk, &self.info)?,
@@ -165,12 +223,11 @@ impl Addition {
         Ok(first)
     }
 
-    /// Writes a part anew, with these rows in their places.
+    /// Writes a part anew, or one that is not there; `change` as in [`Revision::rewrite`].
     fn write<R: Row>(
         &mut self,
         seq: u32,
-        rows: impl Iterator<Item = R>,
-        at: &impl Fn(&R) -> BootNs,
+        mut change: impl FnMut(Option<R>, &mut Vec<R>),
     ) -> Result<(), StoreError> {
         let table = R::TABLE;
         let path = part_path(table.name, seq);
@@ -183,7 +240,7 @@ impl Addition {
             path: path.clone(),
             allowance: self.bounds.map(|bounds| bounds.allowance(table)),
         };
-        let mut new = rows.peekable();
+        let mut rows = Vec::new();
         let mut irregular = Irregular::default();
         let mut head = PartHead::default();
         if self.reading.origin.modified_ns(&path).is_ok() {
@@ -191,23 +248,15 @@ impl Addition {
             let projection = Projection::all(table);
             let file = self.reading.origin.open_part(&path);
             let batches = PartReader::open(file, path.clone(), &projection, &self.reading);
-            let mut outcome = Ok(());
             for batch in batches.into_iter().flatten() {
-                for_each_row(&batch, &mut irregular, &mut |row: R| {
-                    if outcome.is_ok() {
-                        let before = at(&row);
-                        let earlier = std::iter::from_fn(|| new.next_if(|one| at(one) < before));
-                        outcome = earlier
-                            .chain([row])
-                            .try_for_each(|row| output.push(&self.disk, &row));
-                    }
+                for_each_row(&batch, &mut irregular, &mut |row| {
+                    change(Some(row), &mut rows);
                 });
+                output.push_all(&self.disk, &mut rows)?;
             }
-            outcome?;
         }
-        for row in new {
-            output.push(&self.disk, &row)?;
-        }
+        change(None, &mut rows);
+        output.push_all(&self.disk, &mut rows)?;
         self.check_whole()?;
         if irregular.incomplete_rows + irregular.long_texts > 0 {
             let reason = "some of its rows are not what memtrace writes".to_owned();
@@ -233,7 +282,7 @@ impl Addition {
     }
 }
 
-impl Drop for Addition {
+impl Drop for Revision {
     fn drop(&mut self) {
         // Half a part is of no use; a part that has its name is not here any more.
         for path in &self.begun {
@@ -253,12 +302,14 @@ struct Output {
 }
 
 impl Output {
-    fn push<R: Row>(&mut self, disk: &Disk, row: &R) -> Result<(), StoreError> {
-        self.buffer.push_cells(|sink| row.put(sink));
-        match self.buffer.rows() >= BATCH_ROWS {
-            true => self.flush(disk),
-            false => Ok(()),
+    fn push_all<R: Row>(&mut self, disk: &Disk, rows: &mut Vec<R>) -> Result<(), StoreError> {
+        for row in rows.drain(..) {
+            self.buffer.push_cells(|sink| row.put(sink));
+            if self.buffer.rows() >= BATCH_ROWS {
+                self.flush(disk)?;
+            }
         }
+        Ok(())
     }
 
     fn flush(&mut self, disk: &Disk) -> Result<(), StoreError> {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::disk::Disk;
 use crate::run_file::LockedRunFile;
-use crate::{Addition, FindingsWriter, Recording, StoreError};
+use crate::{FindingsWriter, Recording, Revision, StoreError};
 use memtrace_model::tables::{MarkKind, MarkRow};
 use memtrace_model::{FINDINGS, Row};
 use std::sync::Arc;
@@ -29,9 +29,9 @@ fn closed(dir: &Path, limits: Limits) -> Recording {
 
 fn add(recording: &Recording, mut rows: Vec<MarkRow>) -> Result<(), StoreError> {
     rows.sort_by_key(|row| row.boot_ns);
-    let mut addition = Addition::begin(recording)?;
-    addition.add(rows, |row| row.boot_ns)?;
-    addition.finish()
+    let mut revision = Revision::begin(recording)?;
+    revision.add(rows, |row| row.boot_ns)?;
+    revision.finish()
 }
 
 fn reported(dir: &Path) -> Vec<(i64, String)> {
@@ -71,17 +71,17 @@ fn rows_take_their_place_in_the_order_of_time_whatever_part_that_is_in() {
 }
 
 #[test]
-fn an_addition_that_is_not_finished_leaves_the_recording_as_it_was() {
+fn a_revision_that_is_not_finished_leaves_the_recording_as_it_was() {
     let (_parent, dir) = new_dir();
     let recording = closed(&dir, Limits::default());
     let before = std::fs::read(dir.join("mark/part-00001.parquet")).unwrap();
     let files = files_below(&dir);
-    let mut addition = Addition::begin(&recording).unwrap();
-    addition
+    let mut revision = Revision::begin(&recording).unwrap();
+    revision
         .add(vec![mark(1, "added")], |row| row.boot_ns)
         .unwrap();
     assert_ne!(files_below(&dir), files, "a part in the making");
-    drop(addition);
+    drop(revision);
     assert_eq!(files_below(&dir), files);
     assert_eq!(
         std::fs::read(dir.join("mark/part-00001.parquet")).unwrap(),
@@ -137,7 +137,7 @@ fn a_recording_of_an_older_schema_is_of_this_one_when_it_has_new_rows() {
     std::fs::remove_dir_all(dir.join("request")).unwrap();
     let recording = Recording::open(&dir).unwrap();
     assert_eq!(recording.info().schema_version.minor, 0);
-    drop(Addition::begin(&recording).unwrap());
+    drop(Revision::begin(&recording).unwrap());
     let version = || Recording::open(&dir).unwrap().info().schema_version;
     assert_eq!(version().minor, 0, "nothing was added");
     add(&recording, vec![mark(3, "added")]).unwrap();
