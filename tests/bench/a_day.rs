@@ -56,7 +56,25 @@ fn busy(effort: Effort) -> Result<Vec<Measured>> {
     tree.line()?;
     let recorded = recorded(&["-p", &tree.pid().to_string()])?;
     let day = Day::of(&recorded, effort)?;
-    day.measured("a-day-busy", "7 that change all the time", None, 10.0)
+    let (name, what) = ("a-day-busy", "7 that change all the time");
+    let dir = tempfile::tempdir()?;
+    let place = dir.path().join("day");
+    let mut rows = day.measured_in(&place, name, what, None, 10.0)?;
+    for period in ["1s", "10s", "1m"] {
+        let words = ["downsample", "--to", period].map(OsString::from);
+        let (seconds, peak_mib) = run(&words, &place)?;
+        let (bytes, files) = size(&place)?;
+        let (report_seconds, _) = run(&[OsString::from("report")], &place)?;
+        let what = format!("the same, downsampled to {period}");
+        let note = format!(
+            "{:.2} MiB in {files} files; it takes {seconds:.1} s and {peak_mib:.0} MiB, the report \
+             then {report_seconds:.2} s",
+            bytes as f64 / MIB
+        );
+        let per_day = day.per_day(bytes);
+        rows.push(Measured::at_most(name, &what, "MB", 10.0, per_day).with_note(note));
+    }
+    Ok(rows)
 }
 
 fn machine(effort: Effort) -> Result<Vec<Measured>> {
@@ -182,6 +200,11 @@ impl Day {
         Ok(files)
     }
 
+    /// Megabytes of a day where this many minutes take so much.
+    fn per_day(&self, bytes: u64) -> f64 {
+        bytes as f64 / 1e6 * 1_440.0 / self.minutes as f64
+    }
+
     fn measured(
         &self,
         name: &str,
@@ -190,11 +213,21 @@ impl Day {
         limit_mb: f64,
     ) -> Result<Vec<Measured>> {
         let dir = tempfile::tempdir()?;
-        let place = dir.path().join("day");
-        let files_before = self.write(&place, rotate)?;
-        let (bytes, files) = size(&place)?;
-        let (seconds, _) = run(&[OsString::from("report")], &place)?;
-        let per_day = bytes as f64 / 1e6 * 1_440.0 / self.minutes as f64;
+        self.measured_in(&dir.path().join("day"), name, what, rotate, limit_mb)
+    }
+
+    fn measured_in(
+        &self,
+        place: &Path,
+        name: &str,
+        what: &str,
+        rotate: Option<DurationNs>,
+        limit_mb: f64,
+    ) -> Result<Vec<Measured>> {
+        let files_before = self.write(place, rotate)?;
+        let (bytes, files) = size(place)?;
+        let (seconds, _) = run(&[OsString::from("report")], place)?;
+        let per_day = self.per_day(bytes);
         let note = format!(
             "{} minutes: {:.2} MiB in {files} files, {files_before} when it was closed; {} rows a \
              minute; the report takes {seconds:.2} s",
