@@ -23,7 +23,7 @@ fn row(boot_ms: i64, upid: i64, rss: i64, source: MemSource) -> MemRow {
 }
 
 /// A minute of processes of which one changes every few milliseconds; the last one ends half way.
-fn rows() -> Vec<MemRow> {
+pub(super) fn rows() -> Vec<MemRow> {
     let half = MINUTE_MS / 2;
     let times = (1..MINUTE_MS / 5).map(|place| place * 5);
     let mut rows: Vec<MemRow> = times
@@ -47,7 +47,7 @@ fn rows() -> Vec<MemRow> {
     rows
 }
 
-fn closed(dir: &Path, rows: &[MemRow]) -> Recording {
+pub(super) fn closed(dir: &Path, rows: &[MemRow]) -> Recording {
     let limits = Limits {
         segment_rows: 1_000,
         ..SMALL
@@ -58,7 +58,7 @@ fn closed(dir: &Path, rows: &[MemRow]) -> Recording {
     Recording::open(dir).unwrap()
 }
 
-fn read(dir: &Path) -> Vec<MemRow> {
+pub(super) fn read(dir: &Path) -> Vec<MemRow> {
     let recording = Recording::open(dir).unwrap();
     let rows = recording.rows().unwrap();
     assert_eq!(recording.problems(), []);
@@ -86,7 +86,7 @@ fn sums(rows: &[MemRow]) -> Vec<(BootNs, i64)> {
 }
 
 /// The highest sum of each second, also of what stood at its begin.
-fn highest(rows: &[MemRow]) -> BTreeMap<i64, i64> {
+pub(super) fn highest(rows: &[MemRow]) -> BTreeMap<i64, i64> {
     let mut found = BTreeMap::new();
     let mut last = 0;
     for (at, sum) in sums(rows) {
@@ -104,7 +104,7 @@ const ASKED: [BootNs; 4] = [
     BootNs(44_000_000_000),
 ];
 
-fn sampling() -> Sampling {
+pub(super) fn sampling() -> Sampling {
     let whole = [(20_100, 20_900), (20_500, 22_300)];
     let whole = whole.map(|(from, to)| BootNs(from * 1_000_000)..BootNs(to * 1_000_000));
     Sampling::new(SECOND, BTreeSet::from(ASKED), whole.to_vec())

@@ -2,6 +2,7 @@
 //!
 //! A test starts this test program again to be killed.
 
+use super::downsample as minute;
 use super::*;
 use crate::{Recording, recover};
 use std::io::{BufRead, BufReader, Write};
@@ -11,6 +12,10 @@ use std::time::{Duration, Instant};
 const DIR_VARIABLE: &str = "MEMTRACE_TEST_KILLED";
 /// How many of each are killed; `MEMTRACE_TEST_KILLS` says another number.
 const KILLS: u64 = 5;
+
+fn kills() -> u64 {
+    std::env::var("MEMTRACE_TEST_KILLS").map_or(KILLS, |count| count.parse().unwrap())
+}
 
 /// This test program as another process, in which only this test runs.
 fn start(test: &str, dir: &Path) -> Child {
@@ -93,8 +98,7 @@ fn what_was_flushed_survives_a_kill_of_the_writer_and_kills_of_its_recovery() {
         recover(dir).unwrap();
         return;
     }
-    let kills = std::env::var("MEMTRACE_TEST_KILLS").map_or(KILLS, |count| count.parse().unwrap());
-    for kill in 0..kills {
+    for kill in 0..kills() {
         let (_parent, dir) = new_dir();
         let life = Duration::from_millis(10 + kill * 37 % 150);
         let at = kill_after(start(THIS, &dir), life).unwrap();
@@ -108,4 +112,39 @@ fn what_was_flushed_survives_a_kill_of_the_writer_and_kills_of_its_recovery() {
         holds_all_up_to(&dir, at, &format!("recovery {kill}"));
         assert!(Recording::open(&dir).unwrap().is_closed());
     }
+}
+
+#[test]
+fn a_recording_whose_downsampling_is_killed_reads_the_same_and_is_downsampled_the_next_time() {
+    const THIS: &str =
+        "a_recording_whose_downsampling_is_killed_reads_the_same_and_is_downsampled_the_next_time";
+    if let Some(dir) = std::env::var_os(DIR_VARIABLE) {
+        let recording = Recording::open(Path::new(&dir)).unwrap();
+        tell(0);
+        crate::downsample(&recording, &minute::sampling()).unwrap();
+        return;
+    }
+    let rows = minute::rows();
+    let (_parent, whole) = new_dir();
+    crate::downsample(&minute::closed(&whole, &rows), &minute::sampling()).unwrap();
+    let expected = minute::read(&whole);
+    let mut cut = 0;
+    for kill in 0..kills() {
+        let (_parent, dir) = new_dir();
+        drop(minute::closed(&dir, &rows));
+        let life = Duration::from_millis(kill * 37 % 150);
+        kill_after(start(THIS, &dir), life);
+        // Without a problem, whatever of its parts was replaced.
+        let left = minute::read(&dir);
+        assert_eq!(
+            minute::highest(&left),
+            minute::highest(&rows),
+            "kill {kill}"
+        );
+        let info = Recording::open(&dir).unwrap().info().clone();
+        cut += u64::from(info.downsampled.is_none_or(|done| !done.is_complete));
+        crate::downsample(&Recording::open(&dir).unwrap(), &minute::sampling()).unwrap();
+        assert_eq!(minute::read(&dir), expected, "kill {kill}");
+    }
+    assert!(cut > 0, "none was killed in time");
 }
