@@ -76,12 +76,12 @@ fn in_order(mut instants: Vec<BootNs>) -> Vec<BootNs> {
     instants
 }
 
-/// How many rows of `mem` there were.
+/// Rows of `mem`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
-    /// Before.
+    /// How many there were.
     pub before: u64,
-    /// After.
+    /// How many are left.
     pub after: u64,
 }
 
@@ -212,7 +212,7 @@ impl Periods {
 struct Thinning<'a> {
     recording: &'a Recording,
     sampling: &'a Sampling,
-    /// In order.
+    /// Those at which values are kept, in order.
     instants: &'a [BootNs],
     /// Just before the readings that are kept: whoever sweeps over time takes them first.
     readings: Vec<BootNs>,
@@ -263,7 +263,7 @@ struct Sampler<'a> {
     instants: std::iter::Peekable<std::vec::IntoIter<BootNs>>,
     last: Option<BootNs>,
     /// What each process that changed since the last instant holds by now: a row, and behind it one
-    /// that the process told itself, whose unknown amounts are those of the row before.
+    /// that the process reported itself, whose unknown amounts are those of the row before.
     changed: BTreeMap<Upid, [Option<MemRow>; 2]>,
 }
 

@@ -67,7 +67,7 @@ struct Tier {
 }
 
 impl Tier {
-    /// Reads `1d:10s`.
+    /// Reads one as it is written, `1d:10s`.
     fn parse(text: &str) -> Result<Self, String> {
         let (age, period) = text
             .split_once(':')

@@ -172,9 +172,9 @@ fn the_same_once_more_changes_nothing_and_a_longer_period_leaves_fewer() {
 }
 
 #[test]
-fn what_a_process_told_itself_stays_behind_the_row_that_it_completes() {
+fn what_a_process_reported_itself_stays_behind_the_row_that_it_completes() {
     let (_parent, dir) = new_dir();
-    let told = MemRow {
+    let reported = MemRow {
         rss_file_bytes: None,
         swap_bytes: None,
         ..row(400, 1, 500, MemSource::SelfReported)
@@ -182,7 +182,7 @@ fn what_a_process_told_itself_stays_behind_the_row_that_it_completes() {
     let rows = [
         row(100, 1, 10, MemSource::First),
         row(300, 1, 400, MemSource::RssStat),
-        told,
+        reported,
     ];
     let nothing_asked = Sampling::new(SECOND, BTreeSet::new(), Vec::new());
     downsample(&closed(&dir, &rows), &nothing_asked).unwrap();
