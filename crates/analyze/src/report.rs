@@ -145,7 +145,7 @@ struct Recording<'a> {
     backend_reason: &'a str,
     /// Time between two readings.
     interval_ns: DurationNs,
-    /// That rows were left out since (`memtrace downsample`); null where all are there.
+    /// That it was downsampled since; null where all rows are there.
     downsampled: Option<Downsampled>,
     /// When the recording started.
     start: Instant,

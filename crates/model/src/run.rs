@@ -132,11 +132,11 @@ impl GpuInfo {
     }
 }
 
-/// That a recording has fewer rows of `mem` than were recorded (`memtrace downsample`).
+/// That a recording was reduced to some instants (`memtrace downsample`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Downsampled {
-    /// A process has two rows in each such time, its last value and that at the highest sum, but for
-    /// times that the report names and those around a kill or a crash.
+    /// Of each such time `mem` has two values of a process: the last, and that at the highest sum of RSS;
+    /// beside them those at instants that the report names, and all around kills and crashes.
     pub period_ns: DurationNs,
     /// Whether all of its files are so; false while they are written.
     pub is_complete: bool,
@@ -204,7 +204,7 @@ pub struct RunInfo {
     /// Why NVIDIA GPUs are not, where that is so; one line.
     #[serde(default)]
     pub gpu_note: Option<String>,
-    /// That rows of `mem` were made fewer since; absent where all are there.
+    /// That it was downsampled since; absent where all rows are there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub downsampled: Option<Downsampled>,
     /// Where it stands among the recordings of many hosts; absent where it is for itself.

@@ -1,4 +1,4 @@
-//! Makes the rows of a closed recording fewer that say what memory there was.
+//! Reduces what a closed recording has of memory over time to some instants.
 //!
 //! What processes hold is a step function of time, and what is kept of it are its values at instants
 //! that all processes have in common, with these times: sums over processes then are sums that were
@@ -85,54 +85,54 @@ pub struct Counted {
     pub after: u64,
 }
 
-/// Keeps that of a closed recording. Interrupted at any point, it is one that reads the same, in part
-/// with fewer rows, and the same can be asked for again.
-///
-/// # Errors
-/// When the recording is not closed, is of a newer schema, a table is damaged, or the system refuses.
-pub fn downsample(recording: &Recording, sampling: &Sampling) -> Result<Counted, StoreError> {
-    let mut revision = Revision::begin_to("downsample", recording)?;
-    let mut thinning = Thinning {
-        recording,
-        sampling,
-        instants: &sampling.instants(recording)?,
-        readings: Vec::new(),
-    };
-    let cgroups = thinning.kept(|row: &CgroupMemRow| (row.boot_ns, row.cgroup.clone()))?;
-    revision.retain(|row: &CgroupMemRow| thinning.is_kept(&cgroups, row.boot_ns))?;
-    let node = thinning.kept(|row: &NodeMemRow| (row.boot_ns, ()))?;
-    revision.retain(|row: &NodeMemRow| thinning.is_kept(&node, row.boot_ns))?;
-    let layouts = thinning.kept(|row: &LayoutRow| (row.boot_ns, row.upid))?;
-    revision.retain(|row: &LayoutRow| thinning.is_kept(&layouts, row.boot_ns))?;
-    let pss = thinning.kept(|row: &PssRow| (row.boot_ns, row.upid))?;
-    revision.retain(|row: &PssRow| thinning.is_kept(&pss, row.boot_ns))?;
-    // They have the times of those.
-    revision.retain(|row: &MappingRow| thinning.is_kept(&pss, row.boot_ns))?;
-    // These are few, and all stay.
-    thinning.note(|row: &TmpfsRow| row.boot_ns)?;
-    thinning.note(|row: &ShmObjectRow| row.boot_ns)?;
-    thinning.note(|row: &CachedFileRow| row.boot_ns)?;
-    thinning.note(|row: &SelfCostRow| row.boot_ns)?;
-    let instants = thinning
-        .readings
-        .into_iter()
-        .chain(thinning.instants.iter().copied());
-    let mut sampler = Sampler::new(sampling, in_order(instants.collect()));
-    let mut counted = Counted::default();
-    revision.rewrite(|row, rows| {
-        let before = rows.len();
-        match row {
-            Some(row) => {
-                counted.before += 1;
-                sampler.take(row, rows);
+impl Revision {
+    /// Keeps that of the recording, and ends. Interrupted at any point, it is one that reads the same, in
+    /// part with fewer rows, and the same can be asked for again. A longer period than this stays noted.
+    ///
+    /// # Errors
+    /// When a table is damaged, or the system refuses.
+    pub fn downsample(
+        mut self,
+        recording: &Recording,
+        sampling: &Sampling,
+    ) -> Result<Counted, StoreError> {
+        let mut thinning = Thinning {
+            recording,
+            sampling,
+            instants: &sampling.instants(recording)?,
+            readings: Vec::new(),
+        };
+        thinning.thin(&mut self, |row: &CgroupMemRow| {
+            (row.boot_ns, row.cgroup.clone())
+        })?;
+        thinning.thin(&mut self, |row: &NodeMemRow| (row.boot_ns, ()))?;
+        thinning.thin(&mut self, |row: &LayoutRow| (row.boot_ns, row.upid))?;
+        let pss = thinning.thin(&mut self, |row: &PssRow| (row.boot_ns, row.upid))?;
+        // They have the times of those.
+        self.retain(|row: &MappingRow| thinning.is_kept(&pss, row.boot_ns))?;
+        thinning.note(|row: &TmpfsRow| row.boot_ns)?;
+        thinning.note(|row: &ShmObjectRow| row.boot_ns)?;
+        thinning.note(|row: &CachedFileRow| row.boot_ns)?;
+        thinning.note(|row: &SelfCostRow| row.boot_ns)?;
+        let readings = thinning.readings.into_iter();
+        let instants = readings.chain(thinning.instants.iter().copied());
+        let mut sampler = Sampler::new(sampling, in_order(instants.collect()));
+        let mut counted = Counted::default();
+        self.rewrite(|row, rows| {
+            let before = rows.len();
+            match row {
+                Some(row) => {
+                    counted.before += 1;
+                    sampler.take(row, rows);
+                }
+                None => sampler.end_part(rows),
             }
-            None => sampler.end_part(rows),
-        }
-        counted.after += (rows.len() - before) as u64;
-    })?;
-    revision.note_downsampled(sampling.period);
-    revision.finish()?;
-    Ok(counted)
+            counted.after += (rows.len() - before) as u64;
+        })?;
+        let noted = self.info().downsampled.map(|noted| noted.period_ns);
+        self.finish_downsampled(sampling.period.max(noted.unwrap_or_default()))?;
+        Ok(counted)
+    }
 }
 
 /// Finds the end of each period in which something changed, and the instant of the highest sum of RSS
@@ -219,7 +219,18 @@ struct Thinning<'a> {
 }
 
 impl Thinning<'_> {
-    /// When the rows of a table are kept, in order: of each key the first, the last, and those on both
+    /// Keeps some of the rows of a table, and answers when these are, in order.
+    fn thin<R: Row, K: Hash + Eq>(
+        &mut self,
+        revision: &mut Revision,
+        of: impl Fn(&R) -> (BootNs, K),
+    ) -> Result<Vec<BootNs>, StoreError> {
+        let kept = self.kept(&of)?;
+        revision.retain(|row: &R| self.is_kept(&kept, of(row).0))?;
+        Ok(kept)
+    }
+
+    /// When the rows of a table are that are kept: of each key the first, the last, and those on both
     /// sides of an instant.
     fn kept<R: Row, K: Hash + Eq>(
         &mut self,
@@ -245,7 +256,7 @@ impl Thinning<'_> {
         Ok(kept)
     }
 
-    /// Notes when the rows of a table are that all stay.
+    /// Notes when the rows are of a table that stays whole: on change, or every some seconds.
     fn note<R: Row>(&mut self, at: impl Fn(&R) -> BootNs) -> Result<(), StoreError> {
         self.recording
             .scan(&[], |row: R| self.readings.push(just_before(at(&row))))
@@ -307,7 +318,7 @@ impl<'a> Sampler<'a> {
     fn keep_changed(&mut self, instant: BootNs, out: &mut Vec<MemRow>) {
         let changed = std::mem::take(&mut self.changed).into_values();
         out.extend(changed.flatten().flatten().map(|row| MemRow {
-            ts: WallNs(row.ts.0 + (instant - row.boot_ns).0),
+            ts: WallNs(row.ts.0.saturating_add((instant - row.boot_ns).0)),
             boot_ns: instant,
             ..row
         }));

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 pub struct Kept {
     /// Where the recording is.
     pub dir: PathBuf,
-    /// When it ended; of one that was not closed, when it was written last.
+    /// When it ended; of one that its recorder did not close, when it was written last.
     pub ended: WallNs,
     /// What it takes.
     pub bytes: Bytes,
@@ -91,15 +91,16 @@ fn inspected(dir: &Dir) -> Option<Kept> {
     // Where the file system has no locks, what is not closed may be written to.
     LockedRunFile::lock(dir).ok()?;
     let (bytes, written) = size(dir).ok()?;
-    let is_closed = info.state != RunState::Recording;
-    // Files of a closed one are written anew, when it is downsampled for example.
+    // Files of a closed one are written anew, when it is downsampled for example. Of one that was
+    // recovered the clocks do not say when it ended.
+    let is_closed = info.state == RunState::Closed;
     let last = info.clocks.last().filter(|_| is_closed);
     Some(Kept {
         dir: dir.path().to_path_buf(),
         ended: last.map_or(written, |last| last.wall_ns),
         bytes,
         uid: dir.owner().ok()?.0,
-        is_closed,
+        is_closed: info.state != RunState::Recording,
         downsampled: info.downsampled,
     })
 }
@@ -152,6 +153,9 @@ fn files(dir: &Dir) -> Result<Vec<PathBuf>, StoreError> {
 pub fn remove_recording(path: &Path) -> Result<bool, StoreError> {
     let dir = open_dir(path)?;
     read(&dir)?;
+    // Nor does anybody revise it.
+    let locked = dir.lock();
+    locked.map_err(|error| StoreError::io("lock", path, error))?;
     let _lock = LockedRunFile::lock(&dir)?;
     let failed =
         |file: &Path, error: io::Error| StoreError::io("remove", &dir.full_path(file), error);

@@ -83,7 +83,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use downsample::{Counted, Sampling, downsample};
+pub use downsample::{Counted, Sampling};
 pub use error::StoreError;
 pub use findings::FindingsWriter;
 pub use kept::{Kept, kept, remove_recording, size_of_recording};

@@ -19,7 +19,7 @@ use super::part_reader::{PartReader, head_of};
 use super::part_writer::{FinishedPart, PartWriter};
 use super::reading::Reading;
 use super::recording::Recording;
-use super::run_file::LockedRunFile;
+use super::run_file::{self, LockedRunFile};
 use memtrace_model::{BootNs, Downsampled, DurationNs, Row, RunInfo, SCHEMA_VERSION, TABLES};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,8 +38,6 @@ pub struct Revision {
     parts: Vec<FinishedPart>,
     /// Where parts are written, in case they are not finished.
     begun: Vec<PathBuf>,
-    /// Of how long two rows stand in them, where they were made fewer.
-    downsampled_to: Option<DurationNs>,
 }
 
 impl Revision {
@@ -52,7 +50,10 @@ impl Revision {
     }
 
     /// The same for whoever does something else to it, which an error names.
-    pub(super) fn begin_to(doing: &'static str, recording: &Recording) -> Result<Self, StoreError> {
+    ///
+    /// # Errors
+    /// As [`Revision::begin`].
+    pub fn begin_to(doing: &'static str, recording: &Recording) -> Result<Self, StoreError> {
         recording.check_closed(doing)?;
         let info = recording.info();
         if info.schema_version.minor > SCHEMA_VERSION.minor {
@@ -67,14 +68,15 @@ impl Revision {
         let dir = Arc::clone(reading.origin.dir()?);
         let locked = dir.lock();
         locked.map_err(|error| StoreError::io("lock", dir.path(), error))?;
+        // Another revision may have ended since the recording was opened.
+        let info = run_file::read(dir.as_ref())?.info;
         Ok(Self {
             disk: Disk::of_recording(dir, info.id.as_deref())?,
             reading,
-            info: info.clone(),
+            info,
             bounds: recording.reading().bounds,
             parts: Vec::new(),
             begun: Vec::new(),
-            downsampled_to: None,
         })
     }
 
@@ -151,9 +153,9 @@ impl Revision {
         self.rewrite(|row: Option<R>, rows| rows.extend(row.filter(&stays)))
     }
 
-    /// Has `run.json` say that, before any part is replaced and once all are.
-    pub(super) fn note_downsampled(&mut self, period_ns: DurationNs) {
-        self.downsampled_to = Some(period_ns);
+    /// What `run.json` says now.
+    pub fn info(&self) -> &RunInfo {
+        &self.info
     }
 
     /// Has the parts that were written take the place of the old ones, in their order.
@@ -162,23 +164,31 @@ impl Revision {
     /// When the system refuses.
     pub fn finish(mut self) -> Result<(), StoreError> {
         self.raise_schema()?;
-        self.say_downsampled(false)?;
+        self.replace_parts()
+    }
+
+    /// The same, and has `run.json` say of its rows that they are of such a period: before any part is
+    /// replaced, and once all are.
+    pub(super) fn finish_downsampled(mut self, period_ns: DurationNs) -> Result<(), StoreError> {
+        self.raise_schema()?;
+        let write = |revision: &mut Self, is_complete| {
+            revision.info.downsampled = Some(Downsampled {
+                period_ns,
+                is_complete,
+            });
+            revision.write_info()
+        };
+        write(&mut self, false)?;
+        self.replace_parts()?;
+        write(&mut self, true)
+    }
+
+    fn replace_parts(&mut self) -> Result<(), StoreError> {
         for part in self.parts.drain(..) {
             part.list(&self.disk, PartReplaced::default())?;
             part.publish(&self.disk)?;
         }
-        self.say_downsampled(true)
-    }
-
-    fn say_downsampled(&mut self, is_complete: bool) -> Result<(), StoreError> {
-        let Some(period_ns) = self.downsampled_to else {
-            return Ok(());
-        };
-        self.info.downsampled = Some(Downsampled {
-            period_ns,
-            is_complete,
-        });
-        self.write_info()
+        Ok(())
     }
 
     /// Has a recording of an older schema be one of this: with the tables that came later, empty,

@@ -226,7 +226,7 @@ extern "C" fn note(signal: libc::c_int) {
 }
 
 /// From here on a signal that asks to end is noted: whoever has something to put back does so, and
-/// then ends.
+/// then ends. One that was ignored, as SIGHUP is under nohup, stays so.
 pub fn end_with_signals() {
     listen(&[libc::SIGTERM, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT]);
 }
@@ -254,6 +254,10 @@ fn listen(signals: &[libc::c_int]) {
     for &signal in signals {
         let handler = note as extern "C" fn(libc::c_int);
         // SAFETY: the handler only stores into an atomic.
-        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+        unsafe {
+            if libc::signal(signal, handler as libc::sighandler_t) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
     }
 }

@@ -359,7 +359,8 @@ impl Carry {
             Err(NotPut::AccessError(failure)) => Err(failure.into()),
             Err(NotPut::Source(error)) => Err(unreadable(error)),
             Err(NotPut::Other { bytes }) => Err(AccessError::blocked(format!(
-                "{} has {bytes} bytes there and {} has {} here: they are not the same part; \
+                "{} has {bytes} bytes there and {} has {} here: they are not the same part (one that was \
+                 downsampled, or got rows, after its upload is another); \
                  upload the recording with another --run or --host, or remove the one that is \
                  there",
                 uploads.objects.shown(&at),

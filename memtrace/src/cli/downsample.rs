@@ -1,17 +1,19 @@
 //! `memtrace downsample`: fewer rows of memory in recordings that are kept for long.
 
-use super::analyzed::{Wanted, analyzed, save_findings};
+use super::analyzed::save_findings;
 use super::output::{print, say};
 use super::progress::Progress;
-use super::recorded::{local_dir, open};
+use super::recorded::{Rows, local_dir, open};
 use super::values::{parse_age, parse_seconds};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use memtrace_analyze::Report;
-use memtrace_host::clock;
-use memtrace_model::tables::{HeldRow, MarkRow, PhaseRow};
-use memtrace_model::{BootNs, Downsampled, DurationNs};
+use memtrace_host::{HostFacts, Person, clock};
+use memtrace_model::tables::MarkRow;
+use memtrace_model::{BootNs, Downsampled, DurationNs, Finding};
 use memtrace_report::{FORMATS, Style, visible, words};
-use memtrace_store::{Recording, Recordings, Sampling, downsample, kept, size_of_recording};
+use memtrace_store::{
+    Kept, RUN_FILE, Recording, Recordings, Revision, Sampling, kept, size_of_recording,
+};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,28 +22,26 @@ use std::process::ExitCode;
 /// What stays whole before a kill or a crash, and after it.
 const BEFORE: DurationNs = DurationNs(300_000_000_000);
 const AFTER: DurationNs = DurationNs(60_000_000_000);
-const PHASE_COLUMNS: &[&str] = &[
-    "begin_boot_ns",
-    "rss_peak_boot_ns",
-    "held_peak_boot_ns",
-    "tree_rss_peak_boot_ns",
-];
-/// So many processes of each list of a report have the instants that it names of them.
+/// So many lines of each list of a report have the instants that it names, and so many of the largest
+/// processes their own peaks.
 const LISTED: usize = 20;
+const PEAKS: usize = 10_000;
 
-/// Make the rows of closed recordings fewer, once each change is no longer needed
+/// Reduce closed recordings to two values per process and period
 ///
-/// In place of each change of a process's memory two rows of it are kept in each period: its last
-/// value, and that at the highest sum over all processes. The report stays the same where it names an
-/// instant: peaks, phases, marks, ends; five minutes before and a minute after each OOM kill and each
-/// crash keep all rows. Tables other than `mem` are not touched. What is left out can't be brought
-/// back.
+/// In place of each change of a process's memory its last value in each period stays, and that at the
+/// highest sum of RSS over all processes. What the report names stays exact: peaks, phases, marks,
+/// kills; five minutes before and a minute after each OOM kill and each crash keep all rows. Readings
+/// of cgroups, of the machine, of PSS and of mappings stay where they are next to such an instant, and
+/// all other tables are left as they are. A process that lived between two instants keeps its start,
+/// its end and its peak, and no value between them. Means and growth are computed from what stays.
+/// What is left out can't be brought back; a recording that is uploaded later is uploaded without it.
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("how").required(true),
     after_help = "\
 Examples:
-  memtrace downsample memtrace-host-20260101T000000Z --to 1s
+  memtrace downsample before --to 1s
   memtrace downsample --tiers 1d:1s,7d:10s /var/lib/memtrace
 
 Exit status: 0; 1 if a recording can't be read or written, or is still being made; 2 on a usage error."
@@ -53,7 +53,10 @@ pub(super) struct Args {
     /// The period: 1s, 10s, 1m
     #[arg(long, value_name = "TIME", group = "how", value_parser = parse_seconds)]
     to: Option<DurationNs>,
-    /// The period for recordings that ended so long ago; those that are still made are left out
+    /// The period for recordings that ended so long ago
+    ///
+    /// Of the recordings in the directory that are yours and have a name of memtrace's (memtrace-…), and
+    /// of those of a root. Recordings that are still being made are skipped.
     #[arg(long, value_name = "AGE:TIME,...", group = "how", value_parser = Tier::parse,
           value_delimiter = ',')]
     tiers: Vec<Tier>,
@@ -89,14 +92,15 @@ pub(super) fn checked_tiers(text: &str) -> Result<String, String> {
 
 /// Runs the command.
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
-    let progress = Progress::of("making rows fewer");
+    let progress = Progress::of("downsampling");
     if let Some(period) = args.to {
         let dir = local_dir(args.dir.as_deref())?;
         let done = one(recordings, &dir, period)?;
         drop(progress);
         return print(&in_line(&dir, &done));
     }
-    let due = due(args.dir.as_deref().unwrap_or(Path::new(".")), &args.tiers)?;
+    let dir = args.dir.as_deref().unwrap_or(Path::new("."));
+    let (due, count) = due(dir, &args.tiers)?;
     let mut text = String::new();
     let mut code = ExitCode::SUCCESS;
     for (dir, period) in &due {
@@ -110,7 +114,8 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         }
     }
     if due.is_empty() {
-        text.push_str("no recording is old enough and has more rows than that\n");
+        let there = words::counted(count, "closed recording", "closed recordings");
+        text = format!("nothing to do: {there} of yours here, none of an age to be downsampled\n");
     }
     drop(progress);
     print(&text).map(|_| code)
@@ -120,28 +125,31 @@ fn in_line(dir: &Path, done: &str) -> String {
     format!("{}: {done}\n", visible(&dir.display().to_string()))
 }
 
-/// The recordings in a directory that have more rows than their age asks for, the oldest first.
-fn due(dir: &Path, tiers: &[Tier]) -> anyhow::Result<Vec<(PathBuf, DurationNs)>> {
-    let there = kept(dir).with_context(|| {
-        format!(
-            "failed to look for recordings in {}",
-            visible(&dir.display().to_string())
-        )
-    })?;
+/// The recordings in a directory that have more rows than their age asks for, the oldest first, and how
+/// many there are in all.
+fn due(dir: &Path, tiers: &[Tier]) -> anyhow::Result<(Vec<(PathBuf, DurationNs)>, usize)> {
+    let shown = visible(&dir.display().to_string()).into_owned();
+    if dir.join(RUN_FILE).exists() {
+        bail!("{shown} is a recording: give its period with --to, or the directory that it is in");
+    }
+    let there = kept(dir).with_context(|| format!("failed to look for recordings in {shown}"))?;
+    let facts = HostFacts::read();
+    let person = Person::behind(&facts, false).map(|person| person.ids().0);
+    let is_own = |uid| facts.euid == Some(uid) || person == Some(uid);
+    let there: Vec<Kept> = there
+        .into_iter()
+        .filter(|kept| kept.is_closed && is_own(kept.uid))
+        .collect();
+    let count = there.len();
     let now = clock::read().wall_ns;
-    let mut due = Vec::new();
-    for kept in there {
+    let due = there.into_iter().filter_map(|kept| {
         let tiers = tiers
             .iter()
             .filter(|tier| now.0 - kept.ended.0 > tier.age.0);
-        if let Some(period) = tiers.map(|tier| tier.period).max()
-            && kept.is_closed
-            && !is_done(kept.downsampled, period)
-        {
-            due.push((kept.dir, period));
-        }
-    }
-    Ok(due)
+        let period = tiers.map(|tier| tier.period).max()?;
+        (!is_done(kept.downsampled, period)).then_some((kept.dir, period))
+    });
+    Ok((due.collect(), count))
 }
 
 /// Whether a recording has no more rows than with that period.
@@ -154,62 +162,70 @@ fn one(recordings: &Recordings, dir: &Path, period: DurationNs) -> anyhow::Resul
     let shown = visible(&dir.display().to_string()).into_owned();
     let doing = || format!("failed to downsample {shown}");
     let (recording, _) = open(recordings, dir)?;
-    let downsampled = recording.info().downsampled;
+    let revision = Revision::begin_to("downsample", &recording).with_context(doing)?;
+    let downsampled = revision.info().downsampled;
     if let Some(done) = downsampled.filter(|_| is_done(downsampled, period)) {
-        let period = words::duration(done.period_ns);
-        return Ok(format!("has a period of {period} already"));
+        let done = words::interval(done.period_ns);
+        return Ok(format!(
+            "has a period of {done} already, and stays as it is"
+        ));
     }
-    recording.check_closed("downsample")?;
     let before = size_of_recording(dir).with_context(doing)?;
-    // The tables of what is found have instants that the report does not name.
-    let saving = Wanted {
-        saves: true,
-        ..Wanted::default()
-    };
-    let report = analyzed(recordings, dir, saving)?;
-    let sampling = sampling(&recording, report, period)?;
-    let counted = downsample(&recording, &sampling).with_context(doing)?;
+    let sampling = sampling(&recording, dir, period).with_context(doing)?;
+    let counted = revision
+        .downsample(&recording, &sampling)
+        .with_context(doing)?;
     // It holds the lock.
     drop(recording);
-    // Their marker says what they are of.
     save_findings(&Recordings::default(), dir)?;
     let after = size_of_recording(dir).with_context(doing)?;
     Ok(format!(
-        "{} of {}, {} → {} rows",
+        "{} of {}, {} of {} rows of memory",
         words::bytes(after),
         words::bytes(before),
+        words::count(counted.after),
         words::count(counted.before),
-        words::count(counted.after)
     ))
 }
 
-/// What stays of the rows of a recording: the instants that its report names, and those of the curve
-/// of what was held.
-fn sampling(
-    recording: &Recording,
-    mut report: Report,
-    period: DurationNs,
-) -> anyhow::Result<Sampling> {
+/// What stays of the rows of a recording: the instants that its report names, those of marks, and of
+/// phases, also where the report has many in one line.
+fn sampling(recording: &Recording, dir: &Path, period: DurationNs) -> anyhow::Result<Sampling> {
+    let mut instants = BTreeSet::new();
+    recording.scan(&[], |mark: MarkRow| instants.extend([mark.boot_ns]))?;
+    let mut note_phase = |finding| {
+        if let Finding::Phase(phase) = finding {
+            let ends = [
+                Some(phase.end_boot_ns),
+                phase.begin_boot_ns,
+                phase.rss_peak_boot_ns,
+                phase.held_peak_boot_ns,
+                phase.tree_rss_peak_boot_ns,
+            ];
+            instants.extend(ends.into_iter().flatten());
+        }
+    };
+    let options = memtrace_analyze::Options {
+        path: Some(dir.display().to_string()),
+        ..memtrace_analyze::Options::default()
+    };
+    let rows = Rows(recording);
+    let mut report =
+        memtrace_analyze::analyze_into(recording.info(), &rows, options, Some(&mut note_phase))?;
+    let analysis = &report.analysis;
+    let largest = analysis.by_peak().into_iter().take(PEAKS);
+    let peaks = largest.filter_map(|place| analysis.processes.get(place)?.peak.at);
+    instants.extend(peaks.map(|at| at.boot_ns));
+    let falls = analysis.gpus.iter().flat_map(|gpus| &gpus.falls);
+    instants.extend(falls.map(|fall| fall.host_from));
     let around = |at: BootNs| BootNs(at.0 - BEFORE.0)..BootNs(at.0 + AFTER.0);
-    let kills = report.analysis.ooms.iter().map(|kill| kill.at.boot_ns);
-    let processes = report.analysis.processes.iter();
-    let crashes = processes
+    let kills = analysis.ooms.iter().map(|kill| kill.at.boot_ns);
+    let crashes = analysis
+        .processes
+        .iter()
         .filter(|process| process.is_violent_end() && !process.is_stopped_end())
         .filter_map(|process| process.exit_boot_ns());
     let whole = kills.chain(crashes).map(around).collect();
-    let mut instants = BTreeSet::new();
-    recording.scan(&[], |held: HeldRow| instants.extend([held.boot_ns]))?;
-    recording.scan(&[], |mark: MarkRow| instants.extend([mark.boot_ns]))?;
-    recording.scan(PHASE_COLUMNS, |phase: PhaseRow| {
-        let begin_and_peaks = [
-            phase.begin_boot_ns,
-            phase.rss_peak_boot_ns,
-            phase.held_peak_boot_ns,
-            phase.tree_rss_peak_boot_ns,
-        ];
-        instants.extend(begin_and_peaks.into_iter().flatten());
-        instants.extend([phase.end_boot_ns]);
-    })?;
     named_instants(&as_json(&mut report)?, &mut instants);
     Ok(Sampling::new(period, instants, whole))
 }
@@ -247,6 +263,7 @@ fn named_instants(value: &Value, instants: &mut BTreeSet<BootNs>) {
 mod tests {
     use super::*;
     use crate::cli::analyzed::tests::store;
+    use crate::cli::analyzed::{Wanted, analyzed};
     use memtrace_golden::RUNS;
     use memtrace_model::RunState;
     use memtrace_store::recover;
@@ -265,6 +282,13 @@ mod tests {
         match value {
             Value::Object(members) => {
                 members.remove("downsampled");
+                if let Some(Value::Array(lines)) = members.get_mut("answer") {
+                    let is_of_growth = |line: &Value| {
+                        let line = line.to_string();
+                        line.contains("grows by") || line.contains("--from")
+                    };
+                    lines.retain(|line| !is_of_growth(line));
+                }
                 members.retain(|key, _| {
                     key != "curve" && key != "growth" && !key.starts_with("mean_")
                 });
@@ -332,7 +356,7 @@ mod tests {
             let tiers = text.split(',').map(Tier::parse);
             tiers.collect::<Result<_, _>>().expect("tiers")
         };
-        let found = |text| due(root.path(), &tiers(text)).expect("a directory");
+        let found = |text| due(root.path(), &tiers(text)).expect("a directory").0;
         // One that was not closed is left as it is.
         assert_eq!(found("1d:1s,2d:1m"), [(dirs[0].clone(), MINUTE)]);
         assert_eq!(found("36500d:1s"), []);

@@ -15,6 +15,7 @@ mod list;
 mod mark;
 mod mcp;
 mod newest;
+mod once;
 mod output;
 mod own_program;
 mod packaging;

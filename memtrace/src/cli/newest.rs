@@ -2,14 +2,15 @@
 //! another, as a monitoring system gets them.
 
 use super::follower::Follower;
+use super::once::Once;
 use super::output::say;
 use super::recorded::listed;
 use anyhow::{Context, bail};
 use memtrace_analyze::{Family, Live, OOM_KILLS, RECORDER_UP};
+use memtrace_model::Tgid;
 use memtrace_report::visible;
 use memtrace_store::{Outgoing, RUN_FILE, Recordings};
 use memtrace_top::{Feed, Recorder};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,8 +24,8 @@ pub struct Newest<'a> {
     /// Whether the directory is a recording, and not one of recordings.
     is_single: bool,
     followed: Option<(PathBuf, Follower<'a>)>,
-    /// The most kills that each recording had: their sum never goes down.
-    kills: HashMap<PathBuf, usize>,
+    /// The kills of all recordings: their number never goes down.
+    kills: Once<Tgid>,
     looked: Instant,
     /// A recording that can't be followed, of which that was said, and when it was tried.
     refused: Option<(PathBuf, Instant)>,
@@ -41,7 +42,7 @@ impl<'a> Newest<'a> {
             dir: dir.to_owned(),
             is_single: dir.join(RUN_FILE).exists(),
             followed: None,
-            kills: HashMap::new(),
+            kills: Once::default(),
             looked: Instant::now(),
             refused: None,
         };
@@ -90,8 +91,7 @@ impl<'a> Newest<'a> {
             let others = follower.live().series().into_iter();
             families.extend(others.filter(|family| family.metric != &OOM_KILLS));
         }
-        let kills: usize = self.kills.values().sum();
-        families.push(Family::single(&OOM_KILLS, kills as f64));
+        families.push(Family::single(&OOM_KILLS, self.kills.count() as f64));
         Ok(families)
     }
 
@@ -126,8 +126,9 @@ impl<'a> Newest<'a> {
         let refreshed = follower.refresh();
         let refreshed =
             refreshed.with_context(|| format!("failed to read the recording {}", visible(&shown)));
-        let kills = self.kills.entry(path.clone()).or_default();
-        *kills = follower.live().kills().len().max(*kills);
+        for kill in follower.live().kills() {
+            self.kills.is_new(kill.victim_tgid, kill.boot_ns);
+        }
         match refreshed {
             // It may have been removed; there will be another.
             Err(error) if !self.is_single => {
@@ -219,19 +220,20 @@ mod tests {
         assert_eq!(kills(&[]), total(first));
         // Of recordings of one start the last by name is the newest.
         assert_eq!(kills(&[("memtrace-b", "nothing")]), total(first));
-        assert_eq!(kills(&[("memtrace-c", "oom_kill")]), total(2.0 * first));
+        // Two recorders of one machine see the same kill.
+        assert_eq!(kills(&[("memtrace-c", "oom_kill")]), total(first));
+        let (_, second) = kills(&[("memtrace-c1", "node_out_of_memory")]);
+        assert!(second > first, "{second}");
         // One that can't be read is left out, and those after it are not.
         store(&root.path().join("memtrace-d"), run("oom_kill"));
         let mem = root.path().join("memtrace-d/run.json");
         let info = std::fs::read_to_string(&mem).expect("a recording");
         std::fs::write(&mem, info.replace("\"schema_version\"", "\"other\"")).expect("a file");
-        assert_eq!(kills(&[]), total(2.0 * first));
-        assert_eq!(kills(&[("memtrace-e", "oom_kill")]), total(3.0 * first));
+        assert_eq!(kills(&[("memtrace-e", "nothing")]), total(second));
         // One that is removed takes nothing with it.
         for name in ["memtrace-d", "memtrace-e"] {
             std::fs::remove_dir_all(root.path().join(name)).expect("a recording");
         }
-        let (_, after) = kills(&[]);
-        assert!(after >= 3.0 * first, "{after}");
+        assert_eq!(kills(&[]), total(second));
     }
 }

@@ -119,9 +119,9 @@ pub(super) struct Args {
           conflicts_with_all = ["command", "duration"])]
     every: Option<DurationNs>,
 
-    /// Downsample recordings that ended so long ago, when a new one begins: 1d:1s,7d:10s
+    /// Downsample recordings that ended so long ago: 1d:1s,7d:10s
     ///
-    /// As `memtrace downsample --tiers` does with the recordings of the current directory.
+    /// As `memtrace downsample --tiers` does with those of the current directory, each hour.
     #[arg(long, value_name = "AGE:TIME,...", value_parser = downsample::checked_tiers,
           help_heading = WHERE, requires = "every", conflicts_with = "root")]
     downsample: Option<String>,

@@ -65,6 +65,13 @@ pub(super) fn head(report: &DiffReport<Diff>) -> Chapter {
              it, so --fail-above does not judge RSS.",
         );
     }
+    let periods = both.map(|(_, analysis)| analysis.info.downsampled.map(|done| done.period_ns));
+    if periods[0] != periods[1] {
+        section.alert(
+            "One of them has fewer values over time (memtrace downsample): peaks compare, means and \
+             growth only roughly.",
+        );
+    }
     section.tell(Tone::Alert, other_gpus(report));
     for (name, analysis) in both {
         let is_loss = |loss: &Loss| loss.severity != Severity::Info;

@@ -49,6 +49,10 @@ fn run_line(analysis: &Analysis) -> String {
     {
         parts.push(format!("recorded for {}", words::duration(recorded)));
     }
+    if let Some(downsampled) = info.downsampled {
+        let period = words::interval(downsampled.period_ns);
+        parts.push(format!("downsampled to {period}"));
+    }
     // Who had asked it to end is said below.
     let how = match analysis.command_ending() {
         Some(ending @ Ending::Exited(_)) => Some(ending.shown_in_full()),

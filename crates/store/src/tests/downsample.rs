@@ -1,7 +1,7 @@
 //! Fewer rows of `mem`: sums, asked instants, ends and times that stay whole.
 
 use super::*;
-use crate::{Counted, Recording, Sampling, StoreError, downsample};
+use crate::{Counted, Recording, Revision, Sampling, StoreError};
 use std::collections::{BTreeMap, BTreeSet};
 
 const SECOND: DurationNs = DurationNs(1_000_000_000);
@@ -56,6 +56,13 @@ pub(super) fn closed(dir: &Path, rows: &[MemRow]) -> Recording {
     append_all(&mut writer, rows);
     writer.finish(info()).unwrap();
     Recording::open(dir).unwrap()
+}
+
+pub(super) fn downsample(
+    recording: &Recording,
+    sampling: &Sampling,
+) -> Result<Counted, StoreError> {
+    Revision::begin_to("downsample", recording)?.downsample(recording, sampling)
 }
 
 pub(super) fn read(dir: &Path) -> Vec<MemRow> {

@@ -3,10 +3,15 @@
 use super::*;
 use crate::{kept, remove_recording};
 
-fn closed(dir: &Path) {
+fn closed(dir: &Path, ended: WallNs) {
     let mut writer = Writer::create(dir, &info()).unwrap();
     append_all(&mut writer, &[mem(1, 1)]);
-    writer.finish(info()).unwrap();
+    let mut info = info();
+    info.clocks.push(ClockReading {
+        wall_ns: ended,
+        ..info.clocks[0]
+    });
+    writer.finish(info).unwrap();
 }
 
 #[test]
@@ -15,10 +20,9 @@ fn what_nobody_writes_to_is_kept_the_oldest_first_and_can_be_removed() {
     let host = parent.path().join("run=1/host=a");
     std::fs::create_dir_all(&host).unwrap();
     let (first, second) = (host.join("rec=x"), parent.path().join("memtrace-y"));
-    closed(&first);
-    std::thread::sleep(std::time::Duration::from_millis(20));
-    closed(&second);
-    closed(&parent.path().join("mine"));
+    closed(&second, WallNs(EPOCH_NS + 2));
+    closed(&first, WallNs(EPOCH_NS + 1));
+    closed(&parent.path().join("mine"), WallNs(EPOCH_NS));
     let live = Writer::create(&parent.path().join("memtrace-live"), &info()).unwrap();
     let found = || -> Vec<PathBuf> {
         let found = kept(parent.path()).unwrap();
@@ -40,4 +44,20 @@ fn what_nobody_writes_to_is_kept_the_oldest_first_and_can_be_removed() {
     kill(live);
     assert_eq!(found(), std::slice::from_ref(&left));
     assert!(remove_recording(&left).unwrap() && !left.exists());
+}
+
+#[test]
+fn one_that_was_recovered_is_as_old_as_its_files() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("memtrace-y");
+    let mut writer = Writer::create(&dir, &info()).unwrap();
+    append_all(&mut writer, &[mem(1, 1)]);
+    writer.flush().unwrap();
+    kill(writer);
+    crate::recover(&dir).unwrap();
+    let [kept] = &kept(parent.path()).unwrap()[..] else {
+        panic!("one recording");
+    };
+    // Its only clock is that of its start.
+    assert!(kept.is_closed && kept.ended.0 > EPOCH_NS + 86_400_000_000_000);
 }

@@ -121,12 +121,12 @@ fn a_recording_whose_downsampling_is_killed_reads_the_same_and_is_downsampled_th
     if let Some(dir) = std::env::var_os(DIR_VARIABLE) {
         let recording = Recording::open(Path::new(&dir)).unwrap();
         tell(0);
-        crate::downsample(&recording, &minute::sampling()).unwrap();
+        minute::downsample(&recording, &minute::sampling()).unwrap();
         return;
     }
     let rows = minute::rows();
     let (_parent, whole) = new_dir();
-    crate::downsample(&minute::closed(&whole, &rows), &minute::sampling()).unwrap();
+    minute::downsample(&minute::closed(&whole, &rows), &minute::sampling()).unwrap();
     let expected = minute::read(&whole);
     let mut cut = 0;
     for kill in 0..kills() {
@@ -143,7 +143,7 @@ fn a_recording_whose_downsampling_is_killed_reads_the_same_and_is_downsampled_th
         );
         let info = Recording::open(&dir).unwrap().info().clone();
         cut += u64::from(info.downsampled.is_none_or(|done| !done.is_complete));
-        crate::downsample(&Recording::open(&dir).unwrap(), &minute::sampling()).unwrap();
+        minute::downsample(&Recording::open(&dir).unwrap(), &minute::sampling()).unwrap();
         assert_eq!(minute::read(&dir), expected, "kill {kill}");
     }
     assert!(cut > 0, "none was killed in time");

@@ -23,6 +23,8 @@ use tokio::task::JoinSet;
 const SHORTEST: DurationNs = DurationNs(5_000_000_000);
 /// After how long it is tried again to begin a recording.
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Between two looks for recordings that are old enough by now.
+const LOOK_FOR_OLDER: Duration = Duration::from_secs(3600);
 /// A path is no longer.
 const MAX_LINE_BYTES: usize = 1 << 16;
 
@@ -37,8 +39,8 @@ pub(super) fn parse_every(text: &str) -> Result<DurationNs, String> {
     }
 }
 
-/// Makes recordings until a signal ends it, or what is recorded ends; older ones are downsampled when
-/// one begins, if that is asked for.
+/// Makes recordings until a signal ends it, or what is recorded ends; older ones are downsampled
+/// meanwhile, if that is asked for.
 ///
 /// # Errors
 /// When the first recorder can't be started.
@@ -67,8 +69,11 @@ async fn record_in_turn(
         },
         None => return Ok(ExitStatus::default()),
     };
-    let mut older = Older::new(tiers);
-    older.downsample();
+    // Ends when it is dropped.
+    let mut older = JoinSet::new();
+    if let Some(tiers) = tiers {
+        older.spawn(downsample_older(tiers));
+    }
     let mut closing = JoinSet::new();
     let mut pause = every;
     loop {
@@ -84,7 +89,6 @@ async fn record_in_turn(
             Some(Some(Ok(Ok(next)))) => {
                 let last = std::mem::replace(&mut current, next);
                 closing.spawn(last.end());
-                older.downsample();
                 pause = every;
             }
             // The last one has ended while the next one began.
@@ -169,50 +173,36 @@ impl Recorder {
     }
 }
 
-/// The recordings before.
-struct Older {
-    /// As `memtrace downsample --tiers` takes them.
-    tiers: Option<String>,
-    /// What downsamples them.
-    child: Option<Child>,
-}
-
-impl Older {
-    fn new(tiers: Option<String>) -> Self {
-        Self { tiers, child: None }
-    }
-
-    /// Begins to downsample those that are old enough, unless that goes on. It ends with this process at
-    /// the latest: what was not done by then is done the next time.
-    fn downsample(&mut self) {
-        let Some(tiers) = &self.tiers else {
-            return;
-        };
-        let running = self.child.as_mut().map(Child::try_wait);
-        if matches!(running, Some(Ok(None))) {
-            return;
-        }
-        let started = own_program().and_then(|program| {
-            let mut command = Command::new(program);
-            command
-                .args(["downsample", "--tiers", tiers])
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .kill_on_drop(true);
-            // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
-            unsafe {
-                command.pre_exec(|| {
-                    step_back();
-                    Ok(())
-                });
-            }
-            command.spawn()
-        });
-        match started {
-            Ok(child) => self.child = Some(child),
+/// Downsamples recordings that are old enough, each hour.
+async fn downsample_older(tiers: String) {
+    loop {
+        match downsampling(&tiers).and_then(|mut command| command.spawn()) {
+            // It has said what was wrong.
+            Ok(mut child) => drop(child.wait().await),
             Err(error) => say(&format!("nothing is downsampled: {error}")),
         }
+        tokio::time::sleep(LOOK_FOR_OLDER).await;
     }
+}
+
+/// A process that does it, and ends with this one: what is not done by then is done the next time.
+fn downsampling(tiers: &str) -> std::io::Result<Command> {
+    let mut command = Command::new(own_program()?);
+    command
+        .args(["downsample", "--tiers", tiers])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true);
+    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+    unsafe {
+        command.pre_exec(|| {
+            step_back();
+            #[cfg(target_os = "linux")]
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    Ok(command)
 }
 
 /// What comes of some work; `None` where a signal asks for the end before.

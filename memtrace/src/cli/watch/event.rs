@@ -2,6 +2,7 @@
 //! gone.
 
 use crate::cli::newest::Newest;
+use crate::cli::once::Once;
 use clap::ValueEnum;
 use memtrace_analyze::{Limit, Live, oom_cause};
 use memtrace_host::clock;
@@ -84,13 +85,8 @@ impl fmt::Display for Event {
     }
 }
 
-/// What a process is reported for once, and in which second on the boot clock: two recorders of one
-/// machine see it at nearly the same time, and may have different names for it.
-type Key = (EventKind, Tgid, i64);
-
 /// An event is known no longer than this after it: rows come late, and recorders follow each other.
 const LATE_NS: i64 = 600_000_000_000;
-const SECOND_NS: i64 = 1_000_000_000;
 /// So far below `--limit` a share has to fall, or by half, before it is reported again.
 const BELOW: f64 = 0.1;
 
@@ -102,7 +98,7 @@ pub(super) struct Events {
     /// What is older is not reported.
     begin: BootNs,
     /// The last ones.
-    reported: HashSet<Key>,
+    reported: Once<(EventKind, Tgid)>,
     /// Cgroups that are near their limits; `None` for the machine.
     near: HashSet<Option<String>>,
     was_recording: bool,
@@ -119,7 +115,7 @@ impl Events {
             kinds: kinds.to_vec(),
             limit,
             begin,
-            reported: HashSet::new(),
+            reported: Once::default(),
             near: HashSet::new(),
             was_recording: false,
         }
@@ -163,7 +159,9 @@ impl Events {
         if self.kinds.contains(&EventKind::OomKill) {
             for kill in live.kills() {
                 if kill.boot_ns <= from
-                    || !self.is_new(EventKind::OomKill, kill.victim_tgid, kill.boot_ns)
+                    || !self
+                        .reported
+                        .is_new((EventKind::OomKill, kill.victim_tgid), kill.boot_ns)
                 {
                     continue;
                 }
@@ -189,8 +187,8 @@ impl Events {
                     && !process.is_stopped_end()
                     && !process.is_oom_killed();
                 let at = live.clock().to_wall(ended);
-                let Some(at) =
-                    at.filter(|_| is_crash && self.is_new(EventKind::Crash, tgid, ended))
+                let Some(at) = at
+                    .filter(|_| is_crash && self.reported.is_new((EventKind::Crash, tgid), ended))
                 else {
                     continue;
                 };
@@ -203,17 +201,8 @@ impl Events {
                 });
             }
         }
-        let oldest = (from.0 - LATE_NS) / SECOND_NS;
-        self.reported.retain(|(.., second)| *second >= oldest);
+        self.reported.forget_before(BootNs(from.0 - LATE_NS));
         found
-    }
-
-    /// Whether that was not reported; from now on it was.
-    fn is_new(&mut self, kind: EventKind, tgid: Tgid, at: BootNs) -> bool {
-        let second = at.0 / SECOND_NS;
-        let mut near = second - 1..=second + 1;
-        !near.any(|second| self.reported.contains(&(kind, tgid, second)))
-            && self.reported.insert((kind, tgid, second))
     }
 
     fn limits(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
