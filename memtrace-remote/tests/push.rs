@@ -7,7 +7,7 @@ use common::recording::{BELOW, Made, files, info};
 use common::s3::S3;
 use hyper::Method;
 use memtrace_model::tables::NodeMemRow;
-use memtrace_model::{BootNs, DurationNs, RunPlace, RunState};
+use memtrace_model::{BootNs, Downsampled, DurationNs, RunPlace, RunState};
 use memtrace_store::Writer;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -537,6 +537,26 @@ fn what_comes_to_a_recording_that_was_complete_is_carried_while_its_root_is_watc
     assert_same(&s3, &made);
     terminate(&child);
     finish(child, 130);
+}
+
+#[test]
+fn what_is_complete_there_stays_so_when_it_is_downsampled_here() {
+    let root = tempfile::tempdir().unwrap();
+    let mut made = Made::closed(&[("mem/part-00001.parquet", 5_000)]);
+    let to = root.path().to_str().unwrap();
+    run(push(&made.dir, to), 0);
+    let there = root.path().join(BELOW).join("mem/part-00001.parquet");
+    let before = std::fs::read(&there).unwrap();
+    made.part("mem/part-00001.parquet", 500);
+    let mut info = info(RunState::Closed);
+    info.downsampled = Some(Downsampled {
+        period_ns: DurationNs(1_000_000_000),
+        is_complete: true,
+    });
+    made.state(&info);
+    made.kill();
+    run(push(&made.dir, to), 0);
+    assert_eq!(std::fs::read(&there).unwrap(), before);
 }
 
 #[test]

@@ -145,7 +145,8 @@ struct Recording<'a> {
     backend_reason: &'a str,
     /// Time between two readings.
     interval_ns: DurationNs,
-    /// That it was downsampled since; null where all rows are there.
+    /// That it was downsampled since; absent where all rows are there.
+    #[serde(skip_serializing_if = "Option::is_none")]
     downsampled: Option<Downsampled>,
     /// When the recording started.
     start: Instant,

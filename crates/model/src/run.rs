@@ -135,8 +135,8 @@ impl GpuInfo {
 /// That a recording was reduced to some instants (`memtrace downsample`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Downsampled {
-    /// Of each such time `mem` has two values of a process: the last, and that at the highest sum of RSS;
-    /// beside them those at instants that the report names, and all around kills and crashes.
+    /// Of each such time `mem` has the last value of a process and that at the highest sum of RSS, beside
+    /// those where readings are and at instants that the report names, and all around kills and crashes.
     pub period_ns: DurationNs,
     /// Whether all of its files are so; false while they are written.
     pub is_complete: bool,

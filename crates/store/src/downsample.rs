@@ -67,7 +67,7 @@ impl Sampling {
 }
 
 fn just_before(at: BootNs) -> BootNs {
-    BootNs(at.0 - 1)
+    BootNs(at.0.saturating_sub(1))
 }
 
 fn in_order(mut instants: Vec<BootNs>) -> Vec<BootNs> {
@@ -87,15 +87,21 @@ pub struct Counted {
 
 impl Revision {
     /// Keeps that of the recording, and ends. Interrupted at any point, it is one that reads the same, in
-    /// part with fewer rows, and the same can be asked for again. A longer period than this stays noted.
+    /// part with fewer rows, and the same can be asked for again. A longer period that was begun is
+    /// ended.
     ///
     /// # Errors
-    /// When a table is damaged, or the system refuses.
+    /// When any table is damaged, or the system refuses.
     pub fn downsample(
         mut self,
         recording: &Recording,
         sampling: &Sampling,
     ) -> Result<Counted, StoreError> {
+        let noted = self.info().downsampled.map(|noted| noted.period_ns);
+        let sampling = &Sampling {
+            period: sampling.period.max(noted.unwrap_or_default()),
+            ..sampling.clone()
+        };
         let mut thinning = Thinning {
             recording,
             sampling,
@@ -129,8 +135,9 @@ impl Revision {
             }
             counted.after += (rows.len() - before) as u64;
         })?;
-        let noted = self.info().downsampled.map(|noted| noted.period_ns);
-        self.finish_downsampled(sampling.period.max(noted.unwrap_or_default()))?;
+        // Whoever said which instants stay did not see what is damaged.
+        recording.check_whole()?;
+        self.finish_downsampled(sampling.period)?;
         Ok(counted)
     }
 }
@@ -166,10 +173,12 @@ impl Periods {
             self.end_instant(last);
             let number = last.0.div_euclid(self.length);
             if number != row.boot_ns.0.div_euclid(self.length) {
-                self.end_period(BootNs((number + 1) * self.length - 1));
+                let next = (number + 1).saturating_mul(self.length);
+                self.end_period(just_before(BootNs(next)));
             }
         }
-        self.last = Some(row.boot_ns);
+        // A row can come late.
+        self.last = self.last.max(Some(row.boot_ns));
         let before = match is_end(row) {
             true => self.rss.remove(&row.upid),
             false => self.rss.get(&row.upid).copied(),
@@ -292,7 +301,8 @@ impl<'a> Sampler<'a> {
         while let Some(instant) = self.instants.next_if(|&instant| instant < row.boot_ns) {
             self.keep_changed(instant, out);
         }
-        self.last = Some(row.boot_ns);
+        // A row can come late.
+        self.last = self.last.max(Some(row.boot_ns));
         let upid = row.upid;
         if is_end(&row) {
             self.changed.remove(&upid);

@@ -93,8 +93,8 @@ fn inspected(dir: &Dir) -> Option<Kept> {
     let (bytes, written) = size(dir).ok()?;
     // Files of a closed one are written anew, when it is downsampled for example. Of one that was
     // recovered the clocks do not say when it ended.
-    let is_closed = info.state == RunState::Closed;
-    let last = info.clocks.last().filter(|_| is_closed);
+    let has_last_clock = info.state == RunState::Closed;
+    let last = info.clocks.last().filter(|_| has_last_clock);
     Some(Kept {
         dir: dir.path().to_path_buf(),
         ended: last.map_or(written, |last| last.wall_ns),

@@ -149,6 +149,21 @@ impl Recording {
         }
     }
 
+    /// That no damage was met so far. What was put aside when it was closed has been missing since then.
+    ///
+    /// # Errors
+    /// With the first that was.
+    pub fn check_whole(&self) -> Result<(), StoreError> {
+        let mut problems = self.problems().into_iter();
+        match problems.find(|problem| problem.kind != ProblemKind::PutAside) {
+            Some(problem) => Err(StoreError::Damaged {
+                path: self.reading.origin.full_path(&problem.file),
+                reason: problem.kind.to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Learns which files it has, and notes which of them are missing.
     fn check_files(&mut self) -> Result<(), StoreError> {
         let Some(id) = self.reading.id.clone() else {

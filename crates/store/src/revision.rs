@@ -140,9 +140,11 @@ impl Revision {
         mut change: impl FnMut(Option<R>, &mut Vec<R>),
     ) -> Result<(), StoreError> {
         for seq in list(&self.reading.origin, R::TABLE.name)?.parts {
-            self.write(seq, &mut change)?;
+            if self.reading.admit(R::TABLE, seq) {
+                self.write(seq, &mut change)?;
+            }
         }
-        Ok(())
+        self.check_whole()
     }
 
     /// Writes each part of a table anew with the rows that are to stay.

@@ -73,7 +73,18 @@ pub(super) struct Carry {
     replaced_since: HashMap<String, Instant>,
     /// Its `run.json` and its parts, where all of them are there.
     arrived: Option<(Vec<u8>, Vec<OutgoingPart>)>,
+    /// Whether it was complete there before it was downsampled here.
+    is_there_with_more_rows: bool,
     sent: Sent,
+}
+
+/// Whether the recording of this `run.json` is closed, and has rows that the one here has no more.
+fn has_more_rows(there: &[u8], here: &RunInfo) -> bool {
+    let there: Option<RunInfo> = serde_json::from_slice(there).ok();
+    there.is_some_and(|there| {
+        let periods = [&there, here].map(|info| info.downsampled.map(|done| done.period_ns));
+        there.state != RunState::Recording && periods[0] < periods[1]
+    })
 }
 
 impl Carry {
@@ -99,6 +110,7 @@ impl Carry {
             put: HashMap::new(),
             replaced_since: HashMap::new(),
             arrived: None,
+            is_there_with_more_rows: false,
             sent: Sent::default(),
         })
     }
@@ -142,6 +154,9 @@ impl Carry {
         let is_closed = info.state != RunState::Recording;
         let is_growing = is_live || self.outgoing.is_open(&info);
         self.begin(uploads, &json, &info).await?;
+        if self.is_there_with_more_rows {
+            return Ok(State::Complete);
+        }
         // Read before the parts are looked for: what it names is there, or was.
         let manifest = match is_closed || !is_growing || self.is_due(MANIFEST) {
             true => self.outgoing.manifest(),
@@ -231,6 +246,7 @@ impl Carry {
         if !self.put.contains_key(RUN_FILE) {
             let bytes = self.read_run_file(uploads.objects).await?;
             self.check_same(uploads.objects, &bytes, info)?;
+            self.is_there_with_more_rows = has_more_rows(&bytes, info);
             self.put.insert(RUN_FILE, (hash(&bytes), Instant::now()));
         }
         self.there = Some(there);

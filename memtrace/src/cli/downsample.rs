@@ -7,7 +7,8 @@ use super::recorded::{Rows, local_dir, open};
 use super::values::{parse_age, parse_seconds};
 use anyhow::{Context, bail};
 use memtrace_analyze::Report;
-use memtrace_host::{HostFacts, Person, clock};
+use memtrace_host::clock;
+use memtrace_host::mark_sockets::euid;
 use memtrace_model::tables::MarkRow;
 use memtrace_model::{BootNs, Downsampled, DurationNs, Finding};
 use memtrace_report::{FORMATS, Style, visible, words};
@@ -27,15 +28,15 @@ const AFTER: DurationNs = DurationNs(60_000_000_000);
 const LISTED: usize = 20;
 const PEAKS: usize = 10_000;
 
-/// Reduce closed recordings to two values per process and period
+/// Reduce closed recordings to a few values per process and period
 ///
 /// In place of each change of a process's memory its last value in each period stays, and that at the
 /// highest sum of RSS over all processes. What the report names stays exact: peaks, phases, marks,
 /// kills; five minutes before and a minute after each OOM kill and each crash keep all rows. Readings
-/// of cgroups, of the machine, of PSS and of mappings stay where they are next to such an instant, and
-/// all other tables are left as they are. A process that lived between two instants keeps its start,
-/// its end and its peak, and no value between them. Means and growth are computed from what stays.
-/// What is left out can't be brought back; a recording that is uploaded later is uploaded without it.
+/// of cgroups, of the machine, of PSS and of mappings stay next to such instants, and are instants
+/// themselves; all other tables are left as they are. A process that lived between two instants keeps
+/// its start, its end and its peak, and no value between them. Means and growth are computed from what
+/// stays. What is left out can't be brought back.
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("how").required(true),
@@ -53,10 +54,10 @@ pub(super) struct Args {
     /// The period: 1s, 10s, 1m
     #[arg(long, value_name = "TIME", group = "how", value_parser = parse_seconds)]
     to: Option<DurationNs>,
-    /// The period for recordings that ended so long ago
+    /// The period by age: 1d:1s reduces recordings that ended more than a day ago to a second
     ///
-    /// Of the recordings in the directory that are yours and have a name of memtrace's (memtrace-…), and
-    /// of those of a root. Recordings that are still being made are skipped.
+    /// Those in the directory that are yours and have a name of memtrace's (memtrace-…). Recordings that
+    /// are still being made are skipped.
     #[arg(long, value_name = "AGE:TIME,...", group = "how", value_parser = Tier::parse,
           value_delimiter = ',')]
     tiers: Vec<Tier>,
@@ -133,19 +134,22 @@ fn due(dir: &Path, tiers: &[Tier]) -> anyhow::Result<(Vec<(PathBuf, DurationNs)>
         bail!("{shown} is a recording: give its period with --to, or the directory that it is in");
     }
     let there = kept(dir).with_context(|| format!("failed to look for recordings in {shown}"))?;
-    let facts = HostFacts::read();
-    let person = Person::behind(&facts, false).map(|person| person.ids().0);
-    let is_own = |uid| facts.euid == Some(uid) || person == Some(uid);
+    // One of a root may be on its way there.
+    let is_named = |dir: &Path| {
+        let name = dir.file_name().unwrap_or_default().as_encoded_bytes();
+        name.starts_with(b"memtrace-")
+    };
+    let own = euid();
     let there: Vec<Kept> = there
         .into_iter()
-        .filter(|kept| kept.is_closed && is_own(kept.uid))
+        .filter(|kept| kept.is_closed && kept.uid == own && is_named(&kept.dir))
         .collect();
     let count = there.len();
     let now = clock::read().wall_ns;
     let due = there.into_iter().filter_map(|kept| {
         let tiers = tiers
             .iter()
-            .filter(|tier| now.0 - kept.ended.0 > tier.age.0);
+            .filter(|tier| now.0.saturating_sub(kept.ended.0) > tier.age.0);
         let period = tiers.map(|tier| tier.period).max()?;
         (!is_done(kept.downsampled, period)).then_some((kept.dir, period))
     });
@@ -162,8 +166,9 @@ fn one(recordings: &Recordings, dir: &Path, period: DurationNs) -> anyhow::Resul
     let shown = visible(&dir.display().to_string()).into_owned();
     let doing = || format!("failed to downsample {shown}");
     let (recording, _) = open(recordings, dir)?;
-    let revision = Revision::begin_to("downsample", &recording).with_context(doing)?;
-    let downsampled = revision.info().downsampled;
+    recording.check_closed("downsample")?;
+    recording.check_whole().with_context(doing)?;
+    let downsampled = recording.info().downsampled;
     if let Some(done) = downsampled.filter(|_| is_done(downsampled, period)) {
         let done = words::interval(done.period_ns);
         return Ok(format!(
@@ -172,6 +177,10 @@ fn one(recordings: &Recordings, dir: &Path, period: DurationNs) -> anyhow::Resul
     }
     let before = size_of_recording(dir).with_context(doing)?;
     let sampling = sampling(&recording, dir, period).with_context(doing)?;
+    let revision = Revision::begin_to("downsample", &recording).with_context(doing)?;
+    if revision.info() != recording.info() {
+        bail!("{} changed while it was read", doing());
+    }
     let counted = revision
         .downsample(&recording, &sampling)
         .with_context(doing)?;
@@ -218,7 +227,8 @@ fn sampling(recording: &Recording, dir: &Path, period: DurationNs) -> anyhow::Re
     instants.extend(peaks.map(|at| at.boot_ns));
     let falls = analysis.gpus.iter().flat_map(|gpus| &gpus.falls);
     instants.extend(falls.map(|fall| fall.host_from));
-    let around = |at: BootNs| BootNs(at.0 - BEFORE.0)..BootNs(at.0 + AFTER.0);
+    let around =
+        |at: BootNs| BootNs(at.0.saturating_sub(BEFORE.0))..BootNs(at.0.saturating_add(AFTER.0));
     let kills = analysis.ooms.iter().map(|kill| kill.at.boot_ns);
     let crashes = analysis
         .processes

@@ -127,7 +127,7 @@ impl<'a> Newest<'a> {
         let refreshed =
             refreshed.with_context(|| format!("failed to read the recording {}", visible(&shown)));
         for kill in follower.live().kills() {
-            self.kills.is_new(kill.victim_tgid, kill.boot_ns);
+            self.kills.note(kill.victim_tgid, kill.boot_ns);
         }
         match refreshed {
             // It may have been removed; there will be another.

@@ -17,8 +17,8 @@ impl<K> Default for Once<K> {
 }
 
 impl<K: Copy + Eq + Hash> Once<K> {
-    /// Whether that was not known; from now on it is.
-    pub(super) fn is_new(&mut self, what: K, at: BootNs) -> bool {
+    /// From now on that is known. Answers whether it was not.
+    pub(super) fn note(&mut self, what: K, at: BootNs) -> bool {
         let second = at.0 / SECOND_NS;
         let mut near = second - 1..=second + 1;
         !near.any(|second| self.0.contains(&(what, second))) && self.0.insert((what, second))

@@ -119,7 +119,7 @@ pub(super) struct Args {
           conflicts_with_all = ["command", "duration"])]
     every: Option<DurationNs>,
 
-    /// Downsample recordings that ended so long ago: 1d:1s,7d:10s
+    /// Downsample older recordings by their age: 1d:1s,7d:10s
     ///
     /// As `memtrace downsample --tiers` does with those of the current directory, each hour.
     #[arg(long, value_name = "AGE:TIME,...", value_parser = downsample::checked_tiers,
@@ -294,7 +294,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                  directory where they should be"
             )
         }
-        return every::run(every, args.downsample);
+        let person = |tiers| {
+            let person = Person::behind(&HostFacts::read(), args.as_root);
+            (tiers, person)
+        };
+        return every::run(every, args.downsample.map(person));
     }
     // A command runs in the namespaces of who called.
     #[cfg(target_os = "linux")]

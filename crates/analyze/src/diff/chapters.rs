@@ -68,8 +68,8 @@ pub(super) fn head(report: &DiffReport<Diff>) -> Chapter {
     let periods = both.map(|(_, analysis)| analysis.info.downsampled.map(|done| done.period_ns));
     if periods[0] != periods[1] {
         section.alert(
-            "One of them has fewer values over time (memtrace downsample): peaks compare, means and \
-             growth only roughly.",
+            "A and B do not have the same values over time (memtrace downsample): peaks compare, means \
+             and growth only roughly.",
         );
     }
     section.tell(Tone::Alert, other_gpus(report));

@@ -37,9 +37,9 @@ pub(super) const SECTION: Section<Report> = Section {
         if let Some(downsampled) = info.downsampled {
             let period = words::interval(downsampled.period_ns);
             section.quiet(format!(
-                "Downsampled to two values per process every {period}: peaks, phases, marks and the \
-                 minutes around kills and crashes are exact. Between, the value before an instant is \
-                 shown; means and growth are computed from what stayed"
+                "Downsampled to {period}: peaks, phases, marks and the minutes around kills and crashes \
+                 are exact. Between the instants that were kept, the earlier value is shown; means and \
+                 growth are computed from what stayed"
             ));
         }
         vec![section]

@@ -158,7 +158,7 @@ pub(super) fn step_back() {
 }
 
 /// In the child: gives up what it does not need.
-fn prepare(person: Option<&Person>, recorder: u32) -> io::Result<()> {
+pub(super) fn prepare(person: Option<&Person>, recorder: u32) -> io::Result<()> {
     let limits = [
         (libc::RLIMIT_CPU, CPU_SECONDS),
         (libc::RLIMIT_AS, SPACE_BYTES),

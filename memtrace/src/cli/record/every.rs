@@ -4,12 +4,13 @@
 //! A recorder says in a line on its standard output where it records, once it does, and ends when its
 //! standard input does: also when this process dies, and whatever signal reached it before.
 
-use super::afterwards::step_back;
+use super::afterwards::prepare;
 use crate::cli::output::say;
 use crate::cli::own_program::own_program;
 use crate::cli::values::parse_seconds;
 use crate::session::{Request, Signals};
 use anyhow::Context;
+use memtrace_host::Person;
 use memtrace_model::DurationNs;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::process::ExitStatusExt;
@@ -44,20 +45,23 @@ pub(super) fn parse_every(text: &str) -> Result<DurationNs, String> {
 ///
 /// # Errors
 /// When the first recorder can't be started.
-pub(super) fn run(every: DurationNs, tiers: Option<String>) -> anyhow::Result<ExitCode> {
+pub(super) fn run(
+    every: DurationNs,
+    older: Option<(String, Option<Person>)>,
+) -> anyhow::Result<ExitCode> {
     let words = words_of_recorder(std::env::args_os().skip(1));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("failed to wait for recorders")?;
     let every = Duration::from_nanos(every.0.cast_unsigned());
-    let status = runtime.block_on(record_in_turn(every, tiers, &words));
+    let status = runtime.block_on(record_in_turn(every, older, &words));
     status.context("failed to start a recorder").map(exit_code)
 }
 
 async fn record_in_turn(
     every: Duration,
-    tiers: Option<String>,
+    older: Option<(String, Option<Person>)>,
     words: &[OsString],
 ) -> std::io::Result<ExitStatus> {
     let mut signals = Signals::listen(false, false)?;
@@ -70,9 +74,9 @@ async fn record_in_turn(
         None => return Ok(ExitStatus::default()),
     };
     // Ends when it is dropped.
-    let mut older = JoinSet::new();
-    if let Some(tiers) = tiers {
-        older.spawn(downsample_older(tiers));
+    let mut downsampling = JoinSet::new();
+    if let Some(older) = older {
+        downsampling.spawn(downsample_older(older));
     }
     let mut closing = JoinSet::new();
     let mut pause = every;
@@ -174,9 +178,9 @@ impl Recorder {
 }
 
 /// Downsamples recordings that are old enough, each hour.
-async fn downsample_older(tiers: String) {
+async fn downsample_older((tiers, person): (String, Option<Person>)) {
     loop {
-        match downsampling(&tiers).and_then(|mut command| command.spawn()) {
+        match downsampling(&tiers, person.as_ref()).and_then(|mut command| command.spawn()) {
             // It has said what was wrong.
             Ok(mut child) => drop(child.wait().await),
             Err(error) => say(&format!("nothing is downsampled: {error}")),
@@ -185,23 +189,19 @@ async fn downsample_older(tiers: String) {
     }
 }
 
-/// A process that does it, and ends with this one: what is not done by then is done the next time.
-fn downsampling(tiers: &str) -> std::io::Result<Command> {
+/// A process that does it, as the person and with no rights beyond theirs, and ends with this one: what
+/// is not done by then is done the next time.
+fn downsampling(tiers: &str, person: Option<&Person>) -> std::io::Result<Command> {
     let mut command = Command::new(own_program()?);
     command
         .args(["downsample", "--tiers", tiers])
+        .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .kill_on_drop(true);
+    let (person, recorder) = (person.cloned(), std::process::id());
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
-    unsafe {
-        command.pre_exec(|| {
-            step_back();
-            #[cfg(target_os = "linux")]
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        });
-    }
+    unsafe { command.pre_exec(move || prepare(person.as_ref(), recorder)) };
     Ok(command)
 }
 

@@ -161,7 +161,7 @@ impl Events {
                 if kill.boot_ns <= from
                     || !self
                         .reported
-                        .is_new((EventKind::OomKill, kill.victim_tgid), kill.boot_ns)
+                        .note((EventKind::OomKill, kill.victim_tgid), kill.boot_ns)
                 {
                     continue;
                 }
@@ -187,8 +187,8 @@ impl Events {
                     && !process.is_stopped_end()
                     && !process.is_oom_killed();
                 let at = live.clock().to_wall(ended);
-                let Some(at) = at
-                    .filter(|_| is_crash && self.reported.is_new((EventKind::Crash, tgid), ended))
+                let Some(at) =
+                    at.filter(|_| is_crash && self.reported.note((EventKind::Crash, tgid), ended))
                 else {
                     continue;
                 };
