@@ -66,7 +66,8 @@ mod needs_bpf {
         let command = workload::command(&["sites", "--rounds", "0", "--in-heap", "500"])?;
         let recorded = record(&["--stacks"], &command)?;
         let report = recorded.report(&[])?;
-        // 500 blocks of 96 KiB each; the page that two of them share is of who touches it first.
+        // 500 blocks of 96 KiB each; the page that two of them share is of who touches it first. Of some
+        // 45 samples a tenth are of such pages, give or take four in a hundred.
         for (function, key, other) in [
             ("grow_in_heap_and_keep", "live_bytes", "kept_bytes"),
             ("grow_in_heap_and_free", "kept_bytes", "live_bytes"),
@@ -74,8 +75,8 @@ mod needs_bpf {
             let one = site(&report, function)?;
             let resident = mib(one, "resident_bytes");
             assert!(resident >= 20.0, "{one}");
-            assert!(mib(one, key) >= 0.8 * resident, "{one}");
-            assert!(mib(one, other) <= 0.2 * resident, "{one}");
+            assert!(mib(one, key) >= 0.7 * resident, "{one}");
+            assert!(mib(one, other) <= 0.3 * resident, "{one}");
         }
         let text = recorded.report_text(&[])?;
         assert!(text.contains("kept free by malloc"), "{text}");
