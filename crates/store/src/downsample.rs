@@ -29,8 +29,8 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Of each period two values of a process are kept; beside them the values at these instants, and
-    /// just before, and all rows of these times.
+    /// Of each period the last value of a process is kept, and that at the highest sum; beside them the
+    /// values at these instants, and just before, and all rows of these times.
     pub fn new(period: DurationNs, asked: BTreeSet<BootNs>, mut whole: Vec<Range<BootNs>>) -> Self {
         whole.order_by_key(|whole| whole.start);
         whole.dedup_by(|next, whole| {
@@ -328,7 +328,7 @@ impl<'a> Sampler<'a> {
     fn keep_changed(&mut self, instant: BootNs, out: &mut Vec<MemRow>) {
         let changed = std::mem::take(&mut self.changed).into_values();
         out.extend(changed.flatten().flatten().map(|row| MemRow {
-            ts: WallNs(row.ts.0.saturating_add((instant - row.boot_ns).0)),
+            ts: WallNs((row.ts.0).saturating_add(instant.0.saturating_sub(row.boot_ns.0))),
             boot_ns: instant,
             ..row
         }));

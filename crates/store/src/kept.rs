@@ -26,6 +26,8 @@ pub struct Kept {
     pub uid: u32,
     /// Whether it was closed.
     pub is_closed: bool,
+    /// Whether it has a place below a root, where it may be on its way to.
+    pub is_placed: bool,
     /// Whether it has fewer rows than were recorded.
     pub downsampled: Option<Downsampled>,
 }
@@ -101,6 +103,7 @@ fn inspected(dir: &Dir) -> Option<Kept> {
         bytes,
         uid: dir.owner().ok()?.0,
         is_closed: info.state != RunState::Recording,
+        is_placed: info.place.is_some(),
         downsampled: info.downsampled,
     })
 }

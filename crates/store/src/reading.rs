@@ -4,6 +4,8 @@
 use super::bounds::Bounds;
 use super::checksum::Checked;
 use super::disk::Disk;
+use super::error::StoreError;
+use super::files::Files;
 use super::layout::{part_path, table_and_seq};
 use super::manifest::{Manifest, PartFacts};
 use super::origin::Origin;
@@ -77,6 +79,18 @@ impl Reading {
             bounds: None,
             problems: Problems::default(),
             ..self.clone()
+        }
+    }
+
+    /// That no damage was met so far. What was put aside when it was closed has been missing since then.
+    pub(super) fn check_whole(&self) -> Result<(), StoreError> {
+        let mut problems = self.problems().into_iter();
+        match problems.find(|problem| problem.kind != ProblemKind::PutAside) {
+            Some(problem) => Err(StoreError::Damaged {
+                path: self.origin.full_path(&problem.file),
+                reason: problem.kind.to_string(),
+            }),
+            None => Ok(()),
         }
     }
 

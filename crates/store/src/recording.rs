@@ -154,14 +154,7 @@ impl Recording {
     /// # Errors
     /// With the first that was.
     pub fn check_whole(&self) -> Result<(), StoreError> {
-        let mut problems = self.problems().into_iter();
-        match problems.find(|problem| problem.kind != ProblemKind::PutAside) {
-            Some(problem) => Err(StoreError::Damaged {
-                path: self.reading.origin.full_path(&problem.file),
-                reason: problem.kind.to_string(),
-            }),
-            None => Ok(()),
-        }
+        self.reading.check_whole()
     }
 
     /// Learns which files it has, and notes which of them are missing.

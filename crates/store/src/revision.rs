@@ -144,7 +144,7 @@ impl Revision {
                 self.write(seq, &mut change)?;
             }
         }
-        self.check_whole()
+        self.reading.check_whole()
     }
 
     /// Writes each part of a table anew with the rows that are to stay.
@@ -231,7 +231,7 @@ impl Revision {
         let batches = PartReader::open(file, path, &projection, &self.reading);
         let first = batches.into_iter().flatten().next();
         let first = first.and_then(|batch| times(&batch).first().copied());
-        self.check_whole()?;
+        self.reading.check_whole()?;
         Ok(first)
     }
 
@@ -269,21 +269,13 @@ impl Revision {
         }
         change(None, &mut rows);
         output.push_all(&self.disk, &mut rows)?;
-        self.check_whole()?;
+        self.reading.check_whole()?;
         if irregular.incomplete_rows + irregular.long_texts > 0 {
             let reason = "some of its rows are not what memtrace writes".to_owned();
             return Err(self.damaged(path, reason));
         }
         self.parts.push(output.finish(&self.disk, head)?);
         Ok(())
-    }
-
-    /// That all was read so far.
-    fn check_whole(&self) -> Result<(), StoreError> {
-        match self.reading.problems().into_iter().next() {
-            Some(problem) => Err(self.damaged(problem.file, problem.kind.to_string())),
-            None => Ok(()),
-        }
     }
 
     fn damaged(&self, file: PathBuf, reason: String) -> StoreError {

@@ -34,9 +34,9 @@ const PEAKS: usize = 10_000;
 /// highest sum of RSS over all processes. What the report names stays exact: peaks, phases, marks,
 /// kills; five minutes before and a minute after each OOM kill and each crash keep all rows. Readings
 /// of cgroups, of the machine, of PSS and of mappings stay next to such instants, and are instants
-/// themselves; all other tables are left as they are. A process that lived between two instants keeps
+/// themselves; findings are saved anew, and all other tables are left as they are. A process that lived between two instants keeps
 /// its start, its end and its peak, and no value between them. Means and growth are computed from what
-/// stays. What is left out can't be brought back.
+/// stays, and can be some percent off. What is left out can't be brought back.
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("how").required(true),
@@ -134,15 +134,10 @@ fn due(dir: &Path, tiers: &[Tier]) -> anyhow::Result<(Vec<(PathBuf, DurationNs)>
         bail!("{shown} is a recording: give its period with --to, or the directory that it is in");
     }
     let there = kept(dir).with_context(|| format!("failed to look for recordings in {shown}"))?;
-    // One of a root may be on its way there.
-    let is_named = |dir: &Path| {
-        let name = dir.file_name().unwrap_or_default().as_encoded_bytes();
-        name.starts_with(b"memtrace-")
-    };
     let own = euid();
     let there: Vec<Kept> = there
         .into_iter()
-        .filter(|kept| kept.is_closed && kept.uid == own && is_named(&kept.dir))
+        .filter(|kept| kept.is_closed && kept.uid == own && !kept.is_placed)
         .collect();
     let count = there.len();
     let now = clock::read().wall_ns;
@@ -151,14 +146,16 @@ fn due(dir: &Path, tiers: &[Tier]) -> anyhow::Result<(Vec<(PathBuf, DurationNs)>
             .iter()
             .filter(|tier| now.0.saturating_sub(kept.ended.0) > tier.age.0);
         let period = tiers.map(|tier| tier.period).max()?;
-        (!is_done(kept.downsampled, period)).then_some((kept.dir, period))
+        let is_due = done(kept.downsampled, period).is_none();
+        is_due.then_some((kept.dir, period))
     });
     Ok((due.collect(), count))
 }
 
-/// Whether a recording has no more rows than with that period.
-fn is_done(downsampled: Option<Downsampled>, period: DurationNs) -> bool {
-    downsampled.is_some_and(|done| done.is_complete && done.period_ns >= period)
+/// The period that a recording has already, where it is no shorter than that.
+fn done(downsampled: Option<Downsampled>, period: DurationNs) -> Option<DurationNs> {
+    let done = downsampled.filter(|done| done.is_complete && done.period_ns >= period);
+    done.map(|done| done.period_ns)
 }
 
 /// Downsamples a recording, and says what came of it.
@@ -168,9 +165,8 @@ fn one(recordings: &Recordings, dir: &Path, period: DurationNs) -> anyhow::Resul
     let (recording, _) = open(recordings, dir)?;
     recording.check_closed("downsample")?;
     recording.check_whole().with_context(doing)?;
-    let downsampled = recording.info().downsampled;
-    if let Some(done) = downsampled.filter(|_| is_done(downsampled, period)) {
-        let done = words::interval(done.period_ns);
+    if let Some(done) = done(recording.info().downsampled, period) {
+        let done = words::interval(done);
         return Ok(format!(
             "has a period of {done} already, and stays as it is"
         ));
@@ -179,14 +175,16 @@ fn one(recordings: &Recordings, dir: &Path, period: DurationNs) -> anyhow::Resul
     let sampling = sampling(&recording, dir, period).with_context(doing)?;
     let revision = Revision::begin_to("downsample", &recording).with_context(doing)?;
     if revision.info() != recording.info() {
-        bail!("{} changed while it was read", doing());
+        bail!("{shown} changed while it was read, and stays as it is: try again");
     }
     let counted = revision
         .downsample(&recording, &sampling)
         .with_context(doing)?;
     // It holds the lock.
     drop(recording);
-    save_findings(&Recordings::default(), dir)?;
+    save_findings(&Recordings::default(), dir).with_context(|| {
+        format!("{shown} is downsampled, but its findings are those from before")
+    })?;
     let after = size_of_recording(dir).with_context(doing)?;
     Ok(format!(
         "{} of {}, {} of {} rows of memory",
@@ -338,17 +336,10 @@ mod tests {
                 recover(&dir).expect("it can be closed");
             }
             let before = said(&dir);
-            let recording = open(&Recordings::default(), &dir).expect("a recording").0;
-            let rows = recording
-                .rows::<memtrace_model::tables::MemRow>()
-                .expect("rows")
-                .len();
-            drop(recording);
-            let done = one(&Recordings::default(), &dir, MINUTE).expect("it is downsampled");
+            one(&Recordings::default(), &dir, MINUTE).expect("it is downsampled");
             let mut found = Vec::new();
             differences(&before, &said(&dir), "", &mut found);
             wrong.extend(found.into_iter().map(|found| format!("{name}{found}")));
-            eprintln!("{name}: {rows} {done}");
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     }

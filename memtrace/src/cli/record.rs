@@ -27,6 +27,7 @@ use crate::session::{
     record,
 };
 use anyhow::{Context, bail};
+use every::Older;
 use inline::Inline;
 use keep::Keeper;
 use many_hosts::ManyHosts;
@@ -294,11 +295,11 @@ pub(super) fn run(args: Args) -> anyhow::Result<ExitCode> {
                  directory where they should be"
             )
         }
-        let person = |tiers| {
-            let person = Person::behind(&HostFacts::read(), args.as_root);
-            (tiers, person)
-        };
-        return every::run(every, args.downsample.map(person));
+        let older = args.downsample.map(|tiers| Older {
+            tiers,
+            person: Person::behind(&HostFacts::read(), args.as_root),
+        });
+        return every::run(every, older);
     }
     // A command runs in the namespaces of who called.
     #[cfg(target_os = "linux")]

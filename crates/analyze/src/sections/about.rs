@@ -51,7 +51,12 @@ fn run_line(analysis: &Analysis) -> String {
     }
     if let Some(downsampled) = info.downsampled {
         let period = words::interval(downsampled.period_ns);
-        parts.push(format!("downsampled to {period}"));
+        let in_part = if downsampled.is_complete {
+            ""
+        } else {
+            "in part "
+        };
+        parts.push(format!("downsampled {in_part}to {period}"));
     }
     // Who had asked it to end is said below.
     let how = match analysis.command_ending() {

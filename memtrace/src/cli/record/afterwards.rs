@@ -85,7 +85,7 @@ fn ended<S: AsRef<OsStr>>(
     let person = person.cloned();
     let recorder = std::process::id();
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
-    unsafe { command.pre_exec(move || prepare(person.as_ref(), recorder)) };
+    unsafe { command.pre_exec(move || prepare(person.as_ref(), recorder, CPU_SECONDS)) };
     let mut child = command.spawn()?;
     let mut stderr = child.stderr.take();
     let mut said = Vec::new();
@@ -158,9 +158,13 @@ pub(super) fn step_back() {
 }
 
 /// In the child: gives up what it does not need.
-pub(super) fn prepare(person: Option<&Person>, recorder: u32) -> io::Result<()> {
+pub(super) fn prepare(
+    person: Option<&Person>,
+    recorder: u32,
+    cpu_seconds: libc::rlim_t,
+) -> io::Result<()> {
     let limits = [
-        (libc::RLIMIT_CPU, CPU_SECONDS),
+        (libc::RLIMIT_CPU, cpu_seconds),
         (libc::RLIMIT_AS, SPACE_BYTES),
         (libc::RLIMIT_CORE, 0),
     ];

@@ -26,6 +26,8 @@ const SHORTEST: DurationNs = DurationNs(5_000_000_000);
 const AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// Between two looks for recordings that are old enough by now.
 const LOOK_FOR_OLDER: Duration = Duration::from_secs(3600);
+/// What that may take of a CPU, each hour.
+const CPU_SECONDS: libc::rlim_t = 1_800;
 /// A path is no longer.
 const MAX_LINE_BYTES: usize = 1 << 16;
 
@@ -45,10 +47,7 @@ pub(super) fn parse_every(text: &str) -> Result<DurationNs, String> {
 ///
 /// # Errors
 /// When the first recorder can't be started.
-pub(super) fn run(
-    every: DurationNs,
-    older: Option<(String, Option<Person>)>,
-) -> anyhow::Result<ExitCode> {
+pub(super) fn run(every: DurationNs, older: Option<Older>) -> anyhow::Result<ExitCode> {
     let words = words_of_recorder(std::env::args_os().skip(1));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -61,7 +60,7 @@ pub(super) fn run(
 
 async fn record_in_turn(
     every: Duration,
-    older: Option<(String, Option<Person>)>,
+    older: Option<Older>,
     words: &[OsString],
 ) -> std::io::Result<ExitStatus> {
     let mut signals = Signals::listen(false, false)?;
@@ -76,7 +75,7 @@ async fn record_in_turn(
     // Ends when it is dropped.
     let mut downsampling = JoinSet::new();
     if let Some(older) = older {
-        downsampling.spawn(downsample_older(older));
+        downsampling.spawn(older.downsample());
     }
     let mut closing = JoinSet::new();
     let mut pause = every;
@@ -177,32 +176,53 @@ impl Recorder {
     }
 }
 
-/// Downsamples recordings that are old enough, each hour.
-async fn downsample_older((tiers, person): (String, Option<Person>)) {
-    loop {
-        match downsampling(&tiers, person.as_ref()).and_then(|mut command| command.spawn()) {
-            // It has said what was wrong.
-            Ok(mut child) => drop(child.wait().await),
-            Err(error) => say(&format!("nothing is downsampled: {error}")),
-        }
-        tokio::time::sleep(LOOK_FOR_OLDER).await;
-    }
+/// The recordings from before.
+pub(super) struct Older {
+    /// As `memtrace downsample --tiers` takes them.
+    pub(super) tiers: String,
+    /// Who does it.
+    pub(super) person: Option<Person>,
 }
 
-/// A process that does it, as the person and with no rights beyond theirs, and ends with this one: what
-/// is not done by then is done the next time.
-fn downsampling(tiers: &str, person: Option<&Person>) -> std::io::Result<Command> {
-    let mut command = Command::new(own_program()?);
-    command
-        .args(["downsample", "--tiers", tiers])
-        .env_clear()
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .kill_on_drop(true);
-    let (person, recorder) = (person.cloned(), std::process::id());
-    // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
-    unsafe { command.pre_exec(move || prepare(person.as_ref(), recorder)) };
-    Ok(command)
+impl Older {
+    /// Downsamples those that are old enough, each hour.
+    async fn downsample(self) {
+        loop {
+            let ended = match self.downsampling().and_then(|mut command| command.spawn()) {
+                Ok(mut child) => child.wait().await,
+                Err(error) => Err(error),
+            };
+            // What went wrong it has said, but for that.
+            let reason = match ended {
+                Ok(status) => status
+                    .signal()
+                    .map(|signal| format!("signal {signal} ended it")),
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(reason) = reason {
+                say(&format!(
+                    "older recordings are not downsampled: {reason}; it is tried again in an hour"
+                ));
+            }
+            tokio::time::sleep(LOOK_FOR_OLDER).await;
+        }
+    }
+
+    /// A process that does it, with no rights beyond the person's, and ends with this one: what is not
+    /// done by then is done the next time.
+    fn downsampling(&self) -> std::io::Result<Command> {
+        let mut command = Command::new(own_program()?);
+        command
+            .args(["downsample", "--tiers", &self.tiers])
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true);
+        let (person, recorder) = (self.person.clone(), std::process::id());
+        // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
+        unsafe { command.pre_exec(move || prepare(person.as_ref(), recorder, CPU_SECONDS)) };
+        Ok(command)
+    }
 }
 
 /// What comes of some work; `None` where a signal asks for the end before.

@@ -221,6 +221,7 @@ mod tests {
                 bytes: Bytes(10),
                 uid: 0,
                 is_closed: true,
+                is_placed: false,
                 downsampled: None,
             })
             .collect();
