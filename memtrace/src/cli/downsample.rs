@@ -35,8 +35,9 @@ const PEAKS: usize = 10_000;
 /// kills; five minutes before and a minute after each OOM kill and each crash keep all rows. Readings
 /// of cgroups, of the machine, of PSS and of mappings stay next to such instants, and are instants
 /// themselves; findings are saved anew, and all other tables are left as they are. A process that lived between two instants keeps
-/// its start, its end and its peak, and no value between them. Means and growth are computed from what
-/// stays, and can be some percent off. What is left out can't be brought back.
+/// its start, its end and its peak, and no value between them. Means and
+/// growth are computed from what stays: means are off by some percent, and whether something grows can
+/// come out differently. What is left out can't be brought back.
 #[derive(Debug, clap::Args)]
 #[command(
     group = clap::ArgGroup::new("how").required(true),

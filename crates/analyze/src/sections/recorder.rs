@@ -39,7 +39,7 @@ pub(super) const SECTION: Section<Report> = Section {
             section.quiet(format!(
                 "Downsampled to {period}: peaks, phases, marks and the minutes around kills and crashes \
                  are exact. Between the instants that were kept, the earlier value is shown; means and \
-                 growth are computed from what stayed, and can be some percent off"
+                 growth are computed from what stayed, and whether something grows can differ"
             ));
         }
         vec![section]
