@@ -263,6 +263,26 @@ fn who_had_stopped_is_not_named_where_another_went_on_until_the_kill() {
 }
 
 #[test]
+fn who_grew_more_and_had_stopped_is_named_beside_who_went_on() {
+    let mut run = run(20.0);
+    for tenth in 0..50 {
+        let at = 1.0 + f64::from(tenth) / 10.0;
+        run.mem(1, at, [2_000.0 + f64::from(tenth) * 6.0, 100.0, 0.0]);
+    }
+    for tenth in 0..80 {
+        let at = 1.0 + f64::from(tenth) / 10.0;
+        run.mem(2, at, [100.0 + f64::from(tenth) * 2.0, 10.0, 0.0]);
+    }
+    run.oom(3, 1, 9.0, POD, LIMIT);
+    let report = run.reported(None, None);
+    let text = written("text", &report, &Style::default());
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let grown = "2 leaky grew by 158 MiB in the 8.5s before; 1 serve had grown by 294 MiB in that time, and \
+                 had stopped; the victim held";
+    assert!(text.contains(grown), "{text}");
+}
+
+#[test]
 fn who_was_growing_is_named_also_where_ten_seconds_of_it_are_little() {
     let mut run = run(120.0);
     // 512 GiB are in use, of which one percent comes in 17 s.

@@ -212,9 +212,12 @@ fn growth(found: &PostMortem) -> Vec<String> {
     if grower.is_by_copies(reported) {
         reported_of.push_str(", by writing to pages shared since a fork");
     }
-    let alike = found.growers.iter().skip(1).filter(|other| {
-        let grown_too = other.grown_bytes.get(reported).copied().flatten();
-        other.shape == grower.shape && grown_too.is_some_and(|too| too.0 * 2 >= grown.0)
+    let others = found.growers.iter().skip(1);
+    let stopped = others.clone().max_by_key(|other| other.grown(reported));
+    let stopped = stopped.filter(|other| other.grown(reported) > grown);
+    let alike = others.filter(|other| {
+        let grown_too = other.grown(reported);
+        other.shape == grower.shape && grown_too <= grown && grown_too.0 * 2 >= grown.0
     });
     // What they share with the first is reported of that one.
     let of =
@@ -234,7 +237,17 @@ fn growth(found: &PostMortem) -> Vec<String> {
             false => format!(", which {count} more like it share"),
         });
     }
-    vec![reported_of]
+    let mut parts = vec![reported_of];
+    // Growth that went on until the kill goes before more that did not.
+    let is_reported = |other: &&Grower| {
+        let leak = found.leak.as_ref();
+        leak.is_none_or(|leak| leak.who.members != other.who.members)
+    };
+    parts.extend(stopped.filter(is_reported).map(|other| {
+        let (name, grown) = (other.who.in_words(), bytes(other.grown(reported)));
+        format!("{name} had grown by {grown} in that time, and had stopped")
+    }));
+    parts
 }
 
 /// A slower growth beside the one that met the limit.
