@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// The serial line that reports go to; the console has the first.
 const SERIAL: &str = "/dev/ttyS1";
 
-/// The machine's disk, with an empty ext4.
-const DISK: &str = "/dev/nvme0n1";
+/// The machine's disk, with an empty ext4: by its name one or the other.
+const DISKS: &[&str] = &["/dev/nvme0n1", "/dev/sda"];
 /// The kernel looks for disks while this runs already.
 const DISK_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -33,11 +33,7 @@ pub(crate) fn set_up() -> Result<File> {
         mount(kind, kind, place)?;
     }
     // What lies in a tmpfs is shared memory, and what lies in a ramfs can't be dropped.
-    let start = Instant::now();
-    while !Path::new(DISK).exists() && start.elapsed() < DISK_PATIENCE {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    mount(DISK, "ext4", "/tmp")?;
+    mount(disk()?, "ext4", "/tmp")?;
     let control = "/sys/fs/cgroup/cgroup.subtree_control";
     std::fs::write(control, "+memory").with_context(|| format!("failed to write {control}"))?;
     let serial = File::options()
@@ -46,6 +42,17 @@ pub(crate) fn set_up() -> Result<File> {
         .with_context(|| format!("failed to open {SERIAL}"))?;
     make_raw(&serial)?;
     Ok(serial)
+}
+
+fn disk() -> Result<&'static str> {
+    let start = Instant::now();
+    while start.elapsed() < DISK_PATIENCE {
+        if let Some(disk) = DISKS.iter().find(|disk| Path::new(disk).exists()) {
+            return Ok(disk);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    bail!("there is no disk: none of {}", DISKS.join(", "))
 }
 
 fn mount(source: &str, kind: &str, place: &str) -> Result<()> {

@@ -34,8 +34,9 @@ const ALL: &str = "all";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A kernel: a series like 6.1 or 6.12 (the newest of Debian's cloud kernels), the whole
-    /// name of a linux-image package, `all` series, `native`, the one that runs here, or `systemd`, the
-    /// newest under Debian's systemd (for tests that need that; as root).
+    /// name of a linux-image package, the .deb file of one (of Ubuntu, or of another Debian), `all`
+    /// series, `native`, the one that runs here, or `systemd`, the newest under Debian's systemd (for
+    /// tests that need that; as root).
     /// Can be repeated.
     #[arg(long = "kernel", value_name = "KERNEL", default_value = ALL)]
     kernels: Vec<String>,

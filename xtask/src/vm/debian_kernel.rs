@@ -1,10 +1,10 @@
-//! Kernels that exist as Debian packages.
+//! Kernels that exist as Debian packages, or as such a package's file.
 
 use super::{dir, package};
 use crate::sh;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Debian's kernels for virtual machines: the smallest, with every driver needed here
@@ -15,19 +15,27 @@ const FLAVOUR: &str = "-cloud-amd64";
 pub(super) struct Kernel {
     /// Name of the package.
     pub(super) package: String,
+    /// Its file; apt fetches it where there is none.
+    file: Option<PathBuf>,
 }
 
 impl Kernel {
-    /// The newest of a series, or the one of a package's name.
+    /// The newest of a series, or the one of a package's name or file.
     pub(super) fn named(name: &str) -> Result<Self> {
-        if name.starts_with("linux-image-") {
+        let file = Path::new(name);
+        if file.extension().is_some_and(|kind| kind == "deb") {
+            let package = file.file_stem().context("the file has no name")?;
             return Ok(Self {
-                package: name.to_owned(),
+                package: package.to_string_lossy().into_owned(),
+                file: Some(std::fs::canonicalize(file).with_context(|| name.to_owned())?),
             });
+        }
+        if name.starts_with("linux-image-") {
+            return Ok(Self::packaged(name.to_owned()));
         }
         let mut newest = newest_of_series(&packages()?);
         match newest.remove(name) {
-            Some(package) => Ok(Self { package }),
+            Some(package) => Ok(Self::packaged(package)),
             None => bail!(
                 "there is no package linux-image-{name}…{FLAVOUR}; the series are {}",
                 newest.into_keys().collect::<Vec<_>>().join(", ")
@@ -42,13 +50,29 @@ impl Kernel {
             bail!("apt knows no package linux-image-…{FLAVOUR}; run `apt-get update`");
         }
         newest.sort_by_key(|package| numbers(package));
-        let kernel = |package| Self { package };
-        Ok(newest.into_iter().map(kernel).collect())
+        Ok(newest.into_iter().map(Self::packaged).collect())
+    }
+
+    fn packaged(package: String) -> Self {
+        let file = None;
+        Self { package, file }
+    }
+
+    /// A disk whose driver is built in: Debian's kernels for virtual machines have that of NVMe,
+    /// Ubuntu's that of IDE.
+    pub(super) fn disk_device(&self) -> &'static str {
+        match self.package.contains("-cloud-") {
+            true => "nvme,drive=disk,serial=memtrace",
+            false => "ide-hd,drive=disk",
+        }
     }
 
     /// The file to boot.
     pub(super) fn image(&self) -> Result<PathBuf> {
-        let boot = package::directory(&self.package, "boot")?;
+        let boot = match &self.file {
+            Some(file) => package::directory_of(file, &self.package, "boot")?,
+            None => package::directory(&self.package, "boot")?,
+        };
         for entry in std::fs::read_dir(&boot)? {
             let entry = entry?;
             if entry

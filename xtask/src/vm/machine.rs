@@ -73,9 +73,11 @@ pub(super) fn emulated(kernel: &Kernel, start: &Start, patience: Duration) -> Re
         .arg(format!("file:{}", console.display()))
         .arg("-serial")
         .arg(format!("file:{}", report.display()))
-        // The one kind of disk whose driver is built into these kernels. Nothing on it is to outlast
-        // the machine.
-        .args(["-device", "nvme,drive=disk,serial=memtrace", "-drive"])
+        // The kind of disk whose driver is built into the kernel. Nothing on it is to outlast the
+        // machine.
+        .arg("-device")
+        .arg(kernel.disk_device())
+        .arg("-drive")
         .arg(format!(
             "file={},if=none,id=disk,format=raw,cache=unsafe",
             start.disk.display()

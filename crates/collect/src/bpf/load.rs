@@ -44,9 +44,12 @@ const HASHES: &[&str] = &[
 const PREALLOCATED_MAX: u32 = 8 * 1024;
 
 /// Programs that are not attached anywhere: user space runs them.
-const RUN_BY_US: &[&str] = &["learn_cpu", SWEEP, "vm_totals"];
+const RUN_BY_US: &[&str] = &[SWEEP, "vm_totals"];
 
 const SWEEP: &str = "sweep";
+
+/// The same where counters have per-CPU parts (6.2): its helper came with 5.19.
+const LEARN_CPU: &str = "learn_cpu";
 
 /// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
 const SWEEP_MOVED: &str = "sweep_moved";
@@ -156,14 +159,15 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
             (Err(error), Some(lost)) => missing.push(format!("{lost}: {error}")),
         }
     }
-    for name in RUN_BY_US {
+    let has_parts = resolved.layout.cpu_count > 0;
+    for name in RUN_BY_US.iter().chain(has_parts.then_some(&LEARN_CPU)) {
         load_for_us(&mut ebpf, name)?;
     }
     if let Err(error) = load_for_us(&mut ebpf, SWEEP_MOVED) {
         tracing::debug!("every sweep is a full one: {error}");
     }
     for cpu in 0..resolved.layout.cpu_count {
-        run(&mut ebpf, "learn_cpu", u64::from(cpu))?;
+        run(&mut ebpf, LEARN_CPU, u64::from(cpu))?;
     }
     let mut probe_refusals = Vec::new();
     let calls = if resolved.has_calls {
