@@ -3,10 +3,11 @@
 
 use super::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_host::tmpfs_mounts;
-use memtrace_model::{BootNs, Bytes, DurationNs, Record, Tgid, TmpfsRow, Upid};
+use memtrace_model::{BootNs, Bytes, DurationNs, Order, Record, Tgid, TmpfsRow, Upid};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, major, minor, openat2};
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
@@ -15,8 +16,12 @@ const ASKED_MAX: usize = 512;
 /// So many mount namespaces are looked into, and so many tmpfs in each.
 const NAMESPACES_MAX: usize = 64;
 const MOUNTS_MAX: usize = 32;
-/// Limits that are set later, what is mounted later, and who has moved are found after so long.
-const ROUND: DurationNs = DurationNs(10_000_000_000);
+/// What is mounted later is found after so long.
+const MOUNTS_PERIOD: DurationNs = DurationNs(10_000_000_000);
+/// Programs set limits when they start: a process is asked again after so long at first, and then after
+/// twice as long each time, up to the other.
+const ASKED_AGAIN: DurationNs = DurationNs(2_000_000_000);
+const ASKED_AGAIN_MAX: DurationNs = DurationNs(64_000_000_000);
 /// TMPFS_MAGIC of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -24,14 +29,24 @@ const TMPFS: i64 = 0x0102_1994;
 #[derive(Debug)]
 pub struct LimitCollector {
     proc: PathBuf,
-    /// Who has been asked, and in which mount namespace each is.
-    asked: HashMap<Upid, PathBuf>,
+    /// Who has been asked.
+    asked: HashMap<Upid, Asked>,
     /// Each tmpfs of a mount namespace, with its device.
-    namespaces: HashMap<PathBuf, Vec<(String, PathBuf)>>,
-    /// When everybody is asked anew.
-    next_round: BootNs,
+    namespaces: HashMap<u64, Vec<(String, PathBuf)>>,
+    /// When mounts are listed anew.
+    next_mounts: BootNs,
     /// What was reported last, by device.
     reported: HashMap<String, (Bytes, Bytes)>,
+}
+
+/// A process that was asked.
+#[derive(Debug)]
+struct Asked {
+    /// The inode of its mount namespace; `None` where it can't be read: it has ended, or is another
+    /// user's.
+    mount_namespace: Option<u64>,
+    next: BootNs,
+    wait: DurationNs,
 }
 
 impl LimitCollector {
@@ -41,24 +56,32 @@ impl LimitCollector {
             proc: proc.to_owned(),
             asked: HashMap::new(),
             namespaces: HashMap::new(),
-            next_round: BootNs(0),
+            next_mounts: BootNs(0),
             reported: HashMap::new(),
         }
     }
 
-    /// Asks those who have not been asked in this round.
-    fn ask(&mut self, processes: &BTreeMap<Upid, Tgid>, table: &mut ProcessTable) {
+    /// Asks those who are to be asked by now.
+    fn ask(&mut self, now: BootNs, processes: &BTreeMap<Upid, Tgid>, table: &mut ProcessTable) {
         self.asked.retain(|upid, _| processes.contains_key(upid));
-        let others = processes.iter();
-        let others = others.filter(|(upid, _)| !self.asked.contains_key(upid));
-        let others: Vec<(Upid, Tgid)> = others
-            .map(|(upid, tgid)| (*upid, *tgid))
-            .take(ASKED_MAX)
+        let next = |upid| self.asked.get(upid).map(|one| one.next);
+        let all = processes.iter();
+        let mut due: Vec<(Option<BootNs>, Upid, Tgid)> = all
+            .map(|(upid, tgid)| (next(upid), *upid, *tgid))
+            .filter(|(next, ..)| next.is_none_or(|next| next <= now))
             .collect();
-        for (upid, tgid) in others {
-            // Empty where it can't be read: it has ended, or is another user's.
-            let namespace = fs::read_link(self.proc.join(format!("{tgid}/ns/mnt")));
-            self.asked.insert(upid, namespace.unwrap_or_default());
+        // Who was never asked comes first.
+        due.order_by_key(|(next, upid, _)| (*next, *upid));
+        for (_, upid, tgid) in due.into_iter().take(ASKED_MAX) {
+            let before = self.asked.get(&upid).map(|one| one.wait.0 * 2);
+            let wait = before.map_or(ASKED_AGAIN, |wait| DurationNs(wait.min(ASKED_AGAIN_MAX.0)));
+            let namespace = fs::metadata(self.proc.join(format!("{tgid}/ns/mnt")));
+            let asked = Asked {
+                mount_namespace: namespace.ok().map(|namespace| namespace.ino()),
+                next: now + wait,
+                wait,
+            };
+            self.asked.insert(upid, asked);
             let [Some(address_space), Some(data)] =
                 [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| limit(tgid, resource))
             else {
@@ -79,19 +102,19 @@ impl LimitCollector {
 
     /// Looks how full each tmpfs is, by the first process of each mount namespace.
     fn look(&mut self, processes: &BTreeMap<Upid, Tgid>, tick: &Tick, out: &mut Vec<Record>) {
-        let mut seen_by: BTreeMap<&Path, (Upid, Tgid)> = BTreeMap::new();
+        let mut seen_by: BTreeMap<u64, (Upid, Tgid)> = BTreeMap::new();
         for (upid, tgid) in processes {
-            let namespace = self.asked.get(upid).map(PathBuf::as_path);
-            if let Some(namespace) = namespace.filter(|namespace| *namespace != Path::new("")) {
+            let asked = self.asked.get(upid);
+            if let Some(namespace) = asked.and_then(|asked| asked.mount_namespace) {
                 seen_by.entry(namespace).or_insert((*upid, *tgid));
             }
         }
         self.namespaces
-            .retain(|namespace, _| seen_by.contains_key(namespace.as_path()));
+            .retain(|namespace, _| seen_by.contains_key(namespace));
         let mut found: BTreeMap<String, TmpfsRow> = BTreeMap::new();
         for (namespace, (upid, tgid)) in seen_by {
             let process = self.proc.join(tgid.to_string());
-            if !self.namespaces.contains_key(namespace) {
+            if !self.namespaces.contains_key(&namespace) {
                 let text = fs::read(process.join("mountinfo"));
                 let Some(text) = text.ok().filter(|_| self.namespaces.len() < NAMESPACES_MAX)
                 else {
@@ -99,9 +122,9 @@ impl LimitCollector {
                 };
                 let mut mounts = tmpfs_mounts(&text);
                 mounts.truncate(MOUNTS_MAX);
-                self.namespaces.insert(namespace.to_owned(), mounts);
+                self.namespaces.insert(namespace, mounts);
             }
-            for (device, path) in self.namespaces.get(namespace).into_iter().flatten() {
+            for (device, path) in self.namespaces.get(&namespace).into_iter().flatten() {
                 let Some((size_bytes, used_bytes)) = usage(&process.join("root"), (path, device))
                 else {
                     continue;
@@ -157,14 +180,11 @@ impl Collector for LimitCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         let processes = living(table);
-        // Of many, only some are asked at once: a round ends when all were.
-        let is_all_asked = processes.keys().all(|upid| self.asked.contains_key(upid));
-        if tick.boot >= self.next_round && is_all_asked {
-            self.next_round = tick.boot + ROUND;
-            self.asked.clear();
+        if tick.boot >= self.next_mounts {
+            self.next_mounts = tick.boot + MOUNTS_PERIOD;
             self.namespaces.clear();
         }
-        self.ask(&processes, table);
+        self.ask(tick.boot, &processes, table);
         self.look(&processes, tick, out);
         Ok(())
     }
@@ -266,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_ends_when_all_were_asked_however_many_there_are() {
+    fn all_are_asked_however_many_there_are_and_again_more_and_more_rarely() {
         let proc = tempfile::tempdir().unwrap();
         let mut table = ProcessTable::default();
         let count = 3 * ASKED_MAX;
@@ -275,15 +295,20 @@ mod tests {
             table.enter(birth((1 << 22) + 1 + tgid), BootNs(1));
         }
         let mut collector = LimitCollector::new(proc.path());
-        let mut most = 0;
-        for round in 1..5 {
-            let tick = Tick::at(BootNs(round * 2 * ROUND.0));
+        let second = 1_000_000_000;
+        for turn in 1..=300 {
+            let tick = Tick::at(BootNs(turn * second));
             collector
                 .collect(&tick, &mut table, &mut Vec::new())
                 .unwrap();
-            most = most.max(collector.asked.len());
+            if turn == 3 {
+                assert_eq!(collector.asked.len(), count);
+            }
         }
-        assert_eq!(most, count);
+        let waits = collector.asked.values().map(|one| (one.next, one.wait));
+        let overdue = waits.clone().map(|(next, _)| 300 * second - next.0).max();
+        assert!(overdue <= Some(3 * second), "{overdue:?}");
+        assert!({ waits }.all(|(_, wait)| wait == ASKED_AGAIN_MAX));
     }
 
     mod needs_mount {

@@ -1,6 +1,7 @@
 //! One recording, from the command that is held to the Parquet that is closed: starts the
 //! collectors, drains them, stops them in order.
 
+mod alarm;
 mod course;
 mod gpu_only;
 mod gpus;

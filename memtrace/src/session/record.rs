@@ -5,6 +5,7 @@ mod command;
 mod movement;
 mod turns;
 
+use super::alarm::Alarm;
 use super::gpu_only::GpuOnly;
 use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
@@ -29,7 +30,6 @@ use std::os::fd::OwnedFd;
 #[cfg(target_os = "linux")]
 use std::path::Path;
 use std::task::Poll;
-use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use turns::{CLOCK_PERIOD, KEYFRAME_PERIOD, Turn};
@@ -218,6 +218,7 @@ impl Session {
             .map(|fd| register(fd).map_err(std::io::Error::from))
             .collect::<Result<Vec<_>, _>>()
             .map_err(RecordError::Loop)?;
+        let alarm = Alarm::new().map_err(RecordError::Loop)?;
         let ends_with_members = matches!(options.target, Target::Pids { .. });
         let deadline = options.duration.map(|duration| self.started + duration);
         // It may have ended before its signal was listened to.
@@ -244,10 +245,12 @@ impl Session {
                 }
                 until = BootNs(until.0.min(settled.0));
             }
-            let pause = Duration::from_nanos((until - now).0.max(0).cast_unsigned());
             tokio::select! {
-                () = tokio::time::sleep(pause) => if !is_behind {
-                    self.take_turns(progress);
+                rung = alarm.at(until) => {
+                    rung.map_err(RecordError::Loop)?;
+                    if !is_behind {
+                        self.take_turns(progress);
+                    }
                 },
                 () = readable(&wakes), if !is_behind => self.drain(),
                 () = self.output.room(), if is_behind => {}

@@ -6,14 +6,18 @@ use aya::sys::Stats;
 use memtrace_model::DurationNs;
 use std::os::fd::OwnedFd;
 
-/// Statistics are on for one tick in this many: they cost themselves, two clock reads for
-/// every run of every BPF program of the machine, and two rounds of patching kernel text.
-const SHARE: u64 = 32;
+/// Statistics are on for one tick of a stretch: they cost themselves, two clock reads for every run of
+/// every BPF program of the machine, and two rounds of patching kernel text. Stretches become longer,
+/// so that a short recording has several and a long one pays little.
+const SHORTEST: u64 = 8;
+const LONGEST: u64 = 256;
 
-/// Measures a share of the run time and scales it up.
+/// Measures the run time of one tick in each stretch, and scales it up.
 #[derive(Default)]
 pub(super) struct RunTime {
-    ticks: u64,
+    /// The stretch that is being measured, in ticks, and the tick in it.
+    stretch: u64,
+    tick: u64,
     /// Open while statistics are on.
     measuring: Option<OwnedFd>,
     last: Option<(u64, u64)>,
@@ -26,18 +30,20 @@ impl RunTime {
     pub(super) fn tick(&mut self, programs: &Programs, table: &mut ProcessTable) {
         if self.measuring.take().is_some() {
             if let (Some((ns, count)), Some(last)) = (programs.run_stats(), self.last) {
-                self.total_ns += ns.saturating_sub(last.0) * SHARE;
-                self.total_count += count.saturating_sub(last.1) * SHARE;
+                self.total_ns += ns.saturating_sub(last.0) * self.stretch;
+                self.total_count += count.saturating_sub(last.1) * self.stretch;
                 table.set_bpf_run_time(
                     DurationNs(self.total_ns.cast_signed()),
                     self.total_count.cast_signed(),
                 );
             }
-        } else if self.ticks.is_multiple_of(SHARE) {
+        } else if self.tick == self.stretch {
+            self.stretch = (2 * self.stretch).clamp(SHORTEST, LONGEST);
+            self.tick = 0;
             self.last = programs.run_stats();
             // Refused without CAP_SYS_ADMIN (5.8): then the cost stays unknown.
             self.measuring = aya::sys::enable_stats(Stats::RunTime).ok();
         }
-        self.ticks += 1;
+        self.tick += 1;
     }
 }

@@ -45,9 +45,6 @@ impl Budget {
     }
 }
 
-/// What is done between two pieces of work.
-type Between<'a> = Box<dyn FnMut() -> Result<(), Stopped> + 'a>;
-
 /// Meters the CPU time of this thread against a budget, and rests where it is used up.
 pub(super) struct Meter<'a> {
     budget: Budget,
@@ -56,9 +53,6 @@ pub(super) struct Meter<'a> {
     total: DurationNs,
     /// Above 0 and at most 1.
     pace: f64,
-    between: Option<(DurationNs, Between<'a>)>,
-    /// When that is due again.
-    next_between: BootNs,
 }
 
 impl<'a> Meter<'a> {
@@ -69,8 +63,6 @@ impl<'a> Meter<'a> {
             metered: clock::thread_cpu(),
             total: DurationNs(0),
             pace: 1.0,
-            between: None,
-            next_between: BootNs(0),
         }
     }
 
@@ -82,48 +74,9 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// The same with something that is done so often, between two pieces of work and while it
-    /// rests: little, for it waits for no budget.
-    pub(super) fn with_between(
-        self,
-        every: DurationNs,
-        between: impl FnMut() -> Result<(), Stopped> + 'a,
-    ) -> Self {
-        Self {
-            between: Some((every, Box::new(between))),
-            ..self
-        }
-    }
-
     /// Rests so long.
-    pub(super) fn rest(&mut self, time: DurationNs) -> Result<(), Stopped> {
-        let until = clock::boot() + time;
-        loop {
-            self.do_between()?;
-            let left = until - clock::boot();
-            let step = self.between.as_ref().map_or(left, |(every, _)| *every);
-            self.stop.rest(left.min(step))?;
-            if left <= step {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Does what is to be done in between, where it is due.
-    fn do_between(&mut self) -> Result<(), Stopped> {
-        let now = clock::boot();
-        if now < self.next_between {
-            return Ok(());
-        }
-        let Some((every, between)) = &mut self.between else {
-            return Ok(());
-        };
-        self.next_between = now + *every;
-        let before = clock::thread_cpu();
-        between()?;
-        // It is no part of the work that is metered.
-        self.metered.0 += clock::thread_cpu().0 - before.0;
-        Ok(())
+    pub(super) fn rest(&self, time: DurationNs) -> Result<(), Stopped> {
+        self.stop.rest(time).map(drop)
     }
 
     /// Called between two pieces of work, with no lock of another process held.
@@ -135,7 +88,7 @@ impl<'a> Meter<'a> {
         let charged = DurationNs((cost.0 as f64 / self.pace) as i64);
         match self.budget.spend(charged, clock::boot()) {
             Some(rest) => self.rest(rest),
-            None => self.do_between(),
+            None => Ok(()),
         }
     }
 

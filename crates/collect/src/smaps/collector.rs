@@ -91,9 +91,8 @@ impl SmapsCollector {
         let (own, other) = (Arc::clone(&orders), Arc::clone(&orders));
         let layout = LayoutWorker::new(other, sender.clone(), root.clone(), page_size);
         let (whose, reported) = sync_channel(WHOSE_MAX);
-        let worker = Worker::new(own, sender, root.clone(), page_size);
-        let (own, objects) = (Arc::clone(&orders), worker.objects());
-        let descriptors = Descriptors::new(own, objects, &root, share * SCAN_PART);
+        let worker = Worker::new(own, sender.clone(), root.clone(), page_size);
+        let descriptors = Descriptors::new(sender, worker.objects(), &root, share * SCAN_PART);
         let mut collector = Self {
             orders,
             found,

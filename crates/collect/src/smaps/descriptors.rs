@@ -1,5 +1,6 @@
-//! Who has shared memory open without mapping it: a process that writes to a file of a tmpfs
-//! grows by nothing, so no reading of its memory is due when the file does.
+//! Shared memory that no reading of a process's memory shows: who has it open without mapping it, and
+//! files of /dev/shm that nobody maps. A process that writes to a file of a tmpfs grows by nothing, so
+//! no reading of its memory is due when the file does.
 //!
 //! When the shared memory of the machine has moved, everybody's descriptors are looked at; and at
 //! once those for whom somebody was killed. A writer can fill its group and be killed within a
@@ -10,8 +11,8 @@ use super::budget::Budget;
 use super::objects::Objects;
 use super::open_files::OpenFiles;
 use super::subject::Subject;
-use super::worker::WorkerOrders;
-use crate::stop::lock;
+use super::worker::{Sender, WorkerOrders, moment};
+use crate::stop::{Stopped, lock};
 use memtrace_host::clock;
 use memtrace_model::{BootNs, DurationNs};
 use std::path::Path;
@@ -24,7 +25,7 @@ use std::time::Duration;
 const MOVED_BYTES: u64 = 16 << 20;
 /// On a large machine so much comes and goes all the time, as a part of what there is.
 const MOVED_PART: u64 = 32;
-/// Time between two looks at whether it has moved.
+/// Time between two looks at whether it has moved, and at files that nobody maps.
 const PERIOD: DurationNs = DurationNs(100_000_000);
 /// A look at one process that can soon be gone takes no longer than this: the next one can be, too.
 const AT_ONCE: DurationNs = DurationNs(50_000_000);
@@ -43,6 +44,7 @@ pub(super) enum Whose {
 /// What the thread looks at.
 pub(super) struct Descriptors {
     orders: Arc<WorkerOrders>,
+    teller: Sender,
     objects: Arc<Mutex<Objects>>,
     files: OpenFiles,
     /// For those for whom somebody was killed, and for all others.
@@ -51,24 +53,27 @@ pub(super) struct Descriptors {
     /// The machine's shared memory when it was looked at last.
     seen_bytes: Option<u64>,
     waiting: Vec<Subject>,
+    next_glance: BootNs,
 }
 
 impl Descriptors {
     /// `root` is where procfs is; `share` of one core is what looks of each kind may take.
     pub(super) fn new(
-        orders: Arc<WorkerOrders>,
+        teller: Sender,
         objects: Arc<Mutex<Objects>>,
         root: &Path,
         share: f64,
     ) -> Self {
         Self {
-            orders,
+            orders: Arc::clone(&teller.orders),
+            teller,
             objects,
             files: OpenFiles::new(root),
             at_once: Allowance::new(share),
             in_turn: Allowance::new(share),
             seen_bytes: None,
             waiting: Vec::new(),
+            next_glance: BootNs(0),
         }
     }
 
@@ -90,10 +95,27 @@ impl Descriptors {
                         .spend(|| look(&mut self.files, &subject, until, &self.objects));
                 }
                 Ok(Whose::All) => self.waiting = self.orders.subjects().to_vec(),
-                Err(RecvTimeoutError::Timeout) => self.go_on(),
+                Err(RecvTimeoutError::Timeout) => {
+                    if self.glance().is_err() {
+                        return;
+                    }
+                    self.go_on();
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// Looks at files that nobody maps: little, for it waits for no allowance.
+    fn glance(&mut self) -> Result<(), Stopped> {
+        let (now, clock) = moment();
+        if now < self.next_glance {
+            return Ok(());
+        }
+        self.next_glance = now + PERIOD;
+        let mut rows = Vec::new();
+        lock(&self.objects).glance(now, clock, &mut rows);
+        self.teller.tell_shared(rows)
     }
 
     /// Looks at the next one who waits, or whether there is reason to look at all of them.
@@ -178,14 +200,20 @@ mod tests {
     use super::super::tests::{opener, subject};
     use super::*;
     use memtrace_model::Upid;
-    use std::sync::mpsc::channel;
+    use std::sync::mpsc::{channel, sync_channel};
 
     /// A process has a file of shared memory open, and the thread has not begun.
     fn watch() -> (Descriptors, (tempfile::TempDir, std::fs::File)) {
         let opener = opener(7);
         let root = opener.0.path();
         let objects = Arc::new(Mutex::new(Objects::new(root, root)));
-        (Descriptors::new(Arc::default(), objects, root, 1.0), opener)
+        let (tell, _found) = sync_channel(1);
+        let sender = Sender {
+            orders: Arc::default(),
+            tell,
+            ceiling: Arc::default(),
+        };
+        (Descriptors::new(sender, objects, root, 1.0), opener)
     }
 
     /// For these somebody was killed, and nobody else comes.

@@ -28,8 +28,6 @@ use std::sync::{Arc, Mutex};
 
 /// Time between two looks at who has moved, at least.
 const SCAN_NS: i64 = 500_000_000;
-/// Between two looks at what nobody maps.
-const GLANCE_NS: i64 = 100_000_000;
 /// Each kind of look takes no more than this part of what may be spent.
 pub(super) const SCAN_PART: f64 = 0.1;
 /// To read again what is less than this part of all that is not known can wait: a crowd of small
@@ -98,7 +96,7 @@ fn living(subjects: &[Subject]) -> HashSet<Upid> {
 }
 
 /// Now, and how to tell wall time from it.
-fn moment() -> (BootNs, ClockOffset) {
+pub(super) fn moment() -> (BootNs, ClockOffset) {
     let reading = clock::read();
     (reading.boot_ns, ClockOffset::at(reading))
 }
@@ -155,7 +153,7 @@ impl Sender {
     }
 
     /// Rows of what is of no one process, if there are any.
-    fn tell_shared(&self, rows: Vec<Record>) -> Result<(), Stopped> {
+    pub(super) fn tell_shared(&self, rows: Vec<Record>) -> Result<(), Stopped> {
         match rows.is_empty() {
             true => Ok(()),
             false => self.tell(Found::Shared(rows)),
@@ -213,15 +211,7 @@ impl Worker {
     /// Reads until the order to stop comes.
     pub(super) fn run(mut self, share: f64) {
         let orders = Arc::clone(&self.orders);
-        let objects = Arc::clone(&self.objects);
-        let teller = self.teller.clone();
-        let glance = move || {
-            let (now, clock) = moment();
-            let mut rows = Vec::new();
-            lock(&objects).glance(now, clock, &mut rows);
-            teller.tell_shared(rows)
-        };
-        let mut meter = Meter::new(share, &orders.stop).with_between(DurationNs(GLANCE_NS), glance);
+        let mut meter = Meter::new(share, &orders.stop);
         let mut scan_ns = SCAN_NS;
         let mut turn = || -> Result<(), Stopped> {
             let next_scan = clock::boot() + DurationNs(scan_ns);
