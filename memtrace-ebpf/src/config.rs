@@ -191,6 +191,9 @@ pub struct Layout {
     pub regs_frame: u32,
     /// task_struct.thread_pid
     pub task_thread_pid: u32,
+    /// task_struct.thread.fsbase, which is the address of the thread's control block (x86-64); 0 where it
+    /// is not known
+    pub task_fsbase: u32,
     /// fdtable.fd
     pub fdt_fd: u32,
     /// file.f_path.dentry; 0 when names of mapped files can't be had
@@ -237,24 +240,25 @@ pub struct PythonLayout {
     pub interpreter_threads: u32,
     /// PyThreadState.next
     pub thread_next: u32,
-    /// PyThreadState.native_thread_id
-    pub thread_native_id: u32,
+    /// PyThreadState.native_thread_id; where `is_thread_by_address`, PyThreadState.thread_id
+    pub thread_id: u32,
     /// PyThreadState.current_frame; where `cframe_frame` is used, PyThreadState.cframe
     pub thread_frame: u32,
     /// _PyCFrame.current_frame (3.11, 3.12), or [`PythonLayout::NO_CFRAME`]
     pub cframe_frame: u32,
-    /// _PyInterpreterFrame.f_code or f_executable
+    /// _PyInterpreterFrame.f_code or f_executable, PyFrameObject.f_code before 3.11
     pub frame_code: u32,
-    /// _PyInterpreterFrame.previous
+    /// _PyInterpreterFrame.previous, PyFrameObject.f_back before 3.11
     pub frame_previous: u32,
-    /// _PyInterpreterFrame.prev_instr or instr_ptr
+    /// _PyInterpreterFrame.prev_instr or instr_ptr; PyFrameObject.f_lasti before 3.11
     pub frame_instruction: u32,
     /// _PyInterpreterFrame.is_entry (3.11) or owner
     pub frame_mark: u32,
     /// 1: user space looks again as soon as there is a sample.
     pub is_looked_for: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1: threads are known by what pthread_self() gives (before 3.11), which in glibc and musl is the
+    /// address of their control block.
+    pub is_thread_by_address: u32,
 }
 
 impl PythonLayout {

@@ -173,6 +173,15 @@ impl Task {
         number_in_namespace(pid)
     }
 
+    /// Address of the thread's control block; 0 where that is not known.
+    #[inline(always)]
+    pub fn control_block(self) -> u64 {
+        match layout!(task_fsbase) {
+            0 => 0,
+            offset => read(self.0, offset),
+        }
+    }
+
     /// Address of the name, without directories, of the file behind a descriptor; 0 when it
     /// can't be had.
     #[inline(always)]

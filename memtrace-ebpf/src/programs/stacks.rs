@@ -352,7 +352,11 @@ fn walk_python(
     if layout.interpreters == 0 {
         return PythonWalk::NoInterpreter;
     }
-    let thread = memtrace_python_thread(tgid, Task(task).ns_tid());
+    let id = match layout.is_thread_by_address {
+        0 => u64::from(Task(task).ns_tid()),
+        _ => Task(task).control_block(),
+    };
+    let thread = memtrace_python_thread(tgid, id);
     if thread == 0 {
         return PythonWalk::NoThread;
     }
@@ -385,11 +389,11 @@ fn walk_python(
     }
 }
 
-/// The state of the thread that calls itself `tid`, among all of the process's interpreters; 0
+/// The state of the thread that has this id, among all of the process's interpreters; 0
 /// where there is none. A global function of numbers alone, whose loop the verifier walks once.
 #[unsafe(no_mangle)]
 #[inline(never)]
-pub extern "C" fn memtrace_python_thread(tgid: u32, tid: u32) -> u64 {
+pub extern "C" fn memtrace_python_thread(tgid: u32, id: u64) -> u64 {
     let Some(layout) = python(tgid) else {
         return 0;
     };
@@ -399,7 +403,7 @@ pub extern "C" fn memtrace_python_thread(tgid: u32, tid: u32) -> u64 {
     while step < THREADS_MAX {
         step += 1;
         if thread != 0 {
-            if read_user::<u32>(thread, layout.thread_native_id) == tid {
+            if read_user::<u64>(thread, layout.thread_id) == id {
                 return thread;
             }
             thread = read_user(thread, layout.thread_next);

@@ -100,7 +100,7 @@ pub fn oom_on_v2(words: &[&str]) -> Result<Vec<Score>> {
         ("current", last.current_bytes.is_some()),
         ("anon", last.anon_bytes.is_some()),
         ("file", last.file_bytes.is_some()),
-        ("kernel", last.kernel_bytes.is_some()),
+        ("kernel", last.kernel_bytes.is_some() == files.has_kernel),
         ("slab", last.slab_bytes.is_some()),
         ("slab_reclaimable", last.slab_reclaimable_bytes.is_some()),
         ("pagetables", last.pagetables_bytes.is_some()),
@@ -172,6 +172,8 @@ struct Files {
     pressure: HashMap<String, i64>,
     /// Null before 5.19.
     peak: Option<i64>,
+    /// Whether memory.stat sums what the kernel holds; before 5.18 it does not.
+    has_kernel: bool,
 }
 
 impl Files {
@@ -199,6 +201,9 @@ impl Files {
             peak: text("memory.peak")
                 .ok()
                 .and_then(|text| text.trim().parse().ok()),
+            has_kernel: text("memory.stat")?
+                .lines()
+                .any(|line| line.starts_with("kernel ")),
         })
     }
 }

@@ -13,6 +13,7 @@ use zerocopy::FromZeros;
 /// The types that are looked up.
 const WANTED: &[&str] = &[
     "task_struct",
+    "thread_struct",
     "mm_struct",
     "mm_rss_stat",
     "signal_struct",
@@ -201,6 +202,10 @@ fn places(btf: &Btf<'_>, counters: &Counters, cgroup: &CgroupPath) -> Result<Lay
         task_flags: task("flags", "task_struct.flags")?,
         task_thread_pid: btf
             .field("task_struct", "thread_pid")
+            .map_or(0, |field| field.offset),
+        task_fsbase: btf
+            .field("task_struct", "thread")
+            .and_then(|thread| btf.field_of(thread, "fsbase"))
             .map_or(0, |field| field.offset),
         task_real_cred: task("real_cred", "task_struct.real_cred")?,
         task_cgroups: cgroup.task,

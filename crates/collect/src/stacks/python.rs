@@ -1,7 +1,7 @@
 //! CPython from outside: where an interpreter keeps its frames, and what a code object is called.
 //!
-//! 3.13 and 3.14 describe themselves (`_Py_DebugOffsets` at the begin of `_PyRuntime`); the offsets of 3.11 and
-//! 3.12 are those that offsetof gives with CPython's headers, the same in every release of a
+//! 3.13 and 3.14 describe themselves (`_Py_DebugOffsets` at the begin of `_PyRuntime`); the offsets of 3.9
+//! to 3.12 are those that offsetof gives with CPython's headers, the same in every release of a
 //! version. Of any other version, and of builds without the GIL, nothing is read. A code object is
 //! believed when its type is called `code`.
 
@@ -38,7 +38,7 @@ struct Objects {
     code_qualname: u64,
     code_linetable: u64,
     code_first_line: u64,
-    code_instructions: u64,
+    lines: Lines,
     /// sizeof(PyASCIIObject), where its characters begin.
     ascii: u64,
     /// sizeof(PyCompactUnicodeObject), where its characters begin.
@@ -47,6 +47,18 @@ struct Objects {
     entry_mark: u8,
     /// Whether such a frame stands between others and runs nothing itself.
     is_entry_a_shim: bool,
+}
+
+/// How a frame and its code say which line it is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lines {
+    /// 3.9: `co_lnotab`, and the frame has the offset of the instruction in bytes.
+    Changes,
+    /// 3.10: `co_linetable`, and the frame has the number of the instruction.
+    Ranges,
+    /// 3.11 on: the location table, and the frame has the address of the instruction. Code begins so
+    /// far into its object.
+    Locations(u64),
 }
 
 /// An interpreter in a process.
@@ -80,6 +92,40 @@ const BYTES: u64 = 32;
 const STR_LENGTH: u64 = 16;
 const STR_STATE: u64 = 32;
 
+/// Before 3.11 every frame is an object, and the interpreter's loop is entered with each.
+const fn layout_before_3_11(last_instruction: u32) -> PythonLayout {
+    PythonLayout {
+        mm: 0,
+        interpreters: 32,
+        interpreter_next: 0,
+        interpreter_threads: 8,
+        thread_next: 8,
+        thread_id: 176,
+        thread_frame: 24,
+        cframe_frame: PythonLayout::NO_CFRAME,
+        frame_code: 32,
+        frame_previous: 24,
+        frame_instruction: last_instruction,
+        frame_mark: 0,
+        is_looked_for: 0,
+        is_thread_by_address: 1,
+    }
+}
+
+const fn objects_before_3_11(lines: Lines) -> Objects {
+    Objects {
+        code_filename: 104,
+        code_qualname: 112,
+        code_linetable: 120,
+        code_first_line: 40,
+        lines,
+        ascii: 48,
+        compact: 72,
+        entry_mark: 0,
+        is_entry_a_shim: false,
+    }
+}
+
 const fn layout_3_11() -> PythonLayout {
     PythonLayout {
         mm: 0,
@@ -87,7 +133,7 @@ const fn layout_3_11() -> PythonLayout {
         interpreter_next: 0,
         interpreter_threads: 16,
         thread_next: 8,
-        thread_native_id: 160,
+        thread_id: 160,
         thread_frame: 56,
         cframe_frame: 8,
         frame_code: 32,
@@ -95,7 +141,7 @@ const fn layout_3_11() -> PythonLayout {
         frame_instruction: 56,
         frame_mark: 68,
         is_looked_for: 0,
-        reserved: 0,
+        is_thread_by_address: 0,
     }
 }
 
@@ -104,7 +150,7 @@ const OBJECTS_3_11: Objects = Objects {
     code_qualname: 128,
     code_linetable: 136,
     code_first_line: 72,
-    code_instructions: 184,
+    lines: Lines::Locations(184),
     ascii: 48,
     compact: 72,
     entry_mark: 1,
@@ -118,7 +164,7 @@ const fn layout_3_12() -> PythonLayout {
         interpreter_next: 0,
         interpreter_threads: 72,
         thread_next: 8,
-        thread_native_id: 144,
+        thread_id: 144,
         thread_frame: 56,
         cframe_frame: 0,
         frame_code: 0,
@@ -126,7 +172,7 @@ const fn layout_3_12() -> PythonLayout {
         frame_instruction: 56,
         frame_mark: 70,
         is_looked_for: 0,
-        reserved: 0,
+        is_thread_by_address: 0,
     }
 }
 
@@ -138,7 +184,7 @@ const OBJECTS_3_12: Objects = Objects {
     code_qualname: 128,
     code_linetable: 136,
     code_first_line: 68,
-    code_instructions: 192,
+    lines: Lines::Locations(192),
     ascii: 40,
     compact: 56,
     entry_mark: OWNED_BY_C,
@@ -203,7 +249,7 @@ fn described(
         interpreter_next: offset(8)?,
         interpreter_threads: offset(9)?,
         thread_next: offset(places.thread_next)?,
-        thread_native_id: offset(places.thread_native_id)?,
+        thread_id: offset(places.thread_native_id)?,
         thread_frame: offset(places.thread_frame)?,
         cframe_frame: PythonLayout::NO_CFRAME,
         frame_code: offset(places.frame_code)?,
@@ -211,7 +257,7 @@ fn described(
         frame_instruction: offset(places.frame_instruction)?,
         frame_mark: offset(places.frame_mark)?,
         is_looked_for: 0,
-        reserved: 0,
+        is_thread_by_address: 0,
     };
     let [file, name, table, first_line, instructions] = places.code;
     let ascii = u64::from(offset(places.ascii)?);
@@ -220,7 +266,7 @@ fn described(
         code_qualname: offset(name)?.into(),
         code_linetable: offset(table)?.into(),
         code_first_line: offset(first_line)?.into(),
-        code_instructions: offset(instructions)?.into(),
+        lines: Lines::Locations(offset(instructions)?.into()),
         ascii,
         // Behind it the length of the text in UTF-8 and a pointer to that.
         compact: ascii + 16,
@@ -261,13 +307,25 @@ impl Memory for File {
 
 impl Interpreter {
     /// The interpreter that a mapped file holds, where it is one of a version that is known.
-    pub(super) fn find(elf: &Elf, file: usize, bias: u64, mm: u64, memory: &File) -> Option<Self> {
+    /// It is mapped with this bias.
+    pub(super) fn find(
+        (elf, path): (&Elf, &str),
+        file: usize,
+        bias: u64,
+        mm: u64,
+        memory: &File,
+    ) -> Option<Self> {
         let names = ["_PyRuntime", "Py_Version", "_PyEval_EvalFrameDefault"];
         let [runtime, version, evaluates] = elf.find(names);
         let at = |address: u64| address.wrapping_add(bias);
         let (runtime, evaluates) = (at(runtime?.start), evaluates?);
-        let version = memory.word(at(version?.start))?;
+        let version = match version {
+            Some(version) => memory.word(at(version.start))?,
+            None => version_by_name(path)?,
+        };
         let (mut layout, objects) = match version >> 16 {
+            0x0309 => (layout_before_3_11(104), objects_before_3_11(Lines::Changes)),
+            0x030a => (layout_before_3_11(96), objects_before_3_11(Lines::Ranges)),
             0x030b => (layout_3_11(), OBJECTS_3_11),
             0x030c => (layout_3_12(), OBJECTS_3_12),
             minor @ (0x030d | 0x030e) => {
@@ -329,13 +387,21 @@ impl Interpreter {
         }
         let known = self.codes.get(&code)?;
         let first_line = words[3] as u32;
-        let begin = code.wrapping_add(objects.code_instructions);
-        // In units of code. A frame that has not begun stands before them.
-        let unit = instruction.wrapping_sub(begin).cast_signed() / 2;
+        // A frame that has not begun stands before all instructions.
+        let last = u64::from((instruction as u32).cast_signed().max(0).cast_unsigned());
+        let line = match objects.lines {
+            Lines::Changes => line_by_changes(&known.table, first_line, last),
+            Lines::Ranges => line_by_ranges(&known.table, first_line, 2 * last),
+            Lines::Locations(begin) => {
+                let place = instruction.wrapping_sub(code.wrapping_add(begin));
+                let unit = (place.cast_signed() / 2).max(0).cast_unsigned();
+                line_at(&known.table, first_line, unit)
+            }
+        };
         Some(PythonLine {
             file: Arc::clone(&known.file),
             function: Arc::clone(&known.function),
-            line: line_at(&known.table, first_line, unit.max(0).cast_unsigned()).unwrap_or(0),
+            line: line.unwrap_or(0),
         })
     }
 
@@ -358,6 +424,19 @@ impl Interpreter {
                 .bytes(table.wrapping_add(BYTES), len, TABLE_MAX)?
                 .into(),
         })
+    }
+}
+
+/// The version of an interpreter that exports none, from its file's name: `python3.10`,
+/// `libpython3.9.so.1.0`. In the form of `PY_VERSION_HEX`, without its last two bytes.
+fn version_by_name(path: &str) -> Option<u64> {
+    let name = path.rsplit('/').next()?.trim_start_matches("lib");
+    let minor = name.strip_prefix("python3.")?;
+    let digits = minor.find(|letter: char| !letter.is_ascii_digit());
+    match minor.get(..digits.unwrap_or(minor.len()))? {
+        "9" => Some(0x0309_0000),
+        "10" => Some(0x030a_0000),
+        _ => None,
     }
 }
 
@@ -403,6 +482,36 @@ fn text(memory: &impl Memory, at: u64, objects: &Objects) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// The line of a byte of code, by `co_lnotab` (Objects/lnotab_notes.txt in CPython 3.9): pairs of how far
+/// the code goes on and, signed, by how much the line changes then.
+fn line_by_changes(table: &[u8], first_line: u32, byte: u64) -> Option<u32> {
+    let (mut line, mut at) = (i64::from(first_line), 0);
+    for [length, change] in table.as_chunks().0 {
+        at += u64::from(*length);
+        if at > byte {
+            break;
+        }
+        line += i64::from(change.cast_signed());
+    }
+    u32::try_from(line).ok()
+}
+
+/// The same by `co_linetable` (Objects/lnotab_notes.txt in 3.10): pairs of how many bytes a range has
+/// and, signed, by how much the line changes at its begin; -128 where it has none.
+fn line_by_ranges(table: &[u8], first_line: u32, byte: u64) -> Option<u32> {
+    let (mut line, mut end) = (i64::from(first_line), 0);
+    for [length, change] in table.as_chunks().0 {
+        let change = i64::from(change.cast_signed());
+        let has_line = change != -128;
+        line += if has_line { change } else { 0 };
+        end += u64::from(*length);
+        if byte < end {
+            return u32::try_from(line).ok().filter(|_| has_line);
+        }
+    }
+    None
 }
 
 /// The line of a unit of code, by the location table (Objects/locations.md in CPython since 3.11):
@@ -478,6 +587,32 @@ mod tests {
         assert_eq!(line_at(&[], 1, 0), None);
     }
 
+    #[test]
+    fn lines_of_older_versions_come_from_their_tables() {
+        // As 3.9 and 3.10 compile `def f():` at line 10, two lines of body, and a loop that goes back.
+        let up = (-3_i8).cast_unsigned();
+        let changes = [0, 1, 8, 2, 6, up];
+        let line = |byte| line_by_changes(&changes, 10, byte);
+        assert_eq!([line(0), line(7)], [Some(11); 2]);
+        assert_eq!([line(8), line(14)], [Some(13), Some(10)]);
+        let none = (-128_i8).cast_unsigned();
+        let ranges = [8, 1, 6, 2, 2, none, 4, up];
+        let line = |byte| line_by_ranges(&ranges, 10, byte);
+        assert_eq!([line(0), line(7)], [Some(11); 2]);
+        assert_eq!([line(8), line(14)], [Some(13), None]);
+        assert_eq!([line(16), line(20)], [Some(10), None]);
+    }
+
+    #[test]
+    fn an_interpreter_without_a_version_is_known_by_its_name() {
+        let version = |path| version_by_name(path).map(|version| version >> 16);
+        assert_eq!(version("/usr/bin/python3.10"), Some(0x030a));
+        assert_eq!(version("/usr/lib/libpython3.9.so.1.0"), Some(0x0309));
+        for path in ["/usr/bin/python3", "/usr/bin/python3.8", "python3.100", ""] {
+            assert_eq!(version(path), None, "{path}");
+        }
+    }
+
     /// Memory that holds nothing, or the same everywhere.
     struct Filled(Option<u8>);
 
@@ -530,6 +665,8 @@ mod tests {
         #[test]
         fn arbitrary_tables_end(table: Vec<u8>, first: u32, unit: u64) {
             let _ = line_at(&table, first, unit);
+            let _ = line_by_changes(&table, first, unit);
+            let _ = line_by_ranges(&table, first, unit);
         }
     }
 }

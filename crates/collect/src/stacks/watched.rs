@@ -198,7 +198,8 @@ impl Watched {
                 continue;
             };
             let elf = files.elf(file)?;
-            if let Some(found) = Interpreter::find(elf, file, bias, self.mm, &self.memory) {
+            let image = (elf, self.mappings.get(place)?.path.as_str());
+            if let Some(found) = Interpreter::find(image, file, bias, self.mm, &self.memory) {
                 return Some(found);
             }
         }
