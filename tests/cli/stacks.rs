@@ -1,29 +1,7 @@
 //! `record --stacks`: leaks are planted, and the first line that is named must be theirs.
 
 use super::*;
-use memtrace_tests::workload;
-use serde_json::Value;
-
-/// What a line held and gave back, by a part of its function's name.
-fn site<'a>(report: &'a Value, function: &str) -> Result<&'a Value> {
-    let processes = report["allocations"].as_array().context("allocations")?;
-    let sites = processes.iter().filter_map(|one| one["sites"].as_array());
-    sites
-        .flatten()
-        .find(|site| {
-            let name = site["frame"]["function"].as_str();
-            name.is_some_and(|name| name.contains(function))
-                || site["stack"].as_array().is_some_and(|frames| {
-                    let mut names = frames.iter().filter_map(|one| one["function"].as_str());
-                    names.any(|name| name.contains(function))
-                })
-        })
-        .with_context(|| format!("no site of {function} in {}", report["allocations"]))
-}
-
-fn mib(site: &Value, key: &str) -> f64 {
-    site[key].as_f64().unwrap_or(f64::NAN) / f64::from(1 << 20)
-}
+use memtrace_tests::allocations::{mib, site};
 
 #[test]
 fn another_backend_than_bpf_can_record_no_stacks() -> Result<()> {
@@ -39,51 +17,6 @@ mod needs_bpf {
     use super::*;
     use memtrace_tests::need;
     use memtrace_tests::recorder::record;
-
-    #[test]
-    fn a_native_leak_is_named_and_what_was_given_back_is_not_resident() -> Result<()> {
-        need::require("bpf");
-        let command = workload::command(&["sites"])?;
-        let recorded = record(&["--stacks"], &command)?;
-        let report = recorded.report(&[])?;
-        let kept = site(&report, "grow_and_keep")?;
-        let given_back = site(&report, "grow_and_give_back")?;
-        // 96 times 512 KiB, each, of which one sample in some 2 MiB is drawn.
-        for one in [kept, given_back] {
-            let grown = mib(one, "grown_bytes");
-            let error = mib(one, "grown_error_bytes").max(10.0);
-            assert!((grown - 48.0).abs() <= 4.0 * error, "{one}");
-        }
-        let resident = mib(kept, "resident_bytes") / mib(kept, "grown_bytes");
-        assert!(resident > 0.95, "{kept}");
-        assert!(mib(given_back, "resident_bytes") <= 4.0, "{given_back}");
-        Ok(())
-    }
-
-    #[test]
-    fn what_malloc_keeps_free_is_not_called_live() -> Result<()> {
-        need::require("bpf");
-        let command = workload::command(&["sites", "--rounds", "0", "--in-heap", "500"])?;
-        let recorded = record(&["--stacks"], &command)?;
-        let report = recorded.report(&[])?;
-        // 500 blocks of 96 KiB each; the page that two of them share is of who touches it first. Of some
-        // 45 samples a tenth are of such pages, give or take four in a hundred.
-        for (function, key, other) in [
-            ("grow_in_heap_and_keep", "live_bytes", "kept_bytes"),
-            ("grow_in_heap_and_free", "kept_bytes", "live_bytes"),
-        ] {
-            let one = site(&report, function)?;
-            let resident = mib(one, "resident_bytes");
-            assert!(resident >= 20.0, "{one}");
-            assert!(mib(one, key) >= 0.7 * resident, "{one}");
-            assert!(mib(one, other) <= 0.3 * resident, "{one}");
-        }
-        let text = recorded.report_text(&[])?;
-        assert!(text.contains("kept free by malloc"), "{text}");
-        let text = recorded.report_text(&["--process", "sites"])?;
-        assert!(text.contains("Who allocated it"), "{text}");
-        Ok(())
-    }
 
     /// Who keeps memory, nine times as much as a thread does, and who gives it back. Some twenty samples
     /// of each are drawn, so what is closer can change places.

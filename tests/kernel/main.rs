@@ -2,6 +2,8 @@
 //!
 //! Every test here needs the machine to offer something; see `memtrace_tests::need`.
 
+mod stacks;
+
 use memtrace_model::{DiagKind, DiagRow, ProcessRow};
 use memtrace_tests::beside::beside;
 use memtrace_tests::need;

@@ -1,6 +1,7 @@
 //! What the tests and the benchmark of memtrace share: what they need of a machine,
 //! workloads and their truth, the recorder as a person runs it.
 
+pub mod allocations;
 pub mod beside;
 pub mod cgroup;
 pub mod cuda;
