@@ -277,7 +277,7 @@ fn who_grew_more_and_had_stopped_is_named_beside_who_went_on() {
     let report = run.reported(None, None);
     let text = written("text", &report, &Style::default());
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let grown = "2 leaky grew by 158 MiB in the 8.5s before; 1 serve had grown by 294 MiB in that time, and \
+    let grown = "2 leaky grew by 158 MiB in the 9.0s before; 1 serve had grown by 294 MiB in that time, and \
                  had stopped; the victim held";
     assert!(text.contains(grown), "{text}");
 }

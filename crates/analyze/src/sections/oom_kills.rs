@@ -147,7 +147,9 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         victim(analysis, kill)
     )];
     parts.extend(growth(found));
-    let leak = found.leak.as_ref();
+    let stopped = had_stopped(found);
+    let is_said = |leak: &&Leak| stopped.is_some_and(|one| one.who.members == leak.who.members);
+    let leak = found.leak.as_ref().filter(|leak| !is_said(leak));
     parts.extend(leak.map(|leak| leak_words(found, leak)));
     let held = victim_bytes(row);
     let is_culprit = kill.victim.is_some_and(|victim| {
@@ -212,10 +214,7 @@ fn growth(found: &PostMortem) -> Vec<String> {
     if grower.is_by_copies(reported) {
         reported_of.push_str(", by writing to pages shared since a fork");
     }
-    let others = found.growers.iter().skip(1);
-    let stopped = others.clone().max_by_key(|other| other.grown(reported));
-    let stopped = stopped.filter(|other| other.grown(reported) > grown);
-    let alike = others.filter(|other| {
+    let alike = found.growers.iter().skip(1).filter(|other| {
         let grown_too = other.grown(reported);
         other.shape == grower.shape && grown_too <= grown && grown_too.0 * 2 >= grown.0
     });
@@ -238,16 +237,21 @@ fn growth(found: &PostMortem) -> Vec<String> {
         });
     }
     let mut parts = vec![reported_of];
-    // Growth that went on until the kill goes before more that did not.
-    let is_reported = |other: &&Grower| {
-        let leak = found.leak.as_ref();
-        leak.is_none_or(|leak| leak.who.members != other.who.members)
-    };
-    parts.extend(stopped.filter(is_reported).map(|other| {
+    parts.extend(had_stopped(found).map(|other| {
         let (name, grown) = (other.who.in_words(), bytes(other.grown(reported)));
         format!("{name} had grown by {grown} in that time, and had stopped")
     }));
     parts
+}
+
+/// Who grew by more than the one that met the limit: growth that went on until the kill goes before
+/// that.
+fn had_stopped(found: &PostMortem) -> Option<&Grower> {
+    let (_, grown) = found.culprit().filter(|_| found.grown_kind.is_none())?;
+    let reported = found.reported?;
+    let others = found.growers.iter().skip(1);
+    let most = others.max_by_key(|other| other.grown(reported))?;
+    (most.grown(reported) > grown).then_some(most)
 }
 
 /// A slower growth beside the one that met the limit.
