@@ -56,6 +56,9 @@ pub struct HostFacts {
     pub unprivileged_bpf_disabled: Option<i32>,
     /// The sysctl kernel.bpf_stats_enabled.
     pub is_bpf_stats_enabled: Option<bool>,
+    /// Whether BPF programs can go over the elements of a map (bpf_for_each_map_elem, Linux 5.13);
+    /// `None` before [`HostFacts::try_kernel`].
+    pub can_iterate_maps: Option<bool>,
     /// The sysctl kernel.perf_event_paranoid.
     pub perf_event_paranoid: Option<i32>,
     /// The lockdown mode; `None` also where the kernel was built without it.
@@ -165,6 +168,7 @@ impl HostFacts {
             is_initial_user_ns: None,
             unprivileged_bpf_disabled: None,
             is_bpf_stats_enabled: None,
+            can_iterate_maps: None,
             perf_event_paranoid: None,
             lockdown: None,
             has_fentry: None,
@@ -189,6 +193,7 @@ impl HostFacts {
     pub fn try_kernel(&mut self) {
         #[cfg(target_os = "linux")]
         if self.btf_bytes.is_some() && self.may_trace_with_bpf() == Some(true) {
+            self.can_iterate_maps = super::trial::has_map_iteration();
             let tried = super::trial::attach_to_function();
             self.has_fentry = Some(tried.is_ok());
             if let Err(reason) = tried {

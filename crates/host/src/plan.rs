@@ -70,6 +70,8 @@ fn bpf_obstacle(facts: &HostFacts) -> Option<Obstacle> {
         Some(Obstacle::PidNamespace)
     } else if facts.lockdown == Some(Lockdown::Confidentiality) {
         Some(Obstacle::Lockdown)
+    } else if facts.can_iterate_maps == Some(false) {
+        Some(Obstacle::OldKernel)
     } else {
         None
     }
@@ -91,6 +93,8 @@ pub enum Obstacle {
     UserNamespace,
     /// The kernel is locked down.
     Lockdown,
+    /// The kernel has no bpf_for_each_map_elem.
+    OldKernel,
 }
 
 impl Obstacle {
@@ -103,6 +107,7 @@ impl Obstacle {
             Self::PidNamespace => "memtrace runs inside a pid namespace",
             Self::UserNamespace => "memtrace runs inside a user namespace",
             Self::Lockdown => "the kernel is locked down (confidentiality)",
+            Self::OldKernel => "the kernel has no bpf_for_each_map_elem",
         }
     }
 
@@ -117,6 +122,7 @@ impl Obstacle {
                 "run memtrace on the host, or in a container without its own user namespace"
             }
             Self::Lockdown => "boot without lockdown=confidentiality",
+            Self::OldKernel => "boot Linux 5.13 or newer",
         };
         remedy.to_owned()
     }
@@ -396,7 +402,7 @@ mod tests {
     #[test]
     fn each_missing_fact_is_named_and_procfs_is_taken() {
         type TakeAway = fn(&mut HostFacts);
-        let cases: [(Obstacle, TakeAway); 5] = [
+        let cases: [(Obstacle, TakeAway); 6] = [
             (Obstacle::NoBtf, |facts| facts.btf_bytes = None),
             (Obstacle::NoCapability, |facts| {
                 facts.capabilities = Some(Capabilities::default())
@@ -409,6 +415,9 @@ mod tests {
             }),
             (Obstacle::Lockdown, |facts| {
                 facts.lockdown = Some(Lockdown::Confidentiality)
+            }),
+            (Obstacle::OldKernel, |facts| {
+                facts.can_iterate_maps = Some(false)
             }),
         ];
         for (obstacle, take_away) in cases {

@@ -1,7 +1,9 @@
-//! Whether the kernel lets a program be attached to a function: asked by doing it.
+//! Whether the kernel lets a program be attached to a function, and whether it has a helper: asked by
+//! doing it.
 //!
-//! No file tells. The trial loads a program of two instructions and attaches it to
-//! `bpf_fentry_test1`, a function that the kernel has for such tests and nothing else calls.
+//! No file tells. The first trial loads a program of two instructions and attaches it to
+//! `bpf_fentry_test1`, a function that the kernel has for such tests and nothing else calls. The
+//! second calls the helper with arguments that it does not take, and looks how that is refused.
 
 use super::bpf_call::{BPF_PROG_LOAD, ProgramLoad, bpf_fd};
 use super::btf::Btf;
@@ -14,6 +16,11 @@ const FUNCTION: &str = "bpf_fentry_test1";
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_long = 17;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
 const BPF_TRACE_FEXIT: u32 = 25;
+
+const BPF_PROG_TYPE_RAW_TRACEPOINT: u32 = 17;
+
+/// `call bpf_for_each_map_elem; exit`
+static ITERATE: [u64; 2] = [0x85 | 164 << 32, 0x95];
 
 /// `r0 = 0; exit`
 static RETURN_ZERO: [u64; 2] = [0xb7, 0x95];
@@ -53,4 +60,21 @@ pub(super) fn attach_to_function() -> Result<(), String> {
     bpf_fd(BPF_RAW_TRACEPOINT_OPEN, &mut open)
         .map(drop)
         .map_err(step("attach"))
+}
+
+/// Whether programs can call bpf_for_each_map_elem; `None` where the kernel says neither.
+pub(super) fn has_map_iteration() -> Option<bool> {
+    let mut load = ProgramLoad {
+        prog_type: BPF_PROG_TYPE_RAW_TRACEPOINT,
+        insn_cnt: ITERATE.len() as u32,
+        insns: ITERATE.as_ptr() as u64,
+        license: c"Dual MIT/GPL".as_ptr() as u64,
+        ..ProgramLoad::default()
+    };
+    match bpf_fd(BPF_PROG_LOAD, &mut load).err()?.raw_os_error()? {
+        // The verifier looks at arguments only of a helper that it knows (check_helper_call).
+        libc::EACCES => Some(true),
+        libc::EINVAL => Some(false),
+        _ => None,
+    }
 }
