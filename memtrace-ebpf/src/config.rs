@@ -242,7 +242,8 @@ pub struct PythonLayout {
     pub thread_next: u32,
     /// PyThreadState.native_thread_id; where `is_thread_by_address`, PyThreadState.thread_id
     pub thread_id: u32,
-    /// PyThreadState.current_frame; where `cframe_frame` is used, PyThreadState.cframe
+    /// PyThreadState.current_frame, before 3.11 PyThreadState.frame; where `cframe_frame` is used,
+    /// PyThreadState.cframe
     pub thread_frame: u32,
     /// _PyCFrame.current_frame (3.11, 3.12), or [`PythonLayout::NO_CFRAME`]
     pub cframe_frame: u32,
@@ -252,7 +253,7 @@ pub struct PythonLayout {
     pub frame_previous: u32,
     /// _PyInterpreterFrame.prev_instr or instr_ptr; PyFrameObject.f_lasti before 3.11
     pub frame_instruction: u32,
-    /// _PyInterpreterFrame.is_entry (3.11) or owner
+    /// _PyInterpreterFrame.is_entry (3.11) or owner; before 3.11 nothing that is used
     pub frame_mark: u32,
     /// 1: user space looks again as soon as there is a sample.
     pub is_looked_for: u32,

@@ -13,12 +13,26 @@ mod needs_root {
             let folder = tempfile::tempdir()?;
             let recording = folder.path().join("recording");
             let begin = boot();
-            let recorded = Command::new("unshare")
-                .args(["--time", "--boottime", offset])
+            // Nothing but its own clock ends it.
+            let recorded = Command::new("timeout")
+                .args([
+                    "--signal=KILL",
+                    "60",
+                    "unshare",
+                    "--time",
+                    "--boottime",
+                    offset,
+                ])
                 .arg(program::memtrace()?)
-                .args(["record", "-o"])
+                .args([
+                    "record",
+                    "-d",
+                    "500ms",
+                    "-p",
+                    &std::process::id().to_string(),
+                ])
+                .arg("-o")
                 .arg(&recording)
-                .args(["--", "sleep", "0.3"])
                 .output()?;
             assert!(recorded.status.success(), "{recorded:?}");
             let path = recording.display().to_string();

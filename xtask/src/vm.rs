@@ -34,7 +34,7 @@ const ALL: &str = "all";
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A kernel: a series like 6.1 or 6.12 (the newest of Debian's cloud kernels), the whole
-    /// name of a linux-image package, the .deb file of one (of Ubuntu, or of another Debian), `all`
+    /// name of a linux-image package, the .deb file of one (Ubuntu's, or another Debian's cloud kernel), `all`
     /// series, `native`, the one that runs here, or `systemd`, the newest under Debian's systemd (for
     /// tests that need that; as root).
     /// Can be repeated.

@@ -1,7 +1,7 @@
 //! Limits that no cgroup sets: RLIMIT_AS and RLIMIT_DATA of each process, and the size of each tmpfs
 //! that one sees.
 
-use super::{CollectError, Collector, ProcessTable, Tick};
+use super::{CollectError, Collector, Process, ProcessTable, Tick};
 use memtrace_host::tmpfs_mounts;
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, Record, Tgid, TmpfsRow, Upid};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, major, minor, openat2};
@@ -42,6 +42,8 @@ pub struct LimitCollector {
 /// A process that was asked.
 #[derive(Debug)]
 struct Asked {
+    /// The program that it ran.
+    image: u64,
     /// The inode of its mount namespace; `None` where it can't be read: it has ended, or is another
     /// user's.
     mount_namespace: Option<u64>,
@@ -64,19 +66,22 @@ impl LimitCollector {
     /// Asks those who are to be asked by now.
     fn ask(&mut self, now: BootNs, processes: &BTreeMap<Upid, Tgid>, table: &mut ProcessTable) {
         self.asked.retain(|upid, _| processes.contains_key(upid));
-        let next = |upid| self.asked.get(upid).map(|one| one.next);
+        let image = |upid| table.process(upid).map_or(0, Process::image);
+        let asked = |upid| self.asked.get(upid).filter(|one| one.image == image(*upid));
         let all = processes.iter();
         let mut due: Vec<(Option<BootNs>, Upid, Tgid)> = all
-            .map(|(upid, tgid)| (next(upid), *upid, *tgid))
+            .map(|(upid, tgid)| (asked(upid).map(|one| one.next), *upid, *tgid))
             .filter(|(next, ..)| next.is_none_or(|next| next <= now))
             .collect();
         // Who was never asked comes first.
         due.order_by_key(|(next, upid, _)| (*next, *upid));
-        for (_, upid, tgid) in due.into_iter().take(ASKED_MAX) {
-            let before = self.asked.get(&upid).map(|one| one.wait.0 * 2);
+        for (next, upid, tgid) in due.into_iter().take(ASKED_MAX) {
+            let before = next.and(self.asked.get(&upid));
+            let before = before.map(|one| one.wait.0 * 2);
             let wait = before.map_or(ASKED_AGAIN, |wait| DurationNs(wait.min(ASKED_AGAIN_MAX.0)));
             let namespace = fs::metadata(self.proc.join(format!("{tgid}/ns/mnt")));
             let asked = Asked {
+                image: table.process(upid).map_or(0, Process::image),
                 mount_namespace: namespace.ok().map(|namespace| namespace.ino()),
                 next: now + wait,
                 wait,

@@ -107,7 +107,7 @@ impl Obstacle {
             Self::PidNamespace => "memtrace runs inside a pid namespace",
             Self::UserNamespace => "memtrace runs inside a user namespace",
             Self::Lockdown => "the kernel is locked down (confidentiality)",
-            Self::OldKernel => "the kernel has no bpf_for_each_map_elem",
+            Self::OldKernel => "the kernel is too old (it has no bpf_for_each_map_elem)",
         }
     }
 

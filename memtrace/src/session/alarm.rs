@@ -1,10 +1,11 @@
 //! Wakes the loop at a time on the boot clock.
 
+use memtrace_host::clock::boot;
 use memtrace_model::BootNs;
 use std::io;
 
-/// A timer of the kernel: it wakes once, and tokio's wheel of timers up to three times on the way. It is
-/// late by no suspension of the machine.
+/// A timer of the kernel: it wakes once, where tokio's timer wheel wakes up to three times. A suspension of
+/// the machine does not delay it.
 #[cfg(target_os = "linux")]
 pub(super) struct Alarm(tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>);
 
@@ -24,26 +25,22 @@ impl Alarm {
     /// Waits until then; at once where that has passed. Cancel-safe.
     pub(super) async fn at(&self, time: BootNs) -> io::Result<()> {
         use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        let zero = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        let timespec = |nanoseconds: i64| Timespec {
+            tv_sec: nanoseconds / 1_000_000_000,
+            tv_nsec: nanoseconds % 1_000_000_000,
         };
-        // Zero would switch it off.
-        let time = BootNs(time.0.max(1));
-        let value = Timespec {
-            tv_sec: time.0 / 1_000_000_000,
-            tv_nsec: time.0 % 1_000_000_000,
-        };
+        // A time span, since in a time namespace the kernel's clock is another; of zero would switch it off.
+        let left = (time - boot()).0.max(1);
         let setting = Itimerspec {
-            it_interval: zero,
-            it_value: value,
+            it_interval: timespec(0),
+            it_value: timespec(left),
         };
         // What it had to report of an earlier time is gone with that.
-        timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &setting)?;
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &setting)?;
         loop {
-            let mut ready = self.0.readable().await?;
-            ready.clear_ready();
-            if memtrace_host::clock::boot() >= time {
+            self.0.readable().await?.clear_ready();
+            // It can have been ready since that earlier time.
+            if boot() >= time {
                 return Ok(());
             }
         }
@@ -62,8 +59,40 @@ impl Alarm {
 
     /// Waits until then; at once where that has passed. Cancel-safe.
     pub(super) async fn at(&self, time: BootNs) -> io::Result<()> {
-        let left = (time - memtrace_host::clock::boot()).0.max(0);
+        let left = (time - boot()).0.max(0);
         tokio::time::sleep(std::time::Duration::from_nanos(left.cast_unsigned())).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memtrace_model::DurationNs;
+
+    #[test]
+    fn it_rings_at_its_time_and_at_once_where_that_has_passed() {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(async {
+            let alarm = Alarm::new().expect("a timer");
+            let begin = boot();
+            for time in [BootNs(0), begin] {
+                alarm.at(time).await.expect("it rings");
+            }
+            // One that is not waited for leaves nothing behind.
+            let soon = begin + DurationNs(1_000_000);
+            let late = begin + DurationNs(60_000_000);
+            tokio::select! {
+                biased;
+                rung = alarm.at(late) => rung.expect("a timer"),
+                () = std::future::ready(()) => {}
+            }
+            alarm.at(soon).await.expect("it rings");
+            alarm.at(late).await.expect("it rings");
+            assert!(boot() >= late);
+        });
     }
 }

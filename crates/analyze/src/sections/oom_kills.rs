@@ -147,8 +147,10 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         victim(analysis, kill)
     )];
     parts.extend(growth(found));
-    let stopped = had_stopped(found);
-    let is_said = |leak: &&Leak| stopped.is_some_and(|one| one.who.members == leak.who.members);
+    let is_said = |leak: &&Leak| {
+        let more = grew_more(found).filter(|(_, lately)| *lately == Bytes(0));
+        more.is_some_and(|(one, _)| one.who.members == leak.who.members)
+    };
     let leak = found.leak.as_ref().filter(|leak| !is_said(leak));
     parts.extend(leak.map(|leak| leak_words(found, leak)));
     let held = victim_bytes(row);
@@ -237,21 +239,30 @@ fn growth(found: &PostMortem) -> Vec<String> {
         });
     }
     let mut parts = vec![reported_of];
-    parts.extend(had_stopped(found).map(|other| {
+    parts.extend(grew_more(found).map(|(other, lately)| {
         let (name, grown) = (other.who.in_words(), bytes(other.grown(reported)));
-        format!("{name} had grown by {grown} in that time, and had stopped")
+        let lately = match lately {
+            Bytes(0) => "and had stopped".to_owned(),
+            lately => {
+                let shorter = found.windows.get(reported.saturating_sub(1));
+                let shorter = window_words(shorter.copied().unwrap_or_default());
+                format!("{} of it in the last {shorter}", bytes(lately))
+            }
+        };
+        format!("{name} had grown by {grown} in that time, {lately}")
     }));
     parts
 }
 
-/// Who grew by more than the one that met the limit: growth that went on until the kill goes before
-/// that.
-fn had_stopped(found: &PostMortem) -> Option<&Grower> {
+/// Who grew by more than the one that is named first, since that one grew until the kill; with what of it
+/// came in the next shorter window, zero where it had stopped.
+fn grew_more(found: &PostMortem) -> Option<(&Grower, Bytes)> {
     let (_, grown) = found.culprit().filter(|_| found.grown_kind.is_none())?;
     let reported = found.reported?;
     let others = found.growers.iter().skip(1);
     let most = others.max_by_key(|other| other.grown(reported))?;
-    (most.grown(reported) > grown).then_some(most)
+    let lately = most.grown(reported.checked_sub(1)?).max(Bytes(0));
+    (most.grown(reported) > grown).then_some((most, lately))
 }
 
 /// A slower growth beside the one that met the limit.

@@ -48,7 +48,8 @@ const RUN_BY_US: &[&str] = &[SWEEP, "vm_totals"];
 
 const SWEEP: &str = "sweep";
 
-/// The same where counters have per-CPU parts (6.2): its helper came with 5.19.
+/// Run by user space too, once for each CPU, where counters have per-CPU parts (6.2); its helper came
+/// with 5.19.
 const LEARN_CPU: &str = "learn_cpu";
 
 /// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
@@ -420,8 +421,9 @@ impl Programs {
 
     /// What the kernel says of each loaded program that is not run by us.
     fn infos_in_context(&self) -> impl Iterator<Item = (&str, Option<String>)> {
-        let is_ours =
-            |name: &str| name == TASK_ITERATOR || name == SWEEP_MOVED || RUN_BY_US.contains(&name);
+        let is_ours = |name: &str| {
+            [TASK_ITERATOR, SWEEP_MOVED, LEARN_CPU].contains(&name) || RUN_BY_US.contains(&name)
+        };
         let programs = self.ebpf.programs().filter(move |(name, _)| !is_ours(name));
         let programs = programs
             .filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd().as_raw_fd())));

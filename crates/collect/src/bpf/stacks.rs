@@ -80,6 +80,9 @@ pub(super) fn take(
     if layout.regs_stack == 0 || layout.task_thread_pid == 0 {
         return Err(LoadError::Absent("registers of a thread, for --stacks"));
     }
+    if layout.task_fsbase == 0 {
+        missing.push("frames of Python 3.9 and 3.10: where a thread's address is".to_owned());
+    }
     for name in FAULTS {
         if let Err(error) = attach(ebpf, name) {
             missing.push(format!(

@@ -5,16 +5,16 @@
 //! When the shared memory of the machine has moved, everybody's descriptors are looked at; and at
 //! once those for whom somebody was killed. A writer can fill its group and be killed within a
 //! second, so this waits for no reading of memory: it has a thread and a budget of its own. A
-//! file system that does not answer holds up nothing else either.
+//! file system that does not answer holds up no reading of memory either.
 
 use super::budget::Budget;
 use super::objects::Objects;
 use super::open_files::OpenFiles;
 use super::subject::Subject;
 use super::worker::{Sender, WorkerOrders, moment};
-use crate::stop::{Stopped, lock};
+use crate::stop::lock;
 use memtrace_host::clock;
-use memtrace_model::{BootNs, DurationNs};
+use memtrace_model::{BootNs, DurationNs, Record};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -54,6 +54,8 @@ pub(super) struct Descriptors {
     seen_bytes: Option<u64>,
     waiting: Vec<Subject>,
     next_glance: BootNs,
+    /// Rows of the last glance for which there was no room.
+    unsent: Vec<Record>,
 }
 
 impl Descriptors {
@@ -74,12 +76,14 @@ impl Descriptors {
             seen_bytes: None,
             waiting: Vec::new(),
             next_glance: BootNs(0),
+            unsent: Vec::new(),
         }
     }
 
     /// Looks until nobody tells any more or the order to stop comes.
     pub(super) fn run(mut self, reported: &Receiver<Whose>) {
         loop {
+            self.glance();
             let rest = match self.waiting.is_empty() {
                 true => PERIOD,
                 false => self.in_turn.rest().min(PERIOD),
@@ -87,35 +91,38 @@ impl Descriptors {
             let rest = Duration::from_nanos(rest.0.cast_unsigned());
             match reported.recv_timeout(rest) {
                 Ok(Whose::One(subject)) => {
-                    if self.orders.stop.rest(self.at_once.rest()).is_err() {
-                        return;
+                    while self.at_once.rest().0 > 0 {
+                        let rest = self.at_once.rest().min(PERIOD);
+                        if self.orders.stop.rest(rest).is_err() {
+                            return;
+                        }
+                        self.glance();
                     }
                     let until = clock::boot() + AT_ONCE;
                     self.at_once
                         .spend(|| look(&mut self.files, &subject, until, &self.objects));
                 }
                 Ok(Whose::All) => self.waiting = self.orders.subjects().to_vec(),
-                Err(RecvTimeoutError::Timeout) => {
-                    if self.glance().is_err() {
-                        return;
-                    }
-                    self.go_on();
-                }
+                Err(RecvTimeoutError::Timeout) => self.go_on(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
-    /// Looks at files that nobody maps: little, for it waits for no allowance.
-    fn glance(&mut self) -> Result<(), Stopped> {
-        let (now, clock) = moment();
-        if now < self.next_glance {
-            return Ok(());
+    /// Looks at files that nobody maps, where it is time: little, for it waits for no allowance.
+    fn glance(&mut self) {
+        if clock::boot() < self.next_glance {
+            return;
         }
-        self.next_glance = now + PERIOD;
-        let mut rows = Vec::new();
-        lock(&self.objects).glance(now, clock, &mut rows);
-        self.teller.tell_shared(rows)
+        self.next_glance = clock::boot() + PERIOD;
+        // The session takes nothing while the disk hangs.
+        if self.unsent.is_empty() {
+            let mut objects = lock(&self.objects);
+            let (now, clock) = moment();
+            objects.glance(now, clock, &mut self.unsent);
+        }
+        let rows = std::mem::take(&mut self.unsent);
+        self.unsent = self.teller.offer_shared(rows);
     }
 
     /// Looks at the next one who waits, or whether there is reason to look at all of them.

@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
 
 /// Time between two looks at who has moved, at least.
@@ -152,8 +152,30 @@ impl Sender {
         }
     }
 
+    /// Tells it of what is of no one process, and gives back what there is no room for.
+    pub(super) fn offer_shared(&self, rows: Vec<Record>) -> Vec<Record> {
+        if rows.is_empty() {
+            return rows;
+        }
+        let found = Found::Shared(rows);
+        let bytes = found.bytes().min(Part::Findings.limit());
+        let refused = match self.ceiling.take(Part::Findings, bytes) {
+            Some(room) => match self.tell.try_send((found, room)) {
+                Ok(()) => return Vec::new(),
+                Err(TrySendError::Full((found, _)) | TrySendError::Disconnected((found, _))) => {
+                    found
+                }
+            },
+            None => found,
+        };
+        match refused {
+            Found::Shared(rows) => rows,
+            _ => Vec::new(),
+        }
+    }
+
     /// Rows of what is of no one process, if there are any.
-    pub(super) fn tell_shared(&self, rows: Vec<Record>) -> Result<(), Stopped> {
+    fn tell_shared(&self, rows: Vec<Record>) -> Result<(), Stopped> {
         match rows.is_empty() {
             true => Ok(()),
             false => self.tell(Found::Shared(rows)),
@@ -285,9 +307,13 @@ impl Worker {
             let others = OtherMappers::find(&self.root, wanted, meter)?;
             lock(&self.objects).note_other_mappers(&others);
         }
-        let (now, clock) = moment();
         let mut rows = Vec::new();
-        lock(&self.objects).write(&living, now, clock, &mut rows);
+        let clock = {
+            let mut objects = lock(&self.objects);
+            let (now, clock) = moment();
+            objects.write(&living, now, clock, &mut rows);
+            clock
+        };
         self.teller.tell_shared(std::mem::take(&mut rows))?;
         meter.pause()?;
         self.files.write(&living, clock, meter, &mut rows)?;

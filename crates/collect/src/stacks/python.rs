@@ -92,7 +92,8 @@ const BYTES: u64 = 32;
 const STR_LENGTH: u64 = 16;
 const STR_STATE: u64 = 32;
 
-/// Before 3.11 every frame is an object, and the interpreter's loop is entered with each.
+/// Before 3.11 every frame is an object, and the interpreter's loop is entered with each, whatever its
+/// mark.
 const fn layout_before_3_11(last_instruction: u32) -> PythonLayout {
     PythonLayout {
         mm: 0,

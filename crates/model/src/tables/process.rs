@@ -70,7 +70,7 @@ table! {
         termination_signal_sender_tgid: Option<Tgid>,
         /// Name of that sender as the kernel keeps it, when it sent the signal.
         termination_signal_sender_comm: Option<String>,
-        /// Its soft limit of address space (RLIMIT_AS), which an allocation beyond it meets as ENOMEM: MemoryError in Python. Read within a second of when the process is first seen, every 10 seconds, and with BPF at its end; null without a limit, and when unknown.
+        /// Its soft limit of address space (RLIMIT_AS), which an allocation beyond it meets as ENOMEM: MemoryError in Python. Read within a second of when the process is first seen or executes another program, then after 2 seconds and ever more rarely, up to every 64 seconds, and with BPF at its end; null without a limit, and when unknown.
         rlimit_as_bytes: Option<Bytes>,
         /// Its soft limit of private writable memory (RLIMIT_DATA), in the same way.
         rlimit_data_bytes: Option<Bytes>,

@@ -24,9 +24,9 @@ table! {
         upid: Option<Upid>,
         /// Peak resident memory of the recorder's own image (VmHWM; elsewhere than on Linux ru_maxrss). Null where Linux has no /proc.
         peak_rss_bytes: Option<Bytes>,
-        /// Time spent in memtrace's BPF programs, in the traced processes' context: measured in a short share of the time and scaled by the number of runs. Counts up; null without BPF, or when the kernel refuses BPF_ENABLE_STATS (5.8).
+        /// Time spent in memtrace's BPF programs, in the traced processes' context: measured in a short share of the time and scaled to the whole. Counts up; null without BPF, or when the kernel refuses BPF_ENABLE_STATS (5.8).
         bpf_run_ns: Option<DurationNs>,
-        /// Runs of memtrace's BPF programs that the measurement covered. Counts up.
+        /// Runs of memtrace's BPF programs, scaled in the same way. Counts up.
         bpf_run_count: Option<i64>,
         /// Time from one snapshot to the next at present; grows when the recorder backs off.
         interval_ns: DurationNs,

@@ -108,7 +108,7 @@ impl Session {
         let is_flush_due = now >= self.next_flush;
         self.hand_over(is_keyframe || is_flush_due);
         if is_flush_due {
-            self.next_flush = now + FLUSH_PERIOD;
+            self.next_flush = next_after(self.next_flush, now, FLUSH_PERIOD);
             self.note_cost(&tick, false);
             self.output.flush();
             progress(&self.progress(false));
@@ -227,8 +227,8 @@ fn in_turn(
 
 /// The next turn on the collector's own beat; turns that were missed are not made up for.
 fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
-    let next = planned + period;
-    if next > now { next } else { now + period }
+    let missed = (now - planned).0.max(0) / period.0.max(1);
+    planned + DurationNs((missed + 1) * period.0)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use super::*;
 
+/// Ubuntu's kernel: hashes are not allocated as they fill (6.1).
+const LINUX_5_15: &[u8] = include_bytes!("../kernels/5.15.btf");
 /// Debian's kernel: counters are one atomic number each, the exit tracepoint comes after
 /// the address space is gone.
 const LINUX_6_1: &[u8] = include_bytes!("../kernels/6.1.btf");
@@ -12,7 +14,7 @@ const LINUX_6_12: &[u8] = include_bytes!("../kernels/6.12.btf");
 /// space is gone and tells whether the group is dead (6.16).
 const LINUX_6_18: &[u8] = include_bytes!("../kernels/6.18.btf");
 
-const KERNELS: [&[u8]; 3] = [LINUX_6_1, LINUX_6_12, LINUX_6_18];
+const KERNELS: [&[u8]; 4] = [LINUX_5_15, LINUX_6_1, LINUX_6_12, LINUX_6_18];
 const CPUS: u32 = 4;
 
 /// The same kernel without a type, field, enumerator or function of this name.
@@ -45,6 +47,15 @@ fn lost(kernel: &[u8], name: &str) -> String {
     after.retain(|what| !before.contains(what));
     assert_eq!(after.len(), 1, "{name}: {after:?}");
     after.remove(0)
+}
+
+#[test]
+fn what_depends_on_the_kernel_is_found_in_each() {
+    for (kernel, allocates) in KERNELS.into_iter().zip([false, true, true, true]) {
+        let found = resolved(kernel);
+        assert_eq!(found.allocates_elements, allocates);
+        assert_ne!(found.layout.task_fsbase, 0);
+    }
 }
 
 #[test]
