@@ -263,23 +263,28 @@ fn who_had_stopped_is_not_named_where_another_went_on_until_the_kill() {
 }
 
 #[test]
-fn who_grew_more_and_had_stopped_is_named_beside_who_went_on() {
-    let mut run = run(20.0);
-    for tenth in 0..50 {
-        let at = 1.0 + f64::from(tenth) / 10.0;
-        run.mem(1, at, [2_000.0 + f64::from(tenth) * 6.0, 100.0, 0.0]);
+fn who_grew_more_before_is_named_beside_who_went_on() {
+    // By 6 MiB in each tenth of a second of the first five, and then not, or by a little.
+    for (later, said) in [
+        (0.0, "294 MiB in that time, and had stopped"),
+        (0.5, "309 MiB in that time, 4.5 MiB of it in the last 1s"),
+    ] {
+        let mut run = run(20.0);
+        for tenth in 0..80 {
+            let (at, tenth) = (1.0 + f64::from(tenth) / 10.0, f64::from(tenth));
+            let grown = tenth.min(49.0) * 6.0 + (tenth - 49.0).max(0.0) * later;
+            run.mem(1, at, [2_000.0 + grown, 100.0, 0.0]);
+            run.mem(2, at, [100.0 + tenth * 2.0, 10.0, 0.0]);
+        }
+        run.oom(3, 1, 9.0, POD, LIMIT);
+        let report = run.reported(None, None);
+        let text = written("text", &report, &Style::default());
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let grown = format!(
+            "2 leaky grew by 158 MiB in the 9.0s before; 1 serve had grown by {said}; the victim held"
+        );
+        assert!(text.contains(&grown), "{text}");
     }
-    for tenth in 0..80 {
-        let at = 1.0 + f64::from(tenth) / 10.0;
-        run.mem(2, at, [100.0 + f64::from(tenth) * 2.0, 10.0, 0.0]);
-    }
-    run.oom(3, 1, 9.0, POD, LIMIT);
-    let report = run.reported(None, None);
-    let text = written("text", &report, &Style::default());
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let grown = "2 leaky grew by 158 MiB in the 9.0s before; 1 serve had grown by 294 MiB in that time, and \
-                 had stopped; the victim held";
-    assert!(text.contains(grown), "{text}");
 }
 
 #[test]
