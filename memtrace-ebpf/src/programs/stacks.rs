@@ -261,7 +261,7 @@ fn touched(regs: u64) -> u64 {
         return 0;
     };
     // The number of a system call, or -1 where an exception led into the kernel.
-    let is_call = read::<i64>(regs, layout!(regs_call)) >= 0;
+    let is_call = read::<i32>(regs, layout!(regs_call)) >= 0;
     // SAFETY: this CPU's value of a per-CPU array.
     let fault = unsafe { &mut *fault };
     // SAFETY: the helper takes no arguments and cannot fail.

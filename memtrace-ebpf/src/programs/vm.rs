@@ -405,9 +405,10 @@ fn argument_offset(index: usize) -> u32 {
 /// `regs` must be a pt_regs as the verifier knows it.
 #[inline(always)]
 pub unsafe fn call_number(regs: *const u8) -> u32 {
-    let offset = layout!(regs_call);
-    // SAFETY: as the caller promises.
-    unsafe { word(regs, offset) as u32 }
+    let offset = layout!(regs_call) as usize;
+    // SAFETY: as the caller promises. arm64 has a number of 32 bits there, and the verifier allows no
+    // more to be read.
+    unsafe { core::ptr::read_volatile(regs.add(offset).cast()) }
 }
 
 /// Whether the caller is a 32-bit program, whose calls have other numbers.

@@ -125,6 +125,9 @@ pub enum StartError {
         /// Why it is taken.
         reason: String,
     },
+    /// Stacks of this architecture can't be unwound.
+    #[error("--stacks works on x86-64 only; this is {0}")]
+    StacksOf(&'static str),
     /// The backend that was asked for by name refused.
     #[error("the {backend} backend could not start: {reason}")]
     Backend {
@@ -383,6 +386,9 @@ impl Request<'_> {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<Vec<Box<dyn Collector>>, StartError> {
+        if self.options.has_stacks && cfg!(not(target_arch = "x86_64")) {
+            return Err(StartError::StacksOf(std::env::consts::ARCH));
+        }
         if self.options.has_stacks && backend != Backend::Bpf {
             return Err(StartError::Stacks {
                 backend,
