@@ -38,6 +38,8 @@ const MAX_KILLS_EXAMINED: usize = 16;
 
 /// A victim that ended no longer than this before its kill is reported was killed by it.
 const LATE_NS: i64 = 1_000_000_000;
+/// Growth has stopped when the last of it had less than this part of its rate.
+const STOPPED_PART: f64 = 0.05;
 
 /// One kill by the OOM killer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -186,12 +188,46 @@ impl OomFinding {
     }
 }
 
+/// Growth beside that of the one that met the limit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GrewMore<'a> {
+    pub(crate) grower: &'a Grower,
+    pub(crate) grown_bytes: Bytes,
+    /// What of it came in the next shorter window; `None` where that is not known.
+    pub(crate) lately: Option<(DurationNs, Bytes)>,
+    pub(crate) has_stopped: bool,
+}
+
 impl PostMortem {
     /// Who was growing when the limit was met, in the window that is reported; `None` when nobody was.
     pub fn culprit(&self) -> Option<(&Grower, Bytes)> {
         let grower = self.growers.first()?;
         let grown = grower.grown(self.reported?);
         (grown.0 > 0).then_some((grower, grown))
+    }
+
+    /// Who grew by more than the one that is named first, since that one grew until the kill.
+    pub(crate) fn grew_more(&self) -> Option<GrewMore<'_>> {
+        let (_, grown) = self.culprit().filter(|_| self.grown_kind.is_none())?;
+        let reported = self.reported?;
+        let others = self.growers.iter().skip(1);
+        let grower = others.max_by_key(|other| other.grown(reported))?;
+        let grown_bytes = grower.grown(reported);
+        let shorter = reported.checked_sub(1);
+        let lately = shorter.and_then(|shorter| {
+            let lately = grower.grown_bytes.get(shorter).copied().flatten()?;
+            Some((*self.windows.get(shorter)?, lately))
+        });
+        let pace = |bytes: Bytes, length: DurationNs| bytes.0 as f64 / length.0 as f64;
+        let whole_pace = pace(grown_bytes, self.window_ns?);
+        let has_stopped = lately
+            .is_some_and(|(length, lately)| pace(lately, length) <= whole_pace * STOPPED_PART);
+        (grown_bytes > grown).then_some(GrewMore {
+            grower,
+            grown_bytes,
+            lately,
+            has_stopped,
+        })
     }
 
     pub(super) fn cut(&mut self, top: usize) {

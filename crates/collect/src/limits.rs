@@ -51,6 +51,9 @@ struct Asked {
     wait: DurationNs,
 }
 
+/// Who is there, each with the program that it runs.
+type Living = BTreeMap<Upid, (Tgid, u64)>;
+
 impl LimitCollector {
     /// A collector for processes whose ids are those of this procfs.
     pub fn new(proc: &Path) -> Self {
@@ -64,24 +67,28 @@ impl LimitCollector {
     }
 
     /// Asks those who are to be asked by now.
-    fn ask(&mut self, now: BootNs, processes: &BTreeMap<Upid, Tgid>, table: &mut ProcessTable) {
+    fn ask(&mut self, now: BootNs, processes: &Living, table: &mut ProcessTable) {
         self.asked.retain(|upid, _| processes.contains_key(upid));
-        let image = |upid| table.process(upid).map_or(0, Process::image);
-        let asked = |upid| self.asked.get(upid).filter(|one| one.image == image(*upid));
         let all = processes.iter();
-        let mut due: Vec<(Option<BootNs>, Upid, Tgid)> = all
-            .map(|(upid, tgid)| (asked(upid).map(|one| one.next), *upid, *tgid))
+        let mut due: Vec<(Option<BootNs>, Upid)> = all
+            .map(|(upid, (_, image))| {
+                let asked = self.asked.get(upid).filter(|one| one.image == *image);
+                (asked.map(|one| one.next), *upid)
+            })
             .filter(|(next, ..)| next.is_none_or(|next| next <= now))
             .collect();
         // Who was never asked comes first.
-        due.order_by_key(|(next, upid, _)| (*next, *upid));
-        for (next, upid, tgid) in due.into_iter().take(ASKED_MAX) {
+        due.order_by_key(|due| *due);
+        for (next, upid) in due.into_iter().take(ASKED_MAX) {
+            let Some((tgid, image)) = processes.get(&upid).copied() else {
+                continue;
+            };
             let before = next.and(self.asked.get(&upid));
             let before = before.map(|one| one.wait.0 * 2);
             let wait = before.map_or(ASKED_AGAIN, |wait| DurationNs(wait.min(ASKED_AGAIN_MAX.0)));
             let namespace = fs::metadata(self.proc.join(format!("{tgid}/ns/mnt")));
             let asked = Asked {
-                image: table.process(upid).map_or(0, Process::image),
+                image,
                 mount_namespace: namespace.ok().map(|namespace| namespace.ino()),
                 next: now + wait,
                 wait,
@@ -106,9 +113,9 @@ impl LimitCollector {
     }
 
     /// Looks how full each tmpfs is, by the first process of each mount namespace.
-    fn look(&mut self, processes: &BTreeMap<Upid, Tgid>, tick: &Tick, out: &mut Vec<Record>) {
+    fn look(&mut self, processes: &Living, tick: &Tick, out: &mut Vec<Record>) {
         let mut seen_by: BTreeMap<u64, (Upid, Tgid)> = BTreeMap::new();
-        for (upid, tgid) in processes {
+        for (upid, (tgid, _)) in processes {
             let asked = self.asked.get(upid);
             if let Some(namespace) = asked.and_then(|asked| asked.mount_namespace) {
                 seen_by.entry(namespace).or_insert((*upid, *tgid));
@@ -195,9 +202,12 @@ impl Collector for LimitCollector {
     }
 }
 
-fn living(table: &ProcessTable) -> BTreeMap<Upid, Tgid> {
-    let rows = table.processes().map(|process| process.row());
-    rows.map(|row| (row.upid, row.tgid)).collect()
+fn living(table: &ProcessTable) -> Living {
+    let one = |process: &Process| (process.row().tgid, process.image());
+    let processes = table.processes();
+    processes
+        .map(|process| (process.row().upid, one(process)))
+        .collect()
 }
 
 /// A soft limit of a process: `None` where it can't be asked, and inside of that where there is none.

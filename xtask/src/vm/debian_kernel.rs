@@ -25,6 +25,11 @@ impl Kernel {
         let file = Path::new(name);
         if file.extension().is_some_and(|kind| kind == "deb") {
             let package = file.file_stem().context("the file has no name")?;
+            // One of the same name can have been another.
+            let kept = dir()?.join(package);
+            if kept.exists() {
+                std::fs::remove_dir_all(&kept)?;
+            }
             return Ok(Self {
                 package: package.to_string_lossy().into_owned(),
                 file: Some(std::fs::canonicalize(file).with_context(|| name.to_owned())?),

@@ -19,10 +19,6 @@ pub(super) fn directory(package: &str, directory: &str) -> Result<PathBuf> {
 
 /// The same of a package that is a file here.
 pub(super) fn directory_of(file: &Path, package: &str, directory: &str) -> Result<PathBuf> {
-    let place = dir()?.join(package);
-    if place.exists() {
-        std::fs::remove_dir_all(&place)?;
-    }
     kept(package, directory, |_| Ok(file.to_owned()))
 }
 

@@ -18,8 +18,6 @@ const MAX_HOLDERS: usize = 3;
 const NOTABLE_PART: i64 = 100;
 /// Growers that get a line each.
 const MAX_GROWERS: usize = 5;
-/// Growth has stopped when the last of it had less than this part of its rate.
-const STOPPED_PART: f64 = 0.05;
 /// So many kills are reported with what led to them; the others in short.
 const MAX_EXPLAINED: usize = 3;
 
@@ -149,8 +147,9 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         victim(analysis, kill)
     )];
     parts.extend(growth(found));
+    let grew_more = found.grew_more();
     let is_said =
-        |leak: &&Leak| grew_more(found).is_some_and(|(one, _)| one.who.members == leak.who.members);
+        |leak: &&Leak| grew_more.is_some_and(|more| more.grower.who.members == leak.who.members);
     let leak = found.leak.as_ref().filter(|leak| !is_said(leak));
     parts.extend(leak.map(|leak| leak_words(found, leak)));
     let held = victim_bytes(row);
@@ -239,33 +238,19 @@ fn growth(found: &PostMortem) -> Vec<String> {
         });
     }
     let mut parts = vec![reported_of];
-    parts.extend(grew_more(found).map(|(other, lately)| {
-        let (name, grown) = (other.who.in_words(), bytes(other.grown(reported)));
-        let lately = match lately {
-            None => "and had stopped".to_owned(),
+    parts.extend(found.grew_more().map(|more| {
+        let (name, grown) = (more.grower.who.in_words(), bytes(more.grown_bytes));
+        let lately = match more.lately {
+            Some(_) if more.has_stopped => ", and had stopped".to_owned(),
             Some((length, lately)) => {
                 let (length, lately) = (window_words(length), bytes(lately));
-                format!("{lately} of it in the last {length}")
+                format!(", {lately} of it in the last {length}")
             }
+            None => String::new(),
         };
-        format!("{name} had grown by {grown} in that time, {lately}")
+        format!("{name} had grown by {grown} in that time{lately}")
     }));
     parts
-}
-
-/// Who grew by more than the one that is named first, since that one grew until the kill; with how much of
-/// it came in the next shorter window, `None` where it had stopped.
-fn grew_more(found: &PostMortem) -> Option<(&Grower, Option<(DurationNs, Bytes)>)> {
-    let (_, grown) = found.culprit().filter(|_| found.grown_kind.is_none())?;
-    let reported = found.reported?;
-    let others = found.growers.iter().skip(1);
-    let most = others.max_by_key(|other| other.grown(reported))?;
-    let shorter = reported.checked_sub(1)?;
-    let (length, lately) = (*found.windows.get(shorter)?, most.grown(shorter));
-    let pace = most.grown(reported).0 as f64 / found.window_ns?.0 as f64;
-    let goes_on = lately.0 as f64 / length.0 as f64 > pace * STOPPED_PART;
-    let lately = goes_on.then_some((length, lately));
-    (most.grown(reported) > grown).then_some((most, lately))
 }
 
 /// A slower growth beside the one that met the limit.

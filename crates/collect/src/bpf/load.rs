@@ -44,15 +44,14 @@ const HASHES: &[&str] = &[
 const PREALLOCATED_MAX: u32 = 8 * 1024;
 
 /// Programs that are not attached anywhere: user space runs them.
-const RUN_BY_US: &[&str] = &[SWEEP, "vm_totals"];
+const RUN_BY_US: &[&str] = &[SWEEP, SWEEP_MOVED, LEARN_CPU, "vm_totals"];
 
 const SWEEP: &str = "sweep";
 
-/// Run by user space too, once for each CPU, where counters have per-CPU parts (6.2); its helper came
-/// with 5.19.
+/// Once for each CPU, where counters have per-CPU parts (6.2); its helper came with 5.19.
 const LEARN_CPU: &str = "learn_cpu";
 
-/// Run by user space too, where the kernel can (bpf_loop, 5.17); else every sweep is full.
+/// Where the kernel can (bpf_loop, 5.17); else every sweep is full.
 const SWEEP_MOVED: &str = "sweep_moved";
 
 /// What the programs are reported.
@@ -161,11 +160,14 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         }
     }
     let has_parts = resolved.layout.cpu_count > 0;
-    for name in RUN_BY_US.iter().chain(has_parts.then_some(&LEARN_CPU)) {
-        load_for_us(&mut ebpf, name)?;
-    }
-    if let Err(error) = load_for_us(&mut ebpf, SWEEP_MOVED) {
-        tracing::debug!("every sweep is a full one: {error}");
+    let wanted = RUN_BY_US.iter();
+    for name in wanted.filter(|name| has_parts || **name != LEARN_CPU) {
+        match load_for_us(&mut ebpf, name) {
+            Err(error) if *name == SWEEP_MOVED => {
+                tracing::debug!("every sweep is a full one: {error}");
+            }
+            outcome => outcome?,
+        }
     }
     for cpu in 0..resolved.layout.cpu_count {
         run(&mut ebpf, LEARN_CPU, u64::from(cpu))?;
@@ -421,9 +423,7 @@ impl Programs {
 
     /// What the kernel says of each loaded program that is not run by us.
     fn infos_in_context(&self) -> impl Iterator<Item = (&str, Option<String>)> {
-        let is_ours = |name: &str| {
-            [TASK_ITERATOR, SWEEP_MOVED, LEARN_CPU].contains(&name) || RUN_BY_US.contains(&name)
-        };
+        let is_ours = |name: &str| name == TASK_ITERATOR || RUN_BY_US.contains(&name);
         let programs = self.ebpf.programs().filter(move |(name, _)| !is_ours(name));
         let programs = programs
             .filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd().as_raw_fd())));

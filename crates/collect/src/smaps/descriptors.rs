@@ -11,10 +11,10 @@ use super::budget::Budget;
 use super::objects::Objects;
 use super::open_files::OpenFiles;
 use super::subject::Subject;
-use super::worker::{Sender, WorkerOrders, moment};
+use super::worker::{Found, Sender, WorkerOrders, moment};
 use crate::stop::lock;
 use memtrace_host::clock;
-use memtrace_model::{BootNs, DurationNs, Record};
+use memtrace_model::{BootNs, DurationNs};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -54,8 +54,8 @@ pub(super) struct Descriptors {
     seen_bytes: Option<u64>,
     waiting: Vec<Subject>,
     next_glance: BootNs,
-    /// Rows of the last glance for which there was no room.
-    unsent: Vec<Record>,
+    /// What the last glance found and there was no room for.
+    unsent: Option<Found>,
 }
 
 impl Descriptors {
@@ -76,7 +76,7 @@ impl Descriptors {
             seen_bytes: None,
             waiting: Vec::new(),
             next_glance: BootNs(0),
-            unsent: Vec::new(),
+            unsent: None,
         }
     }
 
@@ -116,13 +116,14 @@ impl Descriptors {
         }
         self.next_glance = clock::boot() + PERIOD;
         // The session takes nothing while the disk hangs.
-        if self.unsent.is_empty() {
+        let found = self.unsent.take().or_else(|| {
+            let mut rows = Vec::new();
             let mut objects = lock(&self.objects);
             let (now, clock) = moment();
-            objects.glance(now, clock, &mut self.unsent);
-        }
-        let rows = std::mem::take(&mut self.unsent);
-        self.unsent = self.teller.offer_shared(rows);
+            objects.glance(now, clock, &mut rows);
+            (!rows.is_empty()).then_some(Found::Shared(rows))
+        });
+        self.unsent = found.and_then(|found| self.teller.offer(found).err());
     }
 
     /// Looks at the next one who waits, or whether there is reason to look at all of them.

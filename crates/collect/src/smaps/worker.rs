@@ -152,26 +152,16 @@ impl Sender {
         }
     }
 
-    /// Tells it of what is of no one process, and gives back what there is no room for.
-    pub(super) fn offer_shared(&self, rows: Vec<Record>) -> Vec<Record> {
-        if rows.is_empty() {
-            return rows;
-        }
-        let found = Found::Shared(rows);
+    /// Tells it where there is room, and gives it back where there is none.
+    pub(super) fn offer(&self, found: Found) -> Result<(), Found> {
         let bytes = found.bytes().min(Part::Findings.limit());
-        let refused = match self.ceiling.take(Part::Findings, bytes) {
-            Some(room) => match self.tell.try_send((found, room)) {
-                Ok(()) => return Vec::new(),
-                Err(TrySendError::Full((found, _)) | TrySendError::Disconnected((found, _))) => {
-                    found
-                }
-            },
-            None => found,
+        let Some(room) = self.ceiling.take(Part::Findings, bytes) else {
+            return Err(found);
         };
-        match refused {
-            Found::Shared(rows) => rows,
-            _ => Vec::new(),
-        }
+        let refused = |error: TrySendError<Delivery>| match error {
+            TrySendError::Full((found, _)) | TrySendError::Disconnected((found, _)) => found,
+        };
+        self.tell.try_send((found, room)).map_err(refused)
     }
 
     /// Rows of what is of no one process, if there are any.

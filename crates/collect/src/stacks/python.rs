@@ -116,6 +116,7 @@ const fn layout_before_3_11(last_instruction: u32) -> PythonLayout {
 const fn objects_before_3_11(lines: Lines) -> Objects {
     Objects {
         code_filename: 104,
+        // co_name: code has no qualified one.
         code_qualname: 112,
         code_linetable: 120,
         code_first_line: 40,
