@@ -7,7 +7,7 @@
 
 mod reduced;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The bytes are not BTF that this reader understands.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,11 @@ pub enum BtfError {
     },
 }
 
+/// Chains of typedefs and dimensions of arrays are short; a bound keeps damaged data from looping.
+const CHAIN_MAX: u32 = 32;
+/// So many anonymous structs and unions are looked through for a field; a kernel's largest struct
+/// has some dozen.
+const NESTED_MAX: usize = 1000;
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const KIND_INT: u32 = 1;
@@ -192,8 +197,7 @@ impl<'a> Btf<'a> {
     /// Follows typedefs and qualifiers to the type behind them.
     fn resolved(&self, id: u32) -> Option<Type> {
         let mut found = self.by_id(id)?;
-        // Chains are short; a bound keeps damaged data from looping.
-        for _ in 0..32 {
+        for _ in 0..CHAIN_MAX {
             match found.kind {
                 KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
                     found = self.by_id(found.size_or_type)?;
@@ -208,18 +212,22 @@ impl<'a> Btf<'a> {
     /// when this kernel has no such struct or field, or keeps it in a bit field.
     pub fn field(&self, of: &str, name: &str) -> Option<Field> {
         let id = self.named(KIND_STRUCT, of)?;
-        self.field_in(self.by_id(id)?, name, 0)
+        self.field_in(self.by_id(id)?, name, &mut HashSet::new())
     }
 
     /// A field of the struct that `field` is.
     pub fn field_of(&self, field: Field, name: &str) -> Option<Field> {
-        let mut inner = self.field_in(self.resolved(field.type_id)?, name, 0)?;
-        inner.offset += field.offset;
+        let of = self.resolved(field.type_id)?;
+        let mut inner = self.field_in(of, name, &mut HashSet::new())?;
+        inner.offset = inner.offset.checked_add(field.offset)?;
         Some(inner)
     }
 
-    fn field_in(&self, of: Type, name: &str, depth: u32) -> Option<Field> {
-        if !matches!(of.kind, KIND_STRUCT | KIND_UNION) || depth > 8 {
+    /// `seen` has where the structs stand that were looked through: what is not in one of them
+    /// is not in it the second time, and damaged data may have a struct within itself.
+    fn field_in(&self, of: Type, name: &str, seen: &mut HashSet<usize>) -> Option<Field> {
+        let is_new = seen.len() < NESTED_MAX && seen.insert(of.at);
+        if !is_new || !matches!(of.kind, KIND_STRUCT | KIND_UNION) {
             return None;
         }
         let has_bit_fields = u32_at(self.bytes, of.at + 4).ok()? >> 31 == 1;
@@ -242,12 +250,10 @@ impl<'a> Btf<'a> {
             if field_name.is_empty()
                 && let Some(inner) = self
                     .by_id(type_id)
-                    .and_then(|inner| self.field_in(inner, name, depth + 1))
+                    .and_then(|inner| self.field_in(inner, name, seen))
             {
-                return Some(Field {
-                    offset: bits / 8 + inner.offset,
-                    ..inner
-                });
+                let offset = (bits / 8).checked_add(inner.offset)?;
+                return Some(Field { offset, ..inner });
             }
         }
         None
@@ -255,16 +261,21 @@ impl<'a> Btf<'a> {
 
     /// Size of a type in bytes, where it has one of its own.
     pub fn size(&self, type_id: u32) -> Option<u32> {
+        self.size_within(type_id, 0)
+    }
+
+    fn size_within(&self, type_id: u32, dimensions: u32) -> Option<u32> {
         let found = self.resolved(type_id)?;
         match found.kind {
             KIND_INT | KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64 | KIND_FLOAT => {
                 Some(found.size_or_type)
             }
             KIND_PTR => Some(8),
-            KIND_ARRAY => {
+            KIND_ARRAY if dimensions < CHAIN_MAX => {
                 let element = u32_at(self.bytes, found.at + 12).ok()?;
                 let count = u32_at(self.bytes, found.at + 20).ok()?;
-                self.size(element)?.checked_mul(count)
+                self.size_within(element, dimensions + 1)?
+                    .checked_mul(count)
             }
             _ => None,
         }
@@ -441,6 +452,25 @@ mod tests {
         let bytes = blob(&types, strings);
         let btf = Btf::parse(&bytes, &["outer"]).unwrap();
         assert_eq!(btf.reduced(), None);
+    }
+
+    #[test]
+    fn a_type_that_is_within_itself_a_thousand_times_is_looked_through_once() {
+        // struct outer { struct outer; … };
+        let mut types = vec![1, KIND_STRUCT << 24 | 1000, 8];
+        types.extend([0, 1, 0].repeat(1000));
+        let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
+        let bytes = blob(&types, b"\0outer\0");
+        let btf = Btf::parse(&bytes, &["outer"]).unwrap();
+        assert_eq!(btf.field("outer", "x"), None);
+    }
+
+    #[test]
+    fn an_array_of_itself_has_no_size() {
+        let types = [0, KIND_ARRAY << 24, 0, 1, 1, 2];
+        let types: Vec<u8> = types.into_iter().flat_map(u32::to_le_bytes).collect();
+        let bytes = blob(&types, b"\0");
+        assert_eq!(Btf::parse(&bytes, &[]).unwrap().size(1), None);
     }
 
     #[test]
