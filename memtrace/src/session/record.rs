@@ -11,10 +11,10 @@ use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
 use super::pace::Pace;
-use super::signals::{Request, Signals, pass_on, signals_end_us_again, stop_with_command};
+use super::signals::{Request, Signals, signals_end_us_again};
 use super::start::{self, Started};
 use super::{Held, Leftovers, Marks, Options, OutputError, gpus, held};
-use command::{enter_command, outlive};
+use command::{Followed, enter_command, outlive};
 #[cfg(target_os = "linux")]
 use memtrace_collect::procfs;
 use memtrace_collect::{ProcessTable, Roles, Sections, Targets, Tick, exit_row};
@@ -37,10 +37,6 @@ use turns::{CLOCK_PERIOD, KEYFRAME_PERIOD, Turn};
 /// So often what came meanwhile is taken at the end: more than the kernel can have kept, and an
 /// end also where a storm of forks goes on.
 const LAST_DRAINS_MAX: usize = 64;
-
-/// After its command has ended a recording goes on for so long while descendants are there:
-/// most are on their way down (vLLM's workers take 1 to 2 s).
-const SETTLE: DurationNs = DurationNs(2_000_000_000);
 
 /// While the disk is behind, how often is looked whether the recording is over.
 const BEHIND_PERIOD: DurationNs = DurationNs(200_000_000);
@@ -209,23 +205,14 @@ impl Session {
         signals: &mut Signals,
         progress: &mut impl FnMut(&Progress),
     ) -> Result<End, RecordError> {
-        let wake_fds = self.turns.iter();
-        let wake_fds = wake_fds.filter_map(|turn| turn.collector.wake_fd());
-        // SAFETY: an owned descriptor, which nobody closes or replaces while it is
-        // registered: `wake` owns it and drops it after deregistering.
-        let register = |fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
-        let wakes = wake_fds
-            .map(|fd| register(fd).map_err(std::io::Error::from))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(RecordError::Loop)?;
+        let wakes = self.wakes().map_err(RecordError::Loop)?;
         let alarm = Alarm::new().map_err(RecordError::Loop)?;
         let ends_with_members = matches!(options.target, Target::Pids { .. });
         let deadline = options.duration.map(|duration| self.started + duration);
         // It may have ended before its signal was listened to.
-        let mut is_command_running = command.is_some_and(|command| !self.reap(command));
-        let mut has_interrupted = false;
-        let mut is_asked = false;
-        let mut settled = None;
+        let is_running = command.is_some_and(|command| !self.reap(command));
+        let mut command = Followed::new(command, is_running);
+        let mut storage_failure = None;
         // Of many processes what attaching found is much, and goes out before more is added.
         self.hand_over(false);
         loop {
@@ -238,8 +225,7 @@ impl Session {
                 until = BootNs(until.0.min(deadline.0));
             }
             let now = clock::boot();
-            if command.is_some() && !is_command_running {
-                let settled = *settled.get_or_insert(now + SETTLE);
+            if let Some(settled) = command.settled(now) {
                 if now >= settled || !self.table.has_outlived() {
                     break;
                 }
@@ -254,64 +240,37 @@ impl Session {
                 },
                 () = readable(&wakes), if !is_behind => self.drain(),
                 () = self.output.room(), if is_behind => {}
-                request = signals.next() => match request {
-                    Request::Child => {
-                        if let Some(command) = command
-                            && is_command_running
-                        {
-                            is_command_running = !self.reap(command);
-                            if let Some(number) = held::stopped_by(command) {
-                                stop_with_command(number);
-                            }
-                        }
-                    }
-                    // It may be in a process group of its own.
-                    Request::Resumed => {
-                        if let Some(command) = command.filter(|_| is_command_running) {
-                            pass_on(libc::SIGCONT, command);
-                        }
-                    }
-                    Request::Stop => {
-                        is_asked = true;
+                request = signals.next() => {
+                    if request == Request::Child {
+                        command.child_changed(|command| self.reap(command));
+                    } else if command.is_end(request) {
                         break;
-                    }
-                    Request::End => break,
-                    // The command has ended, and we wait only for what it left.
-                    Request::PassOn(_) if settled.is_some() => {
-                        is_asked = true;
-                        break;
-                    }
-                    Request::PassOn(number) => {
-                        is_asked = true;
-                        // A command may take its time to end, or not care: the second
-                        // Ctrl-C ends the recording and leaves the command alone.
-                        if number == libc::SIGINT && std::mem::replace(&mut has_interrupted, true) {
-                            break;
-                        }
-                        if let Some(command) = command {
-                            pass_on(number, command);
-                        }
                     }
                 },
             }
-            if let Some(failure) = self.output.take_failure() {
-                return Ok(End {
-                    storage_failure: Some(failure),
-                    is_command_running,
-                    is_asked,
-                });
-            }
-            let is_over = (ends_with_members && self.table.is_empty())
+            storage_failure = self.output.take_failure();
+            let is_over = storage_failure.is_some()
+                || (ends_with_members && self.table.is_empty())
                 || deadline.is_some_and(|deadline| clock::boot() >= deadline);
             if is_over {
                 break;
             }
         }
         Ok(End {
-            storage_failure: None,
-            is_command_running,
-            is_asked,
+            storage_failure,
+            is_command_running: command.is_running,
+            is_asked: command.is_asked,
         })
+    }
+
+    /// What wakes the loop between two turns.
+    fn wakes(&self) -> std::io::Result<Vec<AsyncFd<OwnedFd>>> {
+        let wake_fds = self.turns.iter();
+        let wake_fds = wake_fds.filter_map(|turn| turn.collector.wake_fd());
+        // SAFETY: an owned descriptor, which nobody closes or replaces while it is
+        // registered: `wake` owns it and drops it after deregistering.
+        let register = |fd| unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+        wake_fds.map(|fd| Ok(register(fd)?)).collect()
     }
 
     /// Whether so much waits for the disk that nothing more is looked at until it takes some.
