@@ -163,6 +163,22 @@ pub struct LimitHolder {
     pub shared_bytes: Bytes,
 }
 
+impl LimitHolder {
+    fn largest_first(growers: &[Grower]) -> Vec<Self> {
+        let holders = growers.iter().map(|grower| Self {
+            who: grower.who.clone(),
+            bytes: grower.bytes,
+            shared_bytes: grower.shared_bytes,
+        });
+        let mut holders: Vec<Self> = holders.collect();
+        holders.order_by_key(|one| {
+            let first = one.who.members.first().copied();
+            (std::cmp::Reverse(one.bytes), first)
+        });
+        holders
+    }
+}
+
 /// A kind of memory that grew.
 #[derive(Clone, Copy, Debug, Serialize, JsonSchema)]
 pub struct GrownKind {
@@ -349,24 +365,9 @@ impl Read<'_> {
             _ => true,
         };
         let at_kill = self.around.at_kill(row.boot_ns);
-        let mut known = at_kill.map_or_else(Default::default, |(known, _)| known);
-        if let (true, Some(held)) = (kinds::is_of_node(row), self.holders.held) {
-            known.note_recorded(held.anon.at_most);
-        }
+        let known = at_kill.map_or_else(Default::default, |(known, _)| known);
         let recorder = self.recorder(row);
-        if row.memcg.is_some() {
-            let holders = self.holders.holders.iter();
-            let concerned = holders.filter(|one| is_concerned(&table.processes[one.process]));
-            // Of the victim the kernel's log has what it had at the kill.
-            let of = |one: &crate::Holder| match row.victim_rss_anon_bytes {
-                Some(bytes) if Some(one.process) == victim => Some(bytes),
-                _ => one.amounts.anon(),
-            };
-            let anon: Option<Bytes> = concerned.map(of).sum();
-            if let (Some(anon), false) = (anon, self.holders.is_lower_bound) {
-                known.note_recorded_at_most(anon + recorder);
-            }
-        }
+        let known = self.with_recorded(known, recorder, (row, victim), (table, &is_concerned));
         let in_use = row.memcg_usage_bytes.or(known.in_use);
         let whole = in_use.or(self.holders.totals[Kind::Rss].bytes());
         let anon = |kinds: &kinds::Account| Some(kinds.anon_of_recorded()? - recorder);
@@ -396,15 +397,7 @@ impl Read<'_> {
         let whole = whole.unwrap_or(Bytes(0));
         let reported = growth::choose(&growers, &by_window, &windows, whole);
         if let Some(reported) = &reported {
-            let met = match reported.winner {
-                Some((growth::Winner::Grower(place), _)) => Some(growers.remove(place)),
-                _ => None,
-            };
-            growers.order_by_key(|grower| {
-                let grown = grower.grown_bytes.get(reported.window).copied().flatten();
-                std::cmp::Reverse((grown, grower.bytes))
-            });
-            growers.splice(0..0, met);
+            reported.put_first(&mut growers);
         }
         let window = reported.map(|reported| reported.window);
         let grown_kind = reported.and_then(|reported| match reported.winner? {
@@ -415,18 +408,6 @@ impl Read<'_> {
         let shared = window.filter(|_| is_shared).and_then(|window| {
             let mut lines = by_window.get(window)?.iter();
             Some((window, lines.find(|line| line.kind == HeldKind::Shared)?))
-        });
-        let holders = growers.iter().map(|grower| LimitHolder {
-            who: grower.who.clone(),
-            bytes: grower.bytes,
-            shared_bytes: grower.shared_bytes,
-        });
-        let mut holders: Vec<LimitHolder> = holders.collect();
-        holders.order_by_key(|one| {
-            (
-                std::cmp::Reverse(one.bytes),
-                one.who.members.first().copied(),
-            )
         });
         PostMortem {
             is_of_node: kinds::is_of_node(row),
@@ -440,13 +421,40 @@ impl Read<'_> {
             kinds: kinds(window),
             windows,
             grower_count: growers.len(),
+            holders: LimitHolder::largest_first(&growers),
             growers,
-            holders,
             kinds_age_ns: at_kill.map_or(DurationNs(0), |(_, age)| age),
             reclaimable_bytes: kinds::reclaimable(&known),
             pressure: self.around.pressure(window).unwrap_or_default(),
             allocated: None,
         }
+    }
+
+    /// The kernel's account at the kill, with what of it the recorded processes are known to hold.
+    fn with_recorded(
+        &self,
+        mut known: kinds::Account,
+        recorder: Bytes,
+        (row, victim): (&OomRow, Option<usize>),
+        (table, is_concerned): (&ProcessTable, impl Fn(&Process) -> bool),
+    ) -> kinds::Account {
+        if let (true, Some(held)) = (kinds::is_of_node(row), self.holders.held) {
+            known.note_recorded(held.anon.at_most);
+        }
+        if row.memcg.is_some() {
+            let holders = self.holders.holders.iter();
+            let concerned = holders.filter(|one| is_concerned(&table.processes[one.process]));
+            // Of the victim the kernel's log has what it had at the kill.
+            let of = |one: &crate::Holder| match row.victim_rss_anon_bytes {
+                Some(bytes) if Some(one.process) == victim => Some(bytes),
+                _ => one.amounts.anon(),
+            };
+            let anon: Option<Bytes> = concerned.map(of).sum();
+            if let (Some(anon), false) = (anon, self.holders.is_lower_bound) {
+                known.note_recorded_at_most(anon + recorder);
+            }
+        }
+        known
     }
 
     /// The states at the starts of the windows; `None` where one was not kept.

@@ -4,7 +4,7 @@ use super::growers::Grower;
 use super::kinds::{HeldKind, KindLine};
 use super::windows::{SUDDEN, is_cut};
 use crate::who::Bundle;
-use memtrace_model::{Bytes, DurationNs};
+use memtrace_model::{Bytes, DurationNs, Order};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -98,6 +98,21 @@ pub(super) fn choose(
         winner,
         is_sudden,
     })
+}
+
+impl GrowthBefore {
+    /// Puts those that grew most first, and before them the one that met the limit.
+    pub(super) fn put_first(&self, growers: &mut Vec<Grower>) {
+        let met = match self.winner {
+            Some((Winner::Grower(place), _)) => Some(growers.remove(place)),
+            _ => None,
+        };
+        growers.order_by_key(|grower| {
+            let grown = grower.grown_bytes.get(self.window).copied().flatten();
+            Reverse((grown, grower.bytes))
+        });
+        growers.splice(0..0, met);
+    }
 }
 
 /// Growth in a window of some length that matters.

@@ -207,19 +207,7 @@ impl Objects {
         } else {
             grown
         });
-        let charged = |row: &ShmObjectRow| {
-            let first = row.first_user();
-            let first = first.and_then(|upid| table.find(upid));
-            let first = first.and_then(|place| table.processes.get(place));
-            match (
-                &kill.memcg,
-                first.and_then(|process| process.cgroup.as_deref()),
-            ) {
-                (Some(memcg), Some(cgroup)) => Charged::Known(is_within(cgroup, memcg)),
-                (None, _) => Charged::Known(true),
-                (Some(_), None) => Charged::Unknown,
-            }
-        };
+        let charged = |row: &ShmObjectRow| charged(row, kill, table);
         // Who began later can have opened it since.
         let lived = |upid: &Upid| {
             let place = table.find(*upid);
@@ -282,6 +270,18 @@ impl Objects {
             object_count: known.0.max(1),
             objects_grown_bytes: known.1.max(grown_bytes),
         })
+    }
+}
+
+/// Whether an object is charged to the group whose limit was met: to that of its first user.
+fn charged(row: &ShmObjectRow, kill: &OomRow, table: &ProcessTable) -> Charged {
+    let first = row.first_user().and_then(|upid| table.find(upid));
+    let first = first.and_then(|place| table.processes.get(place));
+    let cgroup = first.and_then(|process| process.cgroup.as_deref());
+    match (&kill.memcg, cgroup) {
+        (Some(memcg), Some(cgroup)) => Charged::Known(is_within(cgroup, memcg)),
+        (None, _) => Charged::Known(true),
+        (Some(_), None) => Charged::Unknown,
     }
 }
 
