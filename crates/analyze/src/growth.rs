@@ -5,7 +5,7 @@ use super::clock::RunClock;
 use super::trend::Trend;
 use memtrace_model::labels;
 use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Kind};
-use memtrace_timeline::{CURVE_AFTER, SeriesPoint};
+use memtrace_timeline::{CURVE_AFTER, SeriesPoint, Track};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -97,6 +97,20 @@ impl Growth {
 /// Bytes as an integer, as everywhere in JSON; null where there is no bound.
 pub(super) fn whole<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value as i64).serialize(to)
+}
+
+/// The trend of a process until then, with the kind that makes up most of it.
+pub(super) fn of(track: &Track, end: BootNs) -> Option<Growth> {
+    let curve = track.curve.as_ref()?;
+    let growth = fit(curve.points(), (track.first, end), track.row_count)?;
+    let kind = curve.level_before(growth.from.boot_ns).and_then(|before| {
+        let since = track.held().unwrap_or(&track.at_end).since(before);
+        let kinds = [Kind::Anon, Kind::File, Kind::Shmem].into_iter();
+        let most = kinds.max_by_key(|kind| since.get(*kind))?;
+        let more = since.get(most)?.0;
+        (more > 0 && more.saturating_mul(2) > since.rss()?.0).then_some(most)
+    });
+    Some(Growth { kind, ..growth })
 }
 
 /// The trend of a stretch from `first` to `last` after its warm-up; `None` when it is too short, or

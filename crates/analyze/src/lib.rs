@@ -141,6 +141,7 @@ pub use samples::{
     Names, NodeReading, SampleOptions, SampleSummary, Samples, files as sample_files, gpu_files,
     sample, sample_gpus,
 };
+pub use sections::growth::in_words as growth_in_words;
 pub use sections::oom_kills::cause as oom_cause;
 pub use sections::phases::{checkpoints, startup_log};
 pub use sections::{Report, SECTIONS};

@@ -91,8 +91,8 @@ impl Live {
             is_prepared: false,
             losses: Vec::new(),
             pending: Vec::new(),
-            settled: Engine::new(),
-            tip: Engine::new(),
+            settled: Engine::new(false),
+            tip: Engine::new(false),
             first: None,
             last: None,
             clock,
@@ -114,6 +114,16 @@ impl Live {
         Self {
             kept: Kept::without_ended_before(ended_before),
             ..Self::new(info, zone)
+        }
+    }
+
+    /// The same, with a curve of each process, which [`Live::growth`] asks for.
+    #[must_use]
+    pub fn with_curves(self) -> Self {
+        Self {
+            settled: Engine::new(true),
+            tip: Engine::new(true),
+            ..self
         }
     }
 

@@ -221,7 +221,7 @@ impl<'a> Pass<'a> {
         });
         for (process, track) in notes.table.processes.iter_mut().zip(&state.processes) {
             let end = process.exit_boot_ns().unwrap_or(end);
-            process.growth = process.growth.or(grown(track, end));
+            process.growth = process.growth.or(growth::of(track, end));
         }
         let own = state.processes.iter_mut().enumerate();
         let own = own.filter_map(|(position, track)| Some((position, *track.gauge.take()?)));
@@ -421,7 +421,7 @@ impl Observe for Notes<'_> {
             // What is left running after a command says nothing of its growth.
             self.is_over |= is_command;
         }
-        self.table.processes[process].growth = grown(track, at);
+        self.table.processes[process].growth = growth::of(track, at);
     }
 }
 
@@ -468,19 +468,6 @@ fn note_bins(
         true => parts.roles().for_each(&mut set),
         false => parts.roles_moved().for_each(&mut set),
     }
-}
-
-fn grown(track: &Track, end: BootNs) -> Option<Growth> {
-    let curve = track.curve.as_ref()?;
-    let growth = growth::fit(curve.points(), (track.first, end), track.row_count)?;
-    let kind = curve.level_before(growth.from.boot_ns).and_then(|before| {
-        let since = track.held().unwrap_or(&track.at_end).since(before);
-        let kinds = [Kind::Anon, Kind::File, Kind::Shmem].into_iter();
-        let most = kinds.max_by_key(|kind| since.get(*kind))?;
-        let more = since.get(most)?.0;
-        (more > 0 && more.saturating_mul(2) > since.rss()?.0).then_some(most)
-    });
-    Some(Growth { kind, ..growth })
 }
 
 /// How the sum of all processes went.

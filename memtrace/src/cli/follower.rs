@@ -30,9 +30,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 pub(super) struct Follower<'a> {
     recordings: &'a Recordings,
     dir: PathBuf,
-    /// Whether it keeps whoever had ended long before it was read, from the beginning of the recording
-    /// on.
-    keeps_ended: bool,
+    kept: Kept,
     tail: Tail,
     live: Live,
     recorder: Recorder,
@@ -42,6 +40,17 @@ pub(super) struct Follower<'a> {
     anew_due: Instant,
     /// When something came last.
     heard: Instant,
+}
+
+/// What of a recording is kept while it is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Everyone, from the beginning on.
+    Everyone,
+    /// Of a recording that goes on, whoever had not ended long before it was read.
+    Present,
+    /// The same, with how each of them has grown.
+    PresentWithGrowth,
 }
 
 /// What came to a recording.
@@ -60,23 +69,7 @@ impl<'a> Follower<'a> {
     ///
     /// # Errors
     /// When there is none, or it can't be read.
-    pub(super) fn open(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
-        Self::open_with(recordings, dir, true)
-    }
-
-    /// Opens a recording for what is so now: whoever ended long ago is left out of one that goes on.
-    ///
-    /// # Errors
-    /// As [`Follower::open`].
-    pub(super) fn open_for_now(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
-        Self::open_with(recordings, dir, false)
-    }
-
-    fn open_with(
-        recordings: &'a Recordings,
-        dir: &Path,
-        keeps_ended: bool,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn open(recordings: &'a Recordings, dir: &Path, kept: Kept) -> anyhow::Result<Self> {
         let shown = dir.display().to_string();
         let tail = recordings
             .follow(dir)
@@ -84,8 +77,8 @@ impl<'a> Follower<'a> {
         Ok(Self {
             recordings,
             dir: dir.to_path_buf(),
-            keeps_ended,
-            live: live(&tail, keeps_ended),
+            kept,
+            live: live(&tail, kept),
             tail,
             recorder: Recorder::Recording,
             is_over: false,
@@ -111,7 +104,7 @@ impl<'a> Follower<'a> {
     fn read_anew(&mut self) -> Result<TailState, StoreError> {
         let begin = Instant::now();
         self.tail = self.recordings.follow(&self.dir)?;
-        self.live = live(&self.tail, self.keeps_ended);
+        self.live = live(&self.tail, self.kept);
         let state = self.tail.look()?;
         self.live.take(&mut Fresh(&mut self.tail))?;
         let rest = ANEW_EVERY.max(begin.elapsed() * REST);
@@ -121,14 +114,18 @@ impl<'a> Follower<'a> {
 }
 
 /// What is known of a recording before its first row.
-fn live(tail: &Tail, keeps_ended: bool) -> Live {
+fn live(tail: &Tail, kept: Kept) -> Live {
     let info = tail.info().clone();
-    match keeps_ended || info.state != RunState::Recording {
+    let live = match kept == Kept::Everyone || info.state != RunState::Recording {
         true => Live::new(info, zone()),
         false => {
             let ended_before = BootNs(clock::boot().0 - KEPT_NS);
             Live::without_ended_before(info, zone(), ended_before)
         }
+    };
+    match kept {
+        Kept::PresentWithGrowth => live.with_curves(),
+        Kept::Everyone | Kept::Present => live,
     }
 }
 
@@ -150,7 +147,8 @@ impl Feed for Follower<'_> {
         let mut has_news = self.live.take(&mut Fresh(&mut self.tail))?;
         let may_begin_anew = Instant::now() >= self.anew_due;
         let is_wrong = self.live.is_contradicted() && may_begin_anew;
-        let has_too_many = !self.keeps_ended && may_begin_anew && self.has_too_many_ended();
+        let has_too_many =
+            self.kept != Kept::Everyone && may_begin_anew && self.has_too_many_ended();
         // What was closed has all there is in its parts, in order.
         let is_to_order = state == TailState::Closed && !was_closed;
         if is_wrong || has_too_many || is_to_order || state == TailState::Lost {

@@ -1,7 +1,7 @@
 //! The newest figures of a recording, or of the newest one in a directory for as long as one follows
 //! another, as a monitoring system gets them.
 
-use super::follower::Follower;
+use super::follower::{Follower, Kept};
 use super::once::Once;
 use super::output::say;
 use super::recorded::listed;
@@ -21,6 +21,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 pub struct Newest<'a> {
     recordings: &'a Recordings,
     dir: PathBuf,
+    kept: Kept,
     /// Whether the directory is a recording, and not one of recordings.
     is_single: bool,
     followed: Option<(PathBuf, Follower<'a>)>,
@@ -37,9 +38,19 @@ impl<'a> Newest<'a> {
     /// # Errors
     /// When it can't be read, or is one that is closed.
     pub fn open(recordings: &'a Recordings, dir: &Path) -> anyhow::Result<Self> {
+        Self::open_with(recordings, dir, Kept::Present)
+    }
+
+    /// The same, with what is to be kept of it.
+    pub(super) fn open_with(
+        recordings: &'a Recordings,
+        dir: &Path,
+        kept: Kept,
+    ) -> anyhow::Result<Self> {
         let mut newest = Self {
             recordings,
             dir: dir.to_owned(),
+            kept,
             is_single: dir.join(RUN_FILE).exists(),
             followed: None,
             kills: Once::default(),
@@ -48,7 +59,7 @@ impl<'a> Newest<'a> {
         };
         match newest.is_single {
             true => {
-                let follower = Follower::open_for_now(recordings, dir)?;
+                let follower = Follower::open(recordings, dir, kept)?;
                 if follower.is_closed() {
                     bail!(
                         "this recording is closed, so it has no current figures; `memtrace report` \
@@ -162,7 +173,7 @@ impl<'a> Newest<'a> {
         if is_followed || is_refused {
             return Ok(());
         }
-        match Follower::open_for_now(self.recordings, &newest) {
+        match Follower::open(self.recordings, &newest, self.kept) {
             Ok(follower) => self.followed = Some((newest, follower)),
             Err(error) => self.refuse(newest, &error),
         }

@@ -2,7 +2,7 @@
 
 mod own;
 
-use super::follower::Follower;
+use super::follower::{Follower, Kept};
 use super::output::{has_color, print};
 use super::recorded::Strictness;
 use super::running::{self, Running};
@@ -120,7 +120,7 @@ fn follow(
         (None, Some(dir)) => super::recorded::local_dir(Some(dir))?,
         (None, None) => running()?,
     };
-    let mut follower = Follower::open(recordings, &dir)?;
+    let mut follower = Follower::open(recordings, &dir, Kept::Everyone)?;
     if args.once {
         return print_once(&mut follower, args.view);
     }

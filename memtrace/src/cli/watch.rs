@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Between two looks. What a recorder sees is in its recording a second later at the latest.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Say when a process is killed or crashes, or a limit is near, as it happens
+/// Say when a process is killed, crashes or grows, or a limit is near, as it happens
 ///
 /// A line for each event, while a recording is made. What happened before this started is left out: `memtrace
 /// report` has it. PROGRAM is started for each event, one at a time, and gets it as JSON on its
@@ -75,8 +75,8 @@ enum Format {
 /// # Errors
 /// When nothing can be read, or standard output can't be written.
 pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCode> {
-    let mut newest = Newest::open(recordings, &args.dir)?;
     let mut events = Events::after(clock::boot(), &args.on, args.limit / 100.0);
+    let mut newest = Newest::open_with(recordings, &args.dir, events.kept())?;
     let program = Program::start(args.program)?;
     end_with_signals();
     loop {

@@ -21,6 +21,7 @@ const STRANGERS_MAX: usize = 1_000;
 /// The sweep, and who was put into it so far.
 #[derive(Clone, Debug)]
 pub(super) struct Engine {
+    has_curves: bool,
     sweep: Sweep<Watch>,
     lanes: HashMap<Arc<str>, LaneId>,
     entered: Vec<Entered>,
@@ -139,9 +140,10 @@ pub(super) fn row(upid: Upid, boot_ns: BootNs, held: &Amounts) -> MemRow {
 }
 
 impl Engine {
-    /// Nobody is there yet.
-    pub(super) fn new() -> Self {
+    /// Nobody is there yet. Of each a curve is kept if `has_curves`.
+    pub(super) fn new(has_curves: bool) -> Self {
         Self {
+            has_curves,
             sweep: Sweep::new(Watch::default(), Lane::of_kinds(&Arc::default())),
             lanes: HashMap::new(),
             entered: Vec::new(),
@@ -249,6 +251,7 @@ impl Engine {
         self.sweep.enter(Member {
             own: Some(lane),
             copy_until: process.copy_until,
+            has_curve: self.has_curves,
             ..Member::default()
         });
         self.entered.push(Entered {

@@ -4,6 +4,7 @@
 use super::engine;
 use super::{Live, named_rows};
 use crate::clock::RunClock;
+use crate::growth::{self, Growth};
 use crate::held::Held;
 use crate::keys::PeakAt;
 use crate::phases::PhaseLine;
@@ -270,6 +271,12 @@ impl Live {
             working_set: Some(used),
             limit,
         })
+    }
+
+    /// How a process has grown so far; `None` where it is too young to tell, and of one without a curve.
+    pub fn growth(&self, process: usize) -> Option<Growth> {
+        let growth = growth::of(self.tip.track(process)?, self.now.at)?;
+        Some(growth.settled(&self.clock))
     }
 
     /// The kills by the OOM killer, in the order of time.

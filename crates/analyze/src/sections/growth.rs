@@ -121,15 +121,20 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
         1 => String::new(),
         count => format!(", and {} more grow", words::count(count - 1)),
     };
-    Some(format!(
-        "{} grows by {} ±{}/h (95 %), {} in {}{}{others}.",
-        analysis.with_role(most),
+    let how = in_words(growth);
+    Some(format!("{} {how}{others}.", analysis.with_role(most)))
+}
+
+/// How somebody grows.
+pub fn in_words(growth: &Growth) -> String {
+    format!(
+        "grows by {} ±{}/h (95 %), {} in {}{}",
         words::slope(growth.bytes_per_hour).trim_start_matches('+'),
         words::margin(growth.margin_bytes_per_hour()),
         words::bytes(growth.rise_bytes),
         words::duration(growth.to.boot_ns - growth.from.boot_ns),
         kind(growth)
-    ))
+    )
 }
 
 fn sum_in_short(analysis: &Analysis) -> Option<String> {

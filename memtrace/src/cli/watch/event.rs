@@ -1,13 +1,14 @@
-//! What happens in a recording that is made: kills, crashes, limits that are near, a recorder that is
-//! gone.
+//! What happens in a recording that is made: kills, crashes, limits that are near, growth, a recorder that
+//! is gone.
 
+use crate::cli::follower::Kept;
 use crate::cli::newest::Newest;
 use crate::cli::once::Once;
 use clap::ValueEnum;
-use memtrace_analyze::{Limit, Live, oom_cause};
+use memtrace_analyze::{Growth, Limit, Live, Verdict, growth_in_words, oom_cause};
 use memtrace_host::clock;
 use memtrace_model::tables::OomRow;
-use memtrace_model::{BootNs, Tgid, WallNs};
+use memtrace_model::{BootNs, DurationNs, Tgid, WallNs};
 use memtrace_report::{visible, words};
 use memtrace_top::Recorder;
 use serde_json::{Value, json};
@@ -25,6 +26,8 @@ pub(super) enum EventKind {
     /// A cgroup's working set, or the machine, is near its limit (--limit); again once it was 10 points
     /// below
     Limit,
+    /// A process has grown steadily for more than ten minutes, after a quarter of its life as its warm-up; once
+    Growth,
     /// Nobody records any more
     RecorderGone,
 }
@@ -90,6 +93,11 @@ const LATE_NS: i64 = 600_000_000_000;
 /// So far below `--limit` a share has to fall, or by half, before it is reported again.
 const BELOW: f64 = 0.1;
 
+/// Growth is judged so often,
+const JUDGED_EVERY: DurationNs = DurationNs(60_000_000_000);
+/// and reported once it has gone on for so long: a start-up is over by then.
+const GROWN_FOR: DurationNs = DurationNs(600_000_000_000);
+
 /// Which events were reported.
 pub(super) struct Events {
     kinds: Vec<EventKind>,
@@ -101,6 +109,9 @@ pub(super) struct Events {
     reported: Once<(EventKind, Tgid)>,
     /// Cgroups that are near their limits; `None` for the machine.
     near: HashSet<Option<String>>,
+    /// Processes that grow, by when they started. Few ever do.
+    growing: Once<Tgid>,
+    judged: BootNs,
     was_recording: bool,
 }
 
@@ -117,7 +128,17 @@ impl Events {
             begin,
             reported: Once::default(),
             near: HashSet::new(),
+            growing: Once::default(),
+            judged: begin,
             was_recording: false,
+        }
+    }
+
+    /// What has to be kept of a recording for them.
+    pub(super) fn kept(&self) -> Kept {
+        match self.kinds.contains(&EventKind::Growth) {
+            true => Kept::PresentWithGrowth,
+            false => Kept::Present,
         }
     }
 
@@ -132,6 +153,7 @@ impl Events {
         let mut found = self.since(recording, live);
         if is_recording {
             found.extend(self.limits(recording, live));
+            found.extend(self.growth(recording, live));
         }
         let gone = match recorder {
             Some(Recorder::Gone) => Some("the recorder was ended before it closed the recording"),
@@ -223,6 +245,39 @@ impl Events {
         .collect()
     }
 
+    /// Processes that turned out to grow.
+    fn growth(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
+        let now = live.now().at;
+        let is_due = now - self.judged >= JUDGED_EVERY;
+        if !is_due || !self.kinds.contains(&EventKind::Growth) {
+            return Vec::new();
+        }
+        self.judged = now;
+        let Some(at) = live.clock().to_wall(now) else {
+            return Vec::new();
+        };
+        let processes = live.processes().iter().enumerate();
+        let alive = processes.filter(|(_, process)| process.exit_boot_ns().is_none());
+        let found = alive.filter_map(|(place, process)| {
+            let tgid = process.tgid?;
+            let growth = live.growth(place).filter(is_lasting)?;
+            let is_new = self.growing.note(tgid, process.start.boot_ns);
+            is_new.then(|| Event {
+                pid: Some(tgid),
+                is_recorded: true,
+                subject: Some(process.name.to_string()),
+                ..event(
+                    EventKind::Growth,
+                    at,
+                    recording,
+                    live,
+                    growth_in_words(&growth),
+                )
+            })
+        });
+        found.collect()
+    }
+
     /// Those that have come near since the last look.
     fn newly_near(&mut self, limits: impl Iterator<Item = Limit>) -> Vec<Limit> {
         let mut found = Vec::new();
@@ -261,6 +316,11 @@ fn killed(kill: &OomRow) -> String {
     });
     let why = oom_cause(kill, |path| format!("cgroup {path}"));
     format!("killed by the OOM killer because {why}{held}")
+}
+
+fn is_lasting(growth: &Growth) -> bool {
+    let length = growth.to.boot_ns - growth.from.boot_ns;
+    growth.verdict == Verdict::Growing && length >= GROWN_FOR
 }
 
 fn near_in_words(limit: &Limit) -> String {
@@ -311,6 +371,45 @@ mod tests {
         assert_eq!(reported(&mut later, &mut newest), [""; 0]);
         let mut others = Events::after(BootNs(0), &[EventKind::Crash], 0.9);
         assert_eq!(reported(&mut others, &mut newest), [""; 0]);
+    }
+
+    /// One process that grows by a MiB every two seconds, and one that does not.
+    fn growing_for(minutes: u32) -> Script {
+        let mut run = Script::command(&["python3", "serve.py"], 60.0 * f64::from(minutes));
+        run.process(700, None, 0.0, "/usr/bin/python3 serve.py");
+        run.process(701, Some(700), 1.0, "/opt/bin/store");
+        for at in (5..minutes * 60).step_by(5).map(f64::from) {
+            run.mem(700, at, [200.0 + at / 2.0, 60.0, 0.0]);
+            run.mem(701, at, [900.0 + at % 7.0, 20.0, 0.0]);
+        }
+        run
+    }
+
+    #[test]
+    fn growth_is_reported_once_it_has_lasted_and_once_of_each_process() {
+        let root = tempfile::tempdir().expect("a directory");
+        let recordings = Recordings::default();
+        let mut events = Events::after(BootNs(0), &[], 0.9);
+        let mut newest =
+            Newest::open_with(&recordings, root.path(), events.kept()).expect("an empty directory");
+        let mut grown = |name: &str, minutes: fn() -> Script| {
+            store(&root.path().join(name), minutes);
+            newest.follow().expect("recordings");
+            let (path, live) = newest.followed().expect("a recording");
+            events.judged = BootNs(0);
+            let found = events.growth(path, live).into_iter();
+            let found = found.map(|event| format!("{} {}", event.kind.name(), event.text));
+            found.collect::<Vec<String>>()
+        };
+        assert_eq!(
+            grown("memtrace-a", || growing_for(12)),
+            [""; 0],
+            "too early"
+        );
+        let found = grown("memtrace-b", || growing_for(40));
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("growth grows by 1.8 GiB"), "{found:?}");
+        assert_eq!(grown("memtrace-c", || growing_for(41)), [""; 0], "once");
     }
 
     #[test]
