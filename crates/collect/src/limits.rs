@@ -1,7 +1,7 @@
 //! Limits that no cgroup sets: RLIMIT_AS and RLIMIT_DATA of each process, and the size of each tmpfs
 //! that one sees.
 
-use super::{CollectError, Collector, Process, ProcessTable, Tick};
+use super::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_host::tmpfs_mounts;
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, Record, Tgid, TmpfsRow, Upid};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, major, minor, openat2};
@@ -31,8 +31,8 @@ pub struct LimitCollector {
     proc: PathBuf,
     /// Who has been asked.
     asked: HashMap<Upid, Asked>,
-    /// Each tmpfs of a mount namespace, with its device.
-    namespaces: HashMap<u64, Vec<(String, PathBuf)>>,
+    /// The mount namespaces of those that were asked, by inode.
+    namespaces: BTreeMap<u64, Namespace>,
     /// When mounts are listed anew.
     next_mounts: BootNs,
     /// What was reported last, by device.
@@ -51,8 +51,23 @@ struct Asked {
     wait: DurationNs,
 }
 
-/// Who is there, each with the program that it runs.
-type Living = BTreeMap<Upid, (Tgid, u64)>;
+/// A mount namespace that is looked into.
+#[derive(Debug)]
+struct Namespace {
+    /// By whom: the first of those that are in it.
+    seer: (Upid, Tgid),
+    /// Each tmpfs of it, with its device; `None` where that is to be read.
+    mounts: Option<Vec<(String, PathBuf)>>,
+}
+
+/// Who is to be asked.
+struct Due {
+    /// Since when; `None` of one that was never asked, which comes first.
+    since: Option<BootNs>,
+    upid: Upid,
+    tgid: Tgid,
+    image: u64,
+}
 
 impl LimitCollector {
     /// A collector for processes whose ids are those of this procfs.
@@ -60,83 +75,120 @@ impl LimitCollector {
         Self {
             proc: proc.to_owned(),
             asked: HashMap::new(),
-            namespaces: HashMap::new(),
+            namespaces: BTreeMap::new(),
             next_mounts: BootNs(0),
             reported: HashMap::new(),
         }
     }
 
     /// Asks those who are to be asked by now.
-    fn ask(&mut self, now: BootNs, processes: &Living, table: &mut ProcessTable) {
-        self.asked.retain(|upid, _| processes.contains_key(upid));
-        let all = processes.iter();
-        let mut due: Vec<(Option<BootNs>, Upid)> = all
-            .map(|(upid, (_, image))| {
-                let asked = self.asked.get(upid).filter(|one| one.image == *image);
-                (asked.map(|one| one.next), *upid)
-            })
-            .filter(|(next, ..)| next.is_none_or(|next| next <= now))
-            .collect();
-        // Who was never asked comes first.
-        due.order_by_key(|due| *due);
-        for (next, upid) in due.into_iter().take(ASKED_MAX) {
-            let Some((tgid, image)) = processes.get(&upid).copied() else {
-                continue;
-            };
-            let before = next.and(self.asked.get(&upid));
-            let before = before.map(|one| one.wait.0 * 2);
-            let wait = before.map_or(ASKED_AGAIN, |wait| DurationNs(wait.min(ASKED_AGAIN_MAX.0)));
-            let namespace = fs::metadata(self.proc.join(format!("{tgid}/ns/mnt")));
-            let asked = Asked {
+    fn ask(&mut self, now: BootNs, table: &mut ProcessTable) {
+        let due = table.processes().filter_map(|process| {
+            let (upid, image) = (process.row().upid, process.image());
+            let asked = self.asked.get(&upid).filter(|one| one.image == image);
+            let since = asked.map(|one| one.next);
+            since.is_none_or(|since| since <= now).then(|| Due {
+                since,
+                upid,
+                tgid: process.row().tgid,
                 image,
-                mount_namespace: namespace.ok().map(|namespace| namespace.ino()),
-                next: now + wait,
-                wait,
-            };
-            self.asked.insert(upid, asked);
-            let [Some(address_space), Some(data)] =
-                [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| limit(tgid, resource))
-            else {
-                continue;
-            };
-            let known = table.process(upid).map(|process| {
-                let row = process.row();
-                (row.rlimit_as_bytes, row.rlimit_data_bytes)
-            });
-            if known.is_some_and(|known| known != (address_space, data))
-                && let Some(process) = table.process_mut(upid)
-            {
-                let row = process.row_mut();
-                (row.rlimit_as_bytes, row.rlimit_data_bytes) = (address_space, data);
-            }
+            })
+        });
+        let mut due: Vec<Due> = due.collect();
+        due.order_by_key(|due| (due.since, due.upid));
+        due.truncate(ASKED_MAX);
+        for one in due {
+            self.ask_one(&one, now, table);
+        }
+        if self.asked.len() > table.len() {
+            self.asked.retain(|upid, _| table.process(*upid).is_some());
         }
     }
 
-    /// Looks how full each tmpfs is, by the first process of each mount namespace.
-    fn look(&mut self, processes: &Living, tick: &Tick, out: &mut Vec<Record>) {
-        let mut seen_by: BTreeMap<u64, (Upid, Tgid)> = BTreeMap::new();
-        for (upid, (tgid, _)) in processes {
-            let asked = self.asked.get(upid);
-            if let Some(namespace) = asked.and_then(|asked| asked.mount_namespace) {
-                seen_by.entry(namespace).or_insert((*upid, *tgid));
-            }
+    fn ask_one(&mut self, due: &Due, now: BootNs, table: &mut ProcessTable) {
+        let Due { upid, tgid, .. } = *due;
+        let before = due.since.and(self.asked.get(&upid));
+        let before = before.map(|one| one.wait.0 * 2);
+        let wait = before.map_or(ASKED_AGAIN, |wait| DurationNs(wait.min(ASKED_AGAIN_MAX.0)));
+        let namespace = fs::metadata(self.proc.join(format!("{tgid}/ns/mnt")));
+        let mount_namespace = namespace.ok().map(|namespace| namespace.ino());
+        if let Some(number) = mount_namespace {
+            self.sees((upid, tgid), number);
         }
-        self.namespaces
-            .retain(|namespace, _| seen_by.contains_key(namespace));
+        let asked = Asked {
+            image: due.image,
+            mount_namespace,
+            next: now + wait,
+            wait,
+        };
+        self.asked.insert(upid, asked);
+        let [Some(address_space), Some(data)] =
+            [libc::RLIMIT_AS, libc::RLIMIT_DATA].map(|resource| limit(tgid, resource))
+        else {
+            return;
+        };
+        let known = table.process(upid).map(|process| {
+            let row = process.row();
+            (row.rlimit_as_bytes, row.rlimit_data_bytes)
+        });
+        if known.is_some_and(|known| known != (address_space, data))
+            && let Some(process) = table.process_mut(upid)
+        {
+            let row = process.row_mut();
+            (row.rlimit_as_bytes, row.rlimit_data_bytes) = (address_space, data);
+        }
+    }
+
+    /// Notes who is in a mount namespace.
+    fn sees(&mut self, process: (Upid, Tgid), number: u64) {
+        let new = Namespace {
+            seer: process,
+            mounts: None,
+        };
+        let namespace = self.namespaces.entry(number).or_insert(new);
+        namespace.seer = namespace.seer.min(process);
+    }
+
+    /// Leaves out namespaces whose seer has ended or is in another one, unless somebody else is in them.
+    fn leave_unseen(&mut self, table: &ProcessTable) {
+        let count = self.namespaces.len();
+        self.namespaces.retain(|number, namespace| {
+            let upid = namespace.seer.0;
+            let asked = self
+                .asked
+                .get(&upid)
+                .filter(|_| table.process(upid).is_some());
+            asked.is_some_and(|asked| asked.mount_namespace == Some(*number))
+        });
+        if self.namespaces.len() == count {
+            return;
+        }
+        let asked = self.asked.iter();
+        let seen = asked.filter_map(|(upid, asked)| {
+            let tgid = table.process(*upid)?.row().tgid;
+            Some(((*upid, tgid), asked.mount_namespace?))
+        });
+        for (process, number) in seen.collect::<Vec<_>>() {
+            self.sees(process, number);
+        }
+    }
+
+    /// Looks how full each tmpfs is, by one process of each mount namespace.
+    fn look(&mut self, table: &ProcessTable, tick: &Tick, out: &mut Vec<Record>) {
+        self.leave_unseen(table);
         let mut found: BTreeMap<String, TmpfsRow> = BTreeMap::new();
-        for (namespace, (upid, tgid)) in seen_by {
+        for namespace in self.namespaces.values_mut().take(NAMESPACES_MAX) {
+            let (upid, tgid) = namespace.seer;
             let process = self.proc.join(tgid.to_string());
-            if !self.namespaces.contains_key(&namespace) {
-                let text = fs::read(process.join("mountinfo"));
-                let Some(text) = text.ok().filter(|_| self.namespaces.len() < NAMESPACES_MAX)
-                else {
-                    continue;
-                };
-                let mut mounts = tmpfs_mounts(&text);
-                mounts.truncate(MOUNTS_MAX);
-                self.namespaces.insert(namespace, mounts);
+            if namespace.mounts.is_none() {
+                let text = fs::read(process.join("mountinfo")).ok();
+                namespace.mounts = text.map(|text| {
+                    let mut mounts = tmpfs_mounts(&text);
+                    mounts.truncate(MOUNTS_MAX);
+                    mounts
+                });
             }
-            for (device, path) in self.namespaces.get(&namespace).into_iter().flatten() {
+            for (device, path) in namespace.mounts.iter().flatten() {
                 let Some((size_bytes, used_bytes)) = usage(&process.join("root"), (path, device))
                 else {
                     continue;
@@ -180,7 +232,7 @@ impl Collector for LimitCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         if table.has_just_ended_by(libc::SIGBUS) {
-            self.look(&living(table), tick, out);
+            self.look(table, tick, out);
         }
         Ok(())
     }
@@ -191,23 +243,16 @@ impl Collector for LimitCollector {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        let processes = living(table);
         if tick.boot >= self.next_mounts {
             self.next_mounts = tick.boot + MOUNTS_PERIOD;
-            self.namespaces.clear();
+            for namespace in self.namespaces.values_mut() {
+                namespace.mounts = None;
+            }
         }
-        self.ask(tick.boot, &processes, table);
-        self.look(&processes, tick, out);
+        self.ask(tick.boot, table);
+        self.look(table, tick, out);
         Ok(())
     }
-}
-
-fn living(table: &ProcessTable) -> Living {
-    let one = |process: &Process| (process.row().tgid, process.image());
-    let processes = table.processes();
-    processes
-        .map(|process| (process.row().upid, one(process)))
-        .collect()
 }
 
 /// A soft limit of a process: `None` where it can't be asked, and inside of that where there is none.

@@ -87,8 +87,10 @@ const DRIFT_BYTES_MIN: i64 = 1 << 20;
 const DRIFT_INTERVAL_NS: u64 = 1_000_000;
 /// ... after a burst of so many.
 const DRIFT_BURST: u64 = 32;
-/// A full sweep finds what moved without a page that came or went: address space.
+/// A full sweep finds what moved without a page that came or went: address space. It is made so often,
 const FULL_SWEEP_EVERY: DurationNs = DurationNs(1_000_000_000);
+/// or more rarely, where it would take a larger share of a CPU than this.
+const FULL_SWEEP_SHARE: f64 = 0.005;
 /// CPU time per turn for looking up in /proc who was found running.
 const NAMING: DurationNs = DurationNs(20_000_000);
 /// A sweep fills the ring at most so often: half a million processes.
@@ -120,6 +122,8 @@ pub struct BpfBackend {
     kills: Kills,
     cgroup_scan: attach::CgroupScan,
     last_full_sweep: BootNs,
+    /// Until the next one.
+    full_sweep_wait: DurationNs,
     /// Entered by id and not yet found by the kernel.
     entered: Vec<Tgid>,
     /// Processes that no pattern makes a member.
@@ -200,6 +204,7 @@ impl BpfBackend {
             kills: Kills::new(),
             cgroup_scan: attach::CgroupScan::default(),
             last_full_sweep: BootNs(0),
+            full_sweep_wait: FULL_SWEEP_EVERY,
             entered: Vec::new(),
             own_processes,
             has_lost_lifecycle: false,
@@ -293,7 +298,7 @@ impl BpfBackend {
     fn scope(&mut self, tick: &Tick) -> SweepScope {
         let since_full = tick.boot.0 - self.last_full_sweep.0;
         let is_keyframe = tick.is_keyframe || std::mem::take(&mut self.wants_keyframe);
-        if !is_keyframe && since_full < FULL_SWEEP_EVERY.0 {
+        if !is_keyframe && since_full < self.full_sweep_wait.0 {
             return SweepScope::Moved;
         }
         self.last_full_sweep = tick.boot;
@@ -313,8 +318,8 @@ impl BpfBackend {
         self.programs.tell_vm_totals().map_err(collect_error)
     }
 
-    /// Writes what was lost since the last call. Once a second: asking is a system call for
-    /// each class.
+    /// Writes what was lost since the last call. With each full sweep: asking is a system call for each
+    /// class.
     fn report_losses(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let losses = self.programs.losses();
         for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
@@ -431,6 +436,11 @@ impl Collector for BpfBackend {
         let started = clock::thread_cpu();
         let scope = self.scope(tick);
         let result = self.sweep(scope, tick, table, out).map_err(collect_error);
+        if scope == SweepScope::Full {
+            let cost = clock::thread_cpu().0 - started.0;
+            let wait = (cost as f64 / FULL_SWEEP_SHARE) as i64;
+            self.full_sweep_wait = DurationNs(wait.max(FULL_SWEEP_EVERY.0));
+        }
         let summed = self.ask_for_sums(tick, table);
         let taken = self.take_events(tick, table, out).map_err(collect_error);
         let reconciled = self.reconcile(tick, table, out).map_err(collect_error);
