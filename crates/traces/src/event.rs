@@ -75,6 +75,8 @@ pub(super) struct Event {
 pub(super) struct Args {
     pub(super) device_type: Option<f64>,
     pub(super) device_id: Option<f64>,
+    /// What was allocated; freed, if it is negative.
+    pub(super) bytes: Option<f64>,
     pub(super) total_allocated: Option<f64>,
     pub(super) total_reserved: Option<f64>,
 }
@@ -170,6 +172,7 @@ impl Take for InArgs<'_> {
             match &*key.0 {
                 "Device Type" => object.next_value_seed(To(&mut args.device_type))?,
                 "Device Id" | "device" => object.next_value_seed(To(&mut args.device_id))?,
+                "Bytes" => object.next_value_seed(To(&mut args.bytes))?,
                 "Total Allocated" => object.next_value_seed(To(&mut args.total_allocated))?,
                 "Total Reserved" => object.next_value_seed(To(&mut args.total_reserved))?,
                 _ => object.next_value_seed(To(&mut Nothing))?,

@@ -2,9 +2,11 @@
 //! the ranks of a job side by side. It knows no recording.
 
 mod activity;
+mod allocations;
 mod document;
 mod event;
 mod files;
+mod hints;
 mod input;
 mod json;
 mod kernels;
@@ -18,6 +20,7 @@ mod self_time;
 mod skew;
 mod summary;
 mod sums;
+mod times;
 
 pub use files::{Found, find};
 pub use merge::{Merger, Place};

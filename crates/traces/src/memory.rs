@@ -1,6 +1,8 @@
-//! What the profiler says of memory (`profile_memory=True`): the highest of each device.
+//! What the profiler says of memory (`profile_memory=True`): the highest of each device, and its operators.
 
+use super::allocations::{self, Changes, OperatorMemories};
 use super::event::Args;
+use super::self_time::{Named, Spans};
 use memtrace_model::{Bytes, WallNs};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -20,53 +22,86 @@ pub struct DeviceMemory {
     pub peak_allocated_bytes: Option<Bytes>,
     /// When, on the wall clock.
     pub peak_allocated_at_wall_ns: Option<WallNs>,
+    /// The operator that allocated then; `None` outside of all, or where it is not known.
+    pub peak_allocated_in: Option<String>,
     /// The highest that the allocator held for them; `None` for one that keeps nothing.
     pub peak_reserved_bytes: Option<Bytes>,
     /// When, on the wall clock.
     pub peak_reserved_at_wall_ns: Option<WallNs>,
+    /// Which operators allocated and freed; `None` where there were too many events to keep.
+    pub operators: Option<OperatorMemories>,
 }
 
 /// By kind and number of the device.
 #[derive(Debug, Default)]
-pub(super) struct Devices(BTreeMap<(i64, i64), Device>);
+pub(super) struct Devices {
+    list: BTreeMap<(i64, i64), Device>,
+    changes: Changes,
+}
 
 /// The highest, and when.
 type High = Option<(i64, i64)>;
 
 #[derive(Debug, Default)]
 struct Device {
+    place: u16,
     event_count: u64,
     allocated: High,
     reserved: High,
 }
 
 impl Devices {
-    /// Takes an event of a time.
-    pub(super) fn take(&mut self, at: i64, args: &Args) {
+    /// Takes an event of a time and of a thread, by the thread's place if it has one.
+    pub(super) fn take(&mut self, at: i64, thread: Option<u32>, args: &Args) {
         let (Some(kind), Some(number)) = (args.device_type, args.device_id) else {
             return;
         };
         let key = (kind as i64, number as i64);
-        if self.0.len() == DEVICES_MAX && !self.0.contains_key(&key) {
+        let place = self.list.len();
+        if place == DEVICES_MAX && !self.list.contains_key(&key) {
             return;
         }
-        let device = self.0.entry(key).or_default();
+        let device = self.list.entry(key).or_insert_with(|| Device {
+            place: place as u16,
+            ..Device::default()
+        });
         device.event_count += 1;
         raise(&mut device.allocated, args.total_allocated, at);
         raise(&mut device.reserved, args.total_reserved, at);
+        if let (Some(bytes), Some(thread)) = (args.bytes, thread) {
+            let place = device.place;
+            self.changes.take(place, thread, at, bytes as i64);
+        }
     }
 
-    /// Each device. `wall` gives the wall time of an event's.
-    pub(super) fn reported(self, wall: impl Fn(i64) -> Option<WallNs>) -> Vec<DeviceMemory> {
-        let devices = self.0.into_iter().map(|((kind, number), device)| {
+    /// Each device, with so many of its operators. `name` knows the names of operators, `wall` gives the
+    /// wall time of an event's.
+    pub(super) fn reported(
+        self,
+        spans: &mut Spans,
+        top: usize,
+        name: impl Fn(Named) -> Option<String>,
+        wall: impl Fn(i64) -> Option<WallNs>,
+    ) -> Vec<DeviceMemory> {
+        let peaks = self.list.values();
+        let peaks = peaks.filter_map(|device| Some((device.place, device.allocated?.1)));
+        let mut owned = self.changes.owned(spans, &peaks.collect());
+        let devices = self.list.into_iter().map(|((kind, number), device)| {
             let reserved = device.reserved.filter(|(bytes, _)| *bytes > 0);
+            let of_device = owned.as_mut().map(|(owned, at_peak)| {
+                let owned = owned.remove(&device.place).unwrap_or_default();
+                (owned, at_peak.get(&device.place))
+            });
+            let peak_name = of_device.as_ref().and_then(|(_, at_peak)| *at_peak);
             DeviceMemory {
-                device: name(kind, number),
+                device: device_name(kind, number),
                 event_count: device.event_count,
                 peak_allocated_bytes: device.allocated.map(|(bytes, _)| Bytes(bytes)),
                 peak_allocated_at_wall_ns: device.allocated.and_then(|(_, at)| wall(at)),
+                peak_allocated_in: peak_name.and_then(|named| name(*named)),
                 peak_reserved_bytes: reserved.map(|(bytes, _)| Bytes(bytes)),
                 peak_reserved_at_wall_ns: reserved.and_then(|(_, at)| wall(at)),
+                operators: of_device.map(|(owned, _)| allocations::reported(owned, top, &name)),
             }
         });
         devices.collect()
@@ -84,7 +119,7 @@ fn raise(high: &mut High, bytes: Option<f64>, at: i64) {
 }
 
 /// Names a device by `c10/core/DeviceType.h`.
-fn name(kind: i64, number: i64) -> String {
+fn device_name(kind: i64, number: i64) -> String {
     let word = match kind {
         0 => return "cpu".to_owned(),
         1 => "cuda",

@@ -7,9 +7,12 @@ use super::overview::Overview;
 use super::rank::RankSource;
 use super::skew::{RankInWindow, Window};
 use super::summary::{TraceGpu, TraceSummary};
+use super::times::{percent, took};
 use memtrace_model::{Bytes, DurationNs};
 use memtrace_report::words::{self, counted};
-use memtrace_report::{Cell, Chapter, Parts, Style, TableOf, Written, one_part, write_object};
+use memtrace_report::{
+    Cell, Chapter, Parts, Style, TableOf, Tone, Written, one_part, write_object,
+};
 use std::io;
 
 impl Written for Overview {
@@ -81,8 +84,12 @@ impl TraceSummary {
         }
         chapter.say(self.span_in_words());
         let about = [self.job_in_words(), self.devices_in_words()];
-        chapter.tell(memtrace_report::Tone::Plain, about.into_iter().flatten());
+        chapter.tell(Tone::Plain, about.into_iter().flatten());
+        for hint in &self.hints {
+            chapter.tell(Tone::Strong, [format!("Hint: {}", hint.text)]);
+        }
         memory_table(self).add_to(&mut chapter);
+        operator_memory_table(&mut chapter, self);
         names_table(&mut chapter, "operator", &self.operators);
         names_table(&mut chapter, "kernel", &self.kernels);
         kinds_table(self).add_to(&mut chapter);
@@ -113,10 +120,7 @@ impl TraceSummary {
         let graphs = match self.graph_launch_count {
             0 => String::new(),
             1 => ", 1 launch of a CUDA graph".to_owned(),
-            count => format!(
-                ", {} launches of CUDA graphs",
-                words::count(i64::try_from(count).unwrap_or(i64::MAX))
-            ),
+            launches => format!(", {} launches of CUDA graphs", count(launches)),
         };
         format!("{begin}, for {}: {events}{steps}{graphs}.", took(duration))
     }
@@ -175,15 +179,56 @@ fn memory_table(trace: &TraceSummary) -> TableOf<&super::memory::DeviceMemory> {
             memory.peak_allocated_bytes
         })
         .figures("at_s", 1, |memory| after(memory.peak_allocated_at_wall_ns))
+        .words("in", 1, |memory| {
+            memory
+                .peak_allocated_in
+                .as_deref()
+                .map_or(Cell::Absent, Cell::from)
+        })
         .figures("peak_reserved_bytes", 0, |memory| {
             absent(memory.peak_reserved_bytes)
         })
         .figures(("reserved_at_s", "AT"), 1, |memory| {
             after(memory.peak_reserved_at_wall_ns)
         })
-        .figures("events", 2, |memory| {
-            words::count(i64::try_from(memory.event_count).unwrap_or(i64::MAX))
+        .figures("events", 2, |memory| count(memory.event_count))
+}
+
+fn operator_memory_table(chapter: &mut Chapter, trace: &TraceSummary) {
+    let of_devices = trace.memory.iter();
+    let of_devices =
+        of_devices.filter_map(|memory| Some((&*memory.device, memory.operators.as_ref()?)));
+    let rows = of_devices
+        .clone()
+        .flat_map(|(device, operators)| operators.list.iter().map(move |one| (device, one)));
+    TableOf::of(rows)
+        .flexible("memory_by_operator", |(_, one)| {
+            one.name
+                .as_deref()
+                .unwrap_or("(outside of operators)")
+                .to_owned()
         })
+        .words("device", 0, |(device, _)| *device)
+        .figures("changes", 2, |(_, one)| count(one.count))
+        .figures("allocated_bytes", 0, |(_, one)| one.allocated_bytes)
+        .figures("freed_bytes", 0, |(_, one)| one.freed_bytes)
+        .figures("kept_bytes", 0, |(_, one)| {
+            let kept = one.allocated_bytes.0.saturating_sub(one.freed_bytes.0);
+            Cell::Change(Some(Bytes(kept)))
+        })
+        .add_to(chapter);
+    for (device, operators) in of_devices.filter(|(_, operators)| operators.other_count > 0) {
+        chapter.quiet(format!(
+            "{} on {device}: {} allocated, {} freed.",
+            counted(operators.other_name_count, "other name", "other names"),
+            words::bytes(operators.other_allocated_bytes),
+            words::bytes(operators.other_freed_bytes),
+        ));
+    }
+}
+
+fn count(number: u64) -> String {
+    words::count(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 fn kinds_table(trace: &TraceSummary) -> TableOf<&KindTotal> {
@@ -191,9 +236,7 @@ fn kinds_table(trace: &TraceSummary) -> TableOf<&KindTotal> {
     let all = all.fold(0, i64::saturating_add);
     TableOf::of(&trace.kernel_kinds)
         .words("kind", 0, |one| one.kind.in_words())
-        .figures("count", 1, |one| {
-            words::count(i64::try_from(one.count).unwrap_or(i64::MAX))
-        })
+        .figures("count", 1, |one| count(one.count))
         .figures("total_s", 0, |one| took_cell(Some(one.total_ns)))
         .figures("share", 0, move |one| {
             percent(one.total_ns, DurationNs(all))
@@ -244,20 +287,11 @@ impl DeviceActivity {
     }
 }
 
-fn percent(part: DurationNs, whole: DurationNs) -> String {
-    match whole.0 {
-        0 => "0.0 %".to_owned(),
-        whole => format!("{:.1} %", part.0 as f64 * 100.0 / whole as f64),
-    }
-}
-
 fn names_table(chapter: &mut Chapter, what: &str, totals: &NameTotals) {
     let is_any_known = totals.list.iter().any(|one| one.self_ns.is_some());
     TableOf::of(&totals.list)
         .flexible(what, |one| &*one.name)
-        .figures("count", 1, |one| {
-            words::count(i64::try_from(one.count).unwrap_or(i64::MAX))
-        })
+        .figures("count", 1, |one| count(one.count))
         .figures("total_s", 0, |one| took_cell(Some(one.total_ns)))
         .figures("self_s", 0, |one| took_cell(one.self_ns))
         .only_if(is_any_known)
@@ -267,7 +301,7 @@ fn names_table(chapter: &mut Chapter, what: &str, totals: &NameTotals) {
             true => "Other names, too many to count".to_owned(),
             false => counted(totals.other_name_count, "other name", "other names"),
         };
-        let calls = words::count(i64::try_from(totals.other_count).unwrap_or(i64::MAX));
+        let calls = count(totals.other_count);
         chapter.quiet(format!(
             "{names}: {} in {calls} {what}s.",
             took(totals.other_total_ns)
@@ -317,6 +351,23 @@ impl Window {
             Some(rank) => rank.to_string(),
             None => traces[place].file.clone(),
         };
+        if let Some(late) = &self.late {
+            chapter.tell(
+                Tone::Strong,
+                [format!(
+                    "Hint: {} took longest in {} of {}, {} longer in all; all steps took {}, each where it \
+                     was shortest. The others probably waited for it.",
+                    match traces[late.trace].rank {
+                        Some(rank) => format!("Rank {rank}"),
+                        None => traces[late.trace].file.clone(),
+                    },
+                    late.longest_count,
+                    counted(self.steps.len(), "step", "steps"),
+                    took(late.longer_ns),
+                    took(late.shortest_total_ns),
+                )],
+            );
+        }
         TableOf::of(&self.steps)
             .figures("step", 0, |step| Cell::known(Some(step.number)))
             .figures("ranks", 2, |step| words::count(step.rank_count))
@@ -341,17 +392,5 @@ fn took_cell(length: Option<DurationNs>) -> Cell {
     match length {
         Some(length) => cell.shown_as(took(length)),
         None => cell,
-    }
-}
-
-/// A length of time as profilers tell it: `812 µs`, `3.41 ms`.
-fn took(length: DurationNs) -> String {
-    match length.0 {
-        0 => "0".to_owned(),
-        ns if ns.abs() < 1_000 => format!("{ns} ns"),
-        ns if ns.abs() < 1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        ns if ns.abs() < 1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
-        ns if ns.abs() < 100_000_000_000 => format!("{:.2} s", ns as f64 / 1e9),
-        _ => words::duration(length),
     }
 }

@@ -1,4 +1,4 @@
-//! The time of operators without what they called on their thread.
+//! The time of operators without what they called on their thread, and which of them a moment is in.
 //!
 //! Events of a trace come in no order, so all are kept until the end: 24 bytes each, up to a bound.
 
@@ -14,13 +14,44 @@ const OPEN_MAX: usize = 65_536;
 
 /// The bit of a name that is one of a call, which is no part of an operator's own time.
 const CALL: u32 = 1 << 31;
+/// The bit of a name that is one of a range, which is none either.
+const RANGE: u32 = 1 << 30;
 
-/// A name by its place among those of its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A name by its place among those of its kind; calls and ranges are of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Named {
     Operator(u32),
-    /// A call of the device's runtime, or a range that the program named.
+    /// A call of the device's runtime, or a step.
     Call(u32),
+    /// A range that the program named.
+    Range(u32),
+}
+
+impl Named {
+    fn packed(self) -> u32 {
+        match self {
+            Self::Operator(place) => place,
+            Self::Call(place) => place | CALL,
+            Self::Range(place) => place | RANGE,
+        }
+    }
+
+    fn unpacked(name: u32) -> Self {
+        match name {
+            _ if name & CALL != 0 => Self::Call(name & !CALL),
+            _ if name & RANGE != 0 => Self::Range(name & !RANGE),
+            _ => Self::Operator(name),
+        }
+    }
+}
+
+/// Something at a time of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment<T> {
+    /// The place of the thread.
+    pub(super) thread: u32,
+    pub(super) at: i64,
+    pub(super) what: T,
 }
 
 /// An operator that ran.
@@ -32,6 +63,17 @@ struct Span {
     ns: i64,
 }
 
+impl Span {
+    fn end(&self) -> i64 {
+        self.begin.saturating_add(self.ns)
+    }
+
+    /// By thread; what is within another stands behind it.
+    fn order(&self) -> (u32, i64, Reverse<i64>) {
+        (self.thread, self.begin, Reverse(self.ns))
+    }
+}
+
 /// The operators so far.
 #[derive(Debug, Default)]
 pub(super) struct Spans {
@@ -41,25 +83,30 @@ pub(super) struct Spans {
 }
 
 impl Spans {
-    /// Takes an operator or a call of a thread, by the place of its name.
-    pub(super) fn take(&mut self, thread: (i64, i64), name: Option<Named>, begin: i64, ns: i64) {
+    /// The place of a thread; `None` for one too many.
+    pub(super) fn thread(&mut self, thread: (i64, i64)) -> Option<u32> {
         let next = self.threads.len();
-        let thread = *self.threads.entry(thread).or_insert(next as u32);
-        let Some(name) = name.filter(|_| !self.has_too_many) else {
+        if next == THREADS_MAX && !self.threads.contains_key(&thread) {
+            self.has_too_many = true;
+            return None;
+        }
+        Some(*self.threads.entry(thread).or_insert(next as u32))
+    }
+
+    /// Takes an operator, a call or a range of a thread, by the place of its name.
+    pub(super) fn take(&mut self, thread: (i64, i64), name: Option<Named>, begin: i64, ns: i64) {
+        let thread = self.thread(thread);
+        let (Some(thread), Some(name), false) = (thread, name, self.has_too_many) else {
             return;
         };
-        if self.list.len() == SPANS_MAX || self.threads.len() > THREADS_MAX {
+        if self.list.len() == SPANS_MAX {
             self.has_too_many = true;
             self.list = Vec::new();
             return;
         }
-        let name = match name {
-            Named::Operator(place) => place,
-            Named::Call(place) => place | CALL,
-        };
         self.list.push(Span {
             thread,
-            name,
+            name: name.packed(),
             begin,
             ns,
         });
@@ -71,62 +118,90 @@ impl Spans {
         if self.has_too_many {
             return None;
         }
-        self.list.retain(|span| span.name & CALL == 0);
+        self.list.retain(|span| span.name & (CALL | RANGE) == 0);
         let mut own = vec![0_i64; names];
-        each_own(&mut self.list, |name, ns| {
+        each_own(&mut self.list, |_, name, ns| {
             let own = &mut own[name as usize];
             *own = own.saturating_add(ns);
         })?;
         Some(own)
     }
 
-    /// What took most time of its own in a stretch of time, of operators and calls: its name, and how
-    /// long.
+    /// Hands on each of these moments with the innermost operator or range that its thread was in; `None`
+    /// where there were too many.
+    pub(super) fn enclosing<T>(
+        &mut self,
+        moments: &mut [Moment<T>],
+        mut found: impl FnMut(&Moment<T>, Option<Named>),
+    ) -> Option<()> {
+        if self.has_too_many {
+            return None;
+        }
+        self.list.sort_unstable_by_key(Span::order);
+        moments.sort_unstable_by_key(|moment| (moment.thread, moment.at));
+        let mut begun = self.list.iter().filter(|span| span.name & CALL == 0);
+        let mut next = begun.next();
+        let mut open: Vec<Span> = Vec::new();
+        for moment in moments {
+            while let Some(span) =
+                next.filter(|span| (span.thread, span.begin) <= (moment.thread, moment.at))
+            {
+                let is_over =
+                    |known: &mut Span| known.thread != span.thread || known.end() <= span.begin;
+                while open.pop_if(is_over).is_some() {}
+                if open.len() == OPEN_MAX {
+                    return None;
+                }
+                open.push(*span);
+                next = begun.next();
+            }
+            let is_over =
+                |known: &mut Span| known.thread != moment.thread || known.end() < moment.at;
+            while open.pop_if(is_over).is_some() {}
+            found(moment, open.last().map(|span| Named::unpacked(span.name)));
+        }
+        Some(())
+    }
+
+    /// What took most time of its own on one thread in a stretch of time, of operators, calls and ranges:
+    /// its name, and how long.
     pub(super) fn most_in(&self, (begin, end): (i64, i64)) -> Option<(Named, i64)> {
         let overlapping = self.list.iter().filter_map(|span| {
-            let within = (
-                span.begin.max(begin),
-                span.begin.saturating_add(span.ns).min(end),
-            );
+            let within = (span.begin.max(begin), span.end().min(end));
             (within.0 < within.1).then(|| Span {
                 begin: within.0,
                 ns: within.1 - within.0,
                 ..*span
             })
         });
-        let mut own: HashMap<u32, i64> = HashMap::new();
-        each_own(&mut overlapping.collect(), |name, ns| {
-            let own = own.entry(name).or_default();
+        let mut own: HashMap<(u32, u32), i64> = HashMap::new();
+        each_own(&mut overlapping.collect(), |thread, name, ns| {
+            let own = own.entry((thread, name)).or_default();
             *own = own.saturating_add(ns);
         })?;
-        let (name, ns) = own
+        let ((_, name), ns) = own
             .into_iter()
-            .max_by_key(|&(name, ns)| (ns, Reverse(name)))?;
-        let named = match name & CALL {
-            0 => Named::Operator(name),
-            _ => Named::Call(name & !CALL),
-        };
-        Some((named, ns))
+            .max_by_key(|&((thread, name), ns)| (ns, Reverse((name, thread))))?;
+        Some((Named::unpacked(name), ns))
     }
 }
 
 /// Hands on the time of each span without those within it on its thread, in parts; `None` where more of
 /// them are within each other than are followed.
-fn each_own(list: &mut Vec<Span>, mut add: impl FnMut(u32, i64)) -> Option<()> {
-    let key = |span: &Span| (span.thread, span.begin, Reverse(span.ns));
-    list.sort_unstable_by_key(key);
+fn each_own(list: &mut Vec<Span>, mut add: impl FnMut(u32, u32, i64)) -> Option<()> {
+    list.sort_unstable_by_key(Span::order);
     // What is open on the thread: until when, and its name.
     let mut open: Vec<(u32, i64, u32)> = Vec::new();
     for span in list {
         let is_open =
             |(thread, end, _): &mut (u32, i64, u32)| *thread != span.thread || *end <= span.begin;
         while open.pop_if(is_open).is_some() {}
-        let end = span.begin.saturating_add(span.ns);
-        if let Some(&(_, outer_end, outer)) = open.last() {
+        let end = span.end();
+        if let Some(&(thread, outer_end, outer)) = open.last() {
             let within = end.min(outer_end).saturating_sub(span.begin);
-            add(outer, within.saturating_neg());
+            add(thread, outer, within.saturating_neg());
         }
-        add(span.name, span.ns);
+        add(span.thread, span.name, span.ns);
         if open.len() == OPEN_MAX {
             return None;
         }
@@ -166,11 +241,80 @@ mod tests {
     }
 
     #[test]
+    fn threads_that_wait_in_one_call_at_once_are_not_added_up() {
+        let mut spans = Spans::default();
+        for thread in 0..3 {
+            spans.take((1, thread), Some(Named::Call(0)), 0, 60);
+        }
+        spans.take((1, 7), Some(Named::Operator(0)), 0, 70);
+        assert_eq!(spans.most_in((0, 100)), Some((Named::Operator(0), 70)));
+        assert_eq!(spans.most_in((0, 50)), Some((Named::Operator(0), 50)));
+    }
+
+    #[test]
+    fn a_moment_is_in_the_innermost_operator_or_range_of_its_thread() {
+        let mut spans = Spans::default();
+        spans.take((1, 1), Some(Named::Operator(1)), 10, 20);
+        spans.take((1, 1), Some(Named::Operator(0)), 0, 100);
+        spans.take((1, 1), Some(Named::Call(5)), 50, 30);
+        spans.take((1, 2), Some(Named::Range(7)), 0, 40);
+        let mut moments = Vec::new();
+        for (thread, at) in [
+            (1, 60),
+            (1, 15),
+            (1, 30),
+            (1, 31),
+            (1, 100),
+            (1, 101),
+            (2, 15),
+            (2, 41),
+            (3, 15),
+        ] {
+            let thread = spans.thread((1, thread)).expect("a place");
+            moments.push(Moment {
+                thread,
+                at,
+                what: (),
+            });
+        }
+        let mut found = Vec::new();
+        let in_order = |moment: &Moment<()>, name| found.push((moment.thread, moment.at, name));
+        assert_eq!(spans.enclosing(&mut moments, in_order), Some(()));
+        let (outer, inner, range) = (
+            Some(Named::Operator(0)),
+            Some(Named::Operator(1)),
+            Some(Named::Range(7)),
+        );
+        let expected = [
+            (0, 15, inner),
+            (0, 30, inner),
+            (0, 31, outer),
+            (0, 60, outer),
+            (0, 100, outer),
+            (0, 101, None),
+            (1, 15, range),
+            (1, 41, None),
+            (2, 15, None),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
     fn a_stack_that_nobody_has_is_not_kept() {
         let mut spans = Spans::default();
         for _ in 0..=OPEN_MAX {
             spans.take((1, 1), Some(Named::Operator(0)), 0, 50);
         }
+        assert_eq!(spans.own(1), None);
+    }
+
+    #[test]
+    fn of_more_threads_than_are_followed_no_more_are_kept() {
+        let mut spans = Spans::default();
+        for thread in 0..=THREADS_MAX as i64 + 9 {
+            spans.take((1, thread), Some(Named::Operator(0)), 0, 50);
+        }
+        assert_eq!(spans.threads.len(), THREADS_MAX);
         assert_eq!(spans.own(1), None);
     }
 

@@ -23,6 +23,43 @@ pub struct Window {
     pub ranks: Vec<RankInWindow>,
     /// Each step that more than one of them has, in the order of numbers.
     pub steps: Vec<StepSkew>,
+    /// The one that probably held the others up.
+    pub late: Option<LateRank>,
+}
+
+/// The trace whose steps were the longest, where they were longer by a tenth of all steps or more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct LateRank {
+    /// Its place in the list of traces.
+    pub trace: usize,
+    /// In how many steps it was the longest.
+    pub longest_count: usize,
+    /// How much longer those took than in the trace where each was shortest.
+    pub longer_ns: DurationNs,
+    /// What all steps took, each where it was shortest.
+    pub shortest_total_ns: DurationNs,
+}
+
+impl LateRank {
+    fn of(steps: &[StepSkew]) -> Option<Self> {
+        let mut longest: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
+        for step in steps {
+            let (longer, count) = longest.entry(step.longest_trace).or_default();
+            let by = step.longest_ns.0.saturating_sub(step.shortest_ns.0);
+            *longer = longer.saturating_add(by);
+            *count += 1;
+        }
+        let shortest = steps.iter().map(|step| step.shortest_ns.0);
+        let shortest = shortest.fold(0, i64::saturating_add);
+        let (trace, (longer, longest_count)) =
+            longest.into_iter().max_by_key(|(_, (longer, _))| *longer)?;
+        (shortest > 0 && longer >= shortest / 10).then_some(Self {
+            trace,
+            longest_count,
+            longer_ns: DurationNs(longer),
+            shortest_total_ns: DurationNs(shortest),
+        })
+    }
 }
 
 /// A trace within a window.
@@ -124,6 +161,7 @@ impl Window {
                 steps_total_ns: DurationNs(steps.fold(0, i64::saturating_add)),
             })
         });
+        let steps = steps(traces, &group);
         Some(Self {
             begin_wall_ns: begin,
             end_wall_ns: end,
@@ -132,7 +170,8 @@ impl Window {
                 .zip(last_end)
                 .map(|(first, last)| since(first, last)),
             ranks: ranks.collect(),
-            steps: steps(traces, &group),
+            late: LateRank::of(&steps),
+            steps,
         })
     }
 }
@@ -236,12 +275,34 @@ mod tests {
             .map(|step| (step.number, step.begin_skew_ns, step.end_skew_ns))
             .collect();
         assert_eq!(steps, [(7, ms(6), ms(16)), (8, ms(10), ms(20))]);
+        // Rank 1 was longer by 10 ms in step 7, rank 0 by 30 ms in step 8.
+        let late = LateRank {
+            trace: 1,
+            longest_count: 1,
+            longer_ns: ms(30),
+            shortest_total_ns: ms(60),
+        };
+        assert_eq!((first.late, second.late), (Some(late), None));
         assert_eq!(
             (first.steps[1].longest_ns, first.steps[1].longest_trace),
             (ms(60), 1)
         );
         let traces: Vec<_> = second.ranks.iter().map(|rank| rank.trace).collect();
         assert_eq!(traces, [2, 3]);
+    }
+
+    #[test]
+    fn ranks_whose_steps_take_about_the_same_hold_nobody_up() {
+        let steps = |longer: i64| [(1, 100, 50), (2, 150, 50 + longer)];
+        let late = |longer| {
+            let traces = [
+                trace(Some(0), [100, 300], &steps(0)),
+                trace(Some(1), [100, 300], &steps(longer)),
+            ];
+            windows(&traces).remove(0).late
+        };
+        assert_eq!(late(9), None);
+        assert_eq!(late(10).map(|late| late.trace), Some(1));
     }
 
     #[test]

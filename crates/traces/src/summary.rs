@@ -2,11 +2,12 @@
 
 use super::activity::DeviceActivity;
 use super::document::{self, Head};
+use super::hints::{Hint, hints};
 use super::kernels::KindTotal;
 use super::memory::DeviceMemory;
 use super::names::NameTotals;
 use super::rank::{RankSource, of_name};
-use super::sums::Sums;
+use super::sums::{Sums, name_of};
 use memtrace_model::{Bytes, DurationNs, WallNs};
 use serde::Serialize;
 use std::path::Path;
@@ -49,6 +50,8 @@ pub struct TraceSummary {
     pub kernel_kinds: Vec<KindTotal>,
     /// When something ran on each device; empty where nothing did, or too much to keep.
     pub activity: Vec<DeviceActivity>,
+    /// What probably keeps devices waiting.
+    pub hints: Vec<Hint>,
     /// How often a CUDA graph was launched.
     pub graph_launch_count: u64,
     /// Memory of each device.
@@ -128,7 +131,11 @@ fn summed_up(head: Head, mut sums: Sums, top: usize) -> TraceSummary {
     let ran = std::mem::take(&mut sums.activity);
     let begin = window.map_or(0, |(begin, _)| begin);
     let activity = ran.reported(begin, |within| sums.most_on_cpu(within), wall);
+    let name = |named| name_of(&sums.operators, &sums.calls, named);
+    let memory = sums.memory.reported(&mut sums.spans, top, name, wall);
     let own = sums.spans.own(sums.operators.len());
+    let kernel_kinds = sums.kinds.reported();
+    let hints = hints(&activity, &kernel_kinds, sums.graph_launch_count);
     let steps = sums.steps.iter().map(|step| TraceStep {
         number: step.number,
         begin_wall_ns: wall(step.begin),
@@ -150,10 +157,11 @@ fn summed_up(head: Head, mut sums: Sums, top: usize) -> TraceSummary {
         has_used_devices: !used.is_empty(),
         operators: sums.operators.reported(top, own.as_deref()),
         kernels: sums.on_device.reported(top, None),
-        kernel_kinds: sums.kinds.reported(),
+        kernel_kinds,
         activity,
+        hints,
         graph_launch_count: sums.graph_launch_count,
-        memory: sums.memory.reported(wall),
+        memory,
         steps: steps.collect(),
         has_more_steps: sums.has_more_steps,
     }

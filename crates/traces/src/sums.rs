@@ -38,6 +38,15 @@ pub(super) struct Sums {
     pub(super) has_more_steps: bool,
 }
 
+/// The name of an operator, a call or a range.
+pub(super) fn name_of(operators: &Names, calls: &Names, named: Named) -> Option<String> {
+    let name = match named {
+        Named::Operator(place) => operators.name(place),
+        Named::Call(place) | Named::Range(place) => calls.name(place),
+    };
+    name.map(str::to_owned)
+}
+
 /// A step of the program's own count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
@@ -72,18 +81,20 @@ impl Events for Sums {
                 Category::Call => {
                     let is_graph = event.name.0.ends_with("GraphLaunch");
                     self.graph_launch_count += u64::from(is_graph);
-                    self.take_call(event, begin, ns);
+                    self.take_call(event, begin, ns, Named::Call);
                 }
-                Category::Annotation => {
-                    self.take_call(event, begin, ns);
+                Category::Annotation if event.name.0.starts_with(STEP) => {
+                    self.take_call(event, begin, ns, Named::Call);
                     self.take_step(&event.name.0, begin, ns);
                 }
+                Category::Annotation => self.take_call(event, begin, ns, Named::Range),
                 Category::Other => {}
             }
         } else if event.is_moment() {
             self.note(begin, begin);
             if event.name.0 == MEMORY {
-                self.memory.take(begin, &event.args);
+                let thread = self.spans.thread(event.thread());
+                self.memory.take(begin, thread, &event.args);
             }
         }
     }
@@ -96,19 +107,15 @@ impl Sums {
         self.window = Some((first.min(begin), last.max(end)));
     }
 
-    fn take_call(&mut self, event: &Event, begin: i64, ns: i64) {
-        let name = self.calls.take(&event.name.0, ns).map(Named::Call);
+    fn take_call(&mut self, event: &Event, begin: i64, ns: i64, named: fn(u32) -> Named) {
+        let name = self.calls.take(&event.name.0, ns).map(named);
         self.spans.take(event.thread(), name, begin, ns);
     }
 
     /// What took most time on the CPU in a stretch of time: its name, and how long.
     pub(super) fn most_on_cpu(&self, within: (i64, i64)) -> Option<(String, i64)> {
         let (named, ns) = self.spans.most_in(within)?;
-        let name = match named {
-            Named::Operator(place) => self.operators.name(place),
-            Named::Call(place) => self.calls.name(place),
-        };
-        Some((name?.to_owned(), ns))
+        Some((name_of(&self.operators, &self.calls, named)?, ns))
     }
 
     fn take_step(&mut self, name: &str, begin: i64, ns: i64) {

@@ -6,6 +6,7 @@ use flate2::write::GzEncoder;
 use memtrace_report::{FORMATS, Style};
 use proptest::prelude::*;
 use proptest::sample::Index;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
@@ -146,6 +147,9 @@ fn what_a_device_did_is_held_against_time_and_its_gaps_against_the_cpu() {
             (800_000, 50_000, "ProfilerStep#7"),
         ]
     );
+    let hint = "Hint: Device 0 was idle 56.2 % of its time. In its longest gap (400.0 µs at +300.0 µs) \
+                cudaStreamSynchronize took 350.0 µs on the CPU: the CPU waited for the device";
+    assert!(text.contains(hint), "{text}");
     let kinds = trace.kernel_kinds.iter();
     let kinds: Vec<_> = kinds.map(|one| one.kind.in_words()).collect();
     assert_eq!(
@@ -161,9 +165,27 @@ fn what_a_device_did_is_held_against_time_and_its_gaps_against_the_cpu() {
 }
 
 #[test]
+fn a_rank_whose_steps_take_longer_is_named_with_the_figures() {
+    let late = of_device().replace(r#""dur": 1000}"#, r#""dur": 1500}"#);
+    let late = late.replace(r#""rank": 0"#, r#""rank": 1"#);
+    let traces = [("a.json", of_device()), ("b.json", late)];
+    let traces = traces.map(|(name, text)| summary(name, text.as_bytes()));
+    let text = reported(&mut Overview::of(traces.to_vec(), true), "text");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let hint =
+        "Hint: Rank 1 took longest in 1 of 1 step, 500.0 µs longer in all; all steps took 1.00 ms";
+    assert!(text.contains(hint), "{text}");
+}
+
+#[test]
 fn every_key_of_the_json_stands_in_the_docs() {
     let mut traces = RANKS.map(|(name, bytes)| summary(name, bytes)).to_vec();
     traces.push(summary("rank2.json", of_device().as_bytes()));
+    let late = of_device().replace(r#""dur": 1000}"#, r#""dur": 1500}"#);
+    traces.push(summary(
+        "late.json",
+        late.replace(r#""rank": 0"#, r#""rank": 3"#).as_bytes(),
+    ));
     let json = reported(&mut Overview::of(traces, false), "json");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let page = include_str!("../../../docs/traces.md");
@@ -228,6 +250,99 @@ fn the_figures_of_a_real_trace_are_those_of_its_events() {
         is(event, "cat", "user_annotation") && name.starts_with("ProfilerStep#")
     });
     assert_eq!(summary.steps.len(), steps.count());
+}
+
+#[test]
+fn memory_by_operator_is_what_torch_sums_up_itself() {
+    // Three steps of torch 2.15 on a CPU, and `self_cpu_memory_usage` of its `key_averages()` then.
+    let theirs = include_str!("testdata/memory.self_cpu_memory_usage.json");
+    let theirs: BTreeMap<String, i64> = serde_json::from_str(theirs).unwrap();
+    let trace = include_bytes!("testdata/memory.pt.trace.json.gz");
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("memory.pt.trace.json.gz");
+    std::fs::write(&path, trace).unwrap();
+    let summary = read(&path, 1_000);
+    let [cpu] = &summary.memory[..] else {
+        panic!("{:?}", summary.memory);
+    };
+    let operators = cpu.operators.as_ref().expect("they are known");
+    let kept = operators.list.iter().map(|one| {
+        // torch makes a name of steps, in which no operator is.
+        let name = one.name.clone().unwrap_or("ProfilerStep*".to_owned());
+        (name, one.allocated_bytes.0 - one.freed_bytes.0)
+    });
+    let mut kept: BTreeMap<String, i64> = kept.collect();
+    kept.retain(|_, bytes| *bytes != 0);
+    assert_eq!(kept, theirs);
+    let count = operators.list.iter().map(|one| one.count).sum::<u64>();
+    assert_eq!(count, cpu.event_count);
+    assert_eq!(cpu.peak_allocated_in.as_deref(), Some("aten::div"));
+
+    let few = read(&path, 2).memory.remove(0).operators.expect("known");
+    assert_eq!(few.list, operators.list[..2]);
+    let rest = operators.list[2..].iter();
+    let (allocated, freed) = rest.fold((0, 0), |(allocated, freed), one| {
+        (allocated + one.allocated_bytes.0, freed + one.freed_bytes.0)
+    });
+    assert_eq!(
+        (few.other_allocated_bytes.0, few.other_freed_bytes.0),
+        (allocated, freed)
+    );
+    assert_eq!(few.other_name_count, operators.list.len() - 2);
+}
+
+#[test]
+fn memory_is_of_the_operator_of_its_thread_and_of_its_device() {
+    let memory = |device: u8, tid: u8, ts: u8, bytes: i64, total: i64| {
+        format!(
+            r#"{{"ph": "i", "name": "[memory]", "pid": 1, "tid": {tid}, "ts": {ts}, "args": {{
+                "Device Type": 1, "Device Id": {device}, "Bytes": {bytes}, "Total Allocated": {total}}}}}"#
+        )
+    };
+    let span = |category: &str, name: &str, tid: u8, ts: u8, dur: u8| {
+        format!(
+            r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 1, "tid": {tid}, "ts": {ts},
+                "dur": {dur}}}"#
+        )
+    };
+    let events = [
+        memory(0, 1, 15, 1024, 1024),
+        memory(1, 1, 16, 512, 512),
+        memory(0, 2, 15, 64, 1088),
+        memory(0, 1, 90, -1024, 64),
+        span("cpu_op", "aten::linear", 1, 10, 50),
+        span("cpu_op", "aten::mm", 1, 12, 10),
+        span("cuda_runtime", "cudaMalloc", 1, 14, 3),
+        span("user_annotation", "rollout", 2, 0, 50),
+    ];
+    let text = format!(r#"{{"traceEvents": [{}]}}"#, events.join(", "));
+    let summary = summary("rank0.json", text.as_bytes());
+    let of = |place: usize| {
+        let operators = summary.memory[place].operators.as_ref().unwrap();
+        let amounts = operators.list.iter().map(|one| {
+            (
+                one.name.as_deref(),
+                one.allocated_bytes.0,
+                one.freed_bytes.0,
+            )
+        });
+        amounts.collect::<Vec<_>>()
+    };
+    let expected = [
+        (None, 0, 1024),
+        (Some("aten::mm"), 1024, 0),
+        (Some("rollout"), 64, 0),
+    ];
+    assert_eq!(of(0), expected);
+    assert_eq!(of(1), [(Some("aten::mm"), 512, 0)]);
+    let text = reported(&mut Overview::of(vec![summary], false), "text");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for row in [
+        "(outside of operators) cuda:0 1 0 B 1 KiB -1 KiB",
+        "aten::mm cuda:1 1 512 B 0 B +512 B",
+    ] {
+        assert!(text.contains(row), "{row}: {text}");
+    }
 }
 
 #[test]
@@ -382,7 +497,7 @@ pub(super) fn of_any_times() -> impl Strategy<Value = String> {
     let event = event.prop_map(|(kind, ts, number)| {
         format!(
             r#"{{{kind}, "pid": 4711, "tid": 1, "ts": {ts}, "dur": {number}, "args": {{
-                "Device Type": 1, "Device Id": 0, "Total Allocated": {number}}}}}"#
+                "Device Type": 1, "Device Id": 0, "Bytes": {number}, "Total Allocated": {number}}}}}"#
         )
     });
     let events = prop::collection::vec(event, 0..8);

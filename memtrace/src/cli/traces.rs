@@ -14,7 +14,8 @@ use std::process::ExitCode;
 ///
 /// Reads what torch.profiler, vLLM and SGLang write (`*.pt.trace.json.gz`, `*.json`), compressed or
 /// not, as a stream, in bounded memory. A trace that was cut off is reported as far as it goes.
-/// docs/traces.md says what each figure means.
+/// Hints name probable bottlenecks: an idle device, short kernels, communication that nothing overlaps,
+/// a late rank. docs/traces.md says what each figure means.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -34,7 +35,7 @@ pub(super) struct Args {
     /// Only the trace of this rank; may be repeated
     #[arg(long, value_name = "N")]
     rank: Vec<u32>,
-    /// How many operators and kernels to show of each trace
+    /// How many operators and kernels to show of each trace, and operators of each device's memory
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// How to write
