@@ -2,7 +2,7 @@
 
 use super::*;
 use memtrace_model::{LoadCondition, MarkKind, MarkRow, RequestOutcome, RequestRow};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -18,8 +18,12 @@ impl Server {
     }
 
     pub(super) fn start_with(options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        Self::start_at("0", options, environment)
+    }
+
+    fn start_at(port: &str, options: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
         let mut child = Command::new(program::memtrace_remote()?)
-            .args(["load", "serve", "--port", "0"])
+            .args(["load", "serve", "--port", port])
             .args(options)
             .envs(environment.iter().copied())
             .stdin(Stdio::null())
@@ -345,6 +349,44 @@ fn a_run_ends_at_ctrl_c_with_what_is_there() -> Result<()> {
         server.url.as_ref(),
     ])?;
     assert!(again.status.success(), "{}", words(&again));
+    Ok(())
+}
+
+#[test]
+fn a_run_says_what_it_waits_for_and_writes_where_it_was_started() -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let grid = ["--input-lens", "8", "--output-lens", "2"];
+    let more = ["--concurrencies", "1", "--prefix-reuse", "low"];
+    let path = plan(dir.path(), &[grid, more].concat())?;
+    let port = free_port()?.to_string();
+    let url = format!("http://127.0.0.1:{port}");
+    let mut run = Command::new(program::memtrace()?);
+    run.args([
+        "load",
+        "run",
+        "--no-recording",
+        "--wait",
+        "60",
+        "--url",
+        &url,
+    ]);
+    run.arg(&path)
+        .current_dir(dir.path())
+        .env_remove("OUTPUT_DIR");
+    let mut run = run.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut said = BufReader::new(run.stderr.take().context("a pipe")?);
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    let waits = format!("waiting for {url}/health, at most 60 s: failed to connect");
+    assert!(line.contains(&waits), "{line}");
+    // It is there only now.
+    let _server = Server::start_at(&port, &["--rate", "200"], &[])?;
+    let mut rest = String::new();
+    said.read_to_string(&mut rest)?;
+    assert_eq!(run.wait()?.code(), Some(0), "{rest}");
+    assert!(rest.contains(&format!("{url} is ready after ")), "{rest}");
+    assert!(rest.contains("the results are in ./load-"), "{rest}");
+    assert!(folder(dir.path())?.join("request_trace.csv").exists());
     Ok(())
 }
 

@@ -25,6 +25,7 @@ pub(super) async fn in_words(action: Action, client: &Client, failure: &Failure)
         Failure::Status {
             status: 503,
             message,
+            ..
         } => format!(
             "the server itself answers 503 ({message}): its engine is not ready yet, or has died"
         ),
@@ -51,6 +52,7 @@ fn has_given_up(failure: &Failure) -> bool {
         Failure::Status {
             status: 500,
             message,
+            ..
         } => {
             let message = message.to_ascii_lowercase();
             ["timeout", "timed out", "time out"]

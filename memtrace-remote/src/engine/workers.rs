@@ -157,6 +157,7 @@ fn of_router(router: &Target, failure: &Failure) -> String {
         Failure::Status {
             status: 503,
             message,
+            ..
         } => format!(
             "the router at {router} answers 503 itself ({message}): it considers none of its \
              workers healthy, or belongs to another job, since a router's port may change with \

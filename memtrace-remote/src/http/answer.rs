@@ -83,8 +83,7 @@ async fn exchange(client: &Client, ask: &Ask, answer: &mut Answer) -> Result<(),
     answer.status = Some(status);
     let content_type = exchange.content_type();
     if status != 200 {
-        let message = exchange.refusal().await;
-        return Err(Failure::Status { status, message });
+        return Err(exchange.refused().await);
     }
     match content_type.as_str() {
         "text/event-stream" => stream(&mut exchange, answer).await,

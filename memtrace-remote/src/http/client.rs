@@ -10,11 +10,15 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, USER_AGENT};
+use hyper::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, RETRY_AFTER, USER_AGENT,
+};
 use hyper::rt::{Read, Write};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
@@ -206,8 +210,23 @@ impl Exchange {
         Ok(whole)
     }
 
+    /// Why there is no answer from a server that refuses.
+    pub(super) async fn refused(&mut self) -> Failure {
+        Failure::Status {
+            status: self.status(),
+            retry_after: self.retry_after(Timestamp::now()),
+            message: self.refusal().await,
+        }
+    }
+
+    /// How long the server asks to wait: seconds, or until a time of day.
+    fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        let value = self.response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+        pause_of(value.trim(), now)
+    }
+
     /// What a server says that refuses: as much of it as matters.
-    pub(super) async fn refusal(&mut self) -> String {
+    async fn refusal(&mut self) -> String {
         let mut begin = Gathered::default();
         while let Ok(Some(data)) = self.next().await
             && begin.add(&data, REFUSAL_BYTES).is_ok()
@@ -224,6 +243,15 @@ impl Exchange {
     }
 }
 
+/// The pause that a `Retry-After` asks for (RFC 9110, 10.2.3).
+fn pause_of(value: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = value.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
+    Some(Duration::try_from(until.duration_since(now)).unwrap_or_default())
+}
+
 /// An error and what is behind it: hyper says little itself.
 pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
@@ -237,4 +265,29 @@ pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_seconds_or_until_a_time_of_day() {
+        let now = "2026-11-06T08:49:30Z".parse().expect("a time");
+        for (value, seconds) in [
+            ("0", Some(0)),
+            ("120", Some(120)),
+            ("Fri, 06 Nov 2026 08:49:37 GMT", Some(7)),
+            ("Fri, 06 Nov 2026 08:49:07 GMT", Some(0)),
+            ("soon", None),
+            ("-1", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                pause_of(value, now),
+                seconds.map(Duration::from_secs),
+                "{value}"
+            );
+        }
+    }
 }

@@ -87,10 +87,7 @@ impl Client {
             has_begun = true;
             match exchange.status() {
                 200 => exchange.whole(most).await,
-                status => Err(Failure::Status {
-                    status,
-                    message: exchange.refusal().await,
-                }),
+                _ => Err(exchange.refused().await),
             }
         };
         let answered = timeout(patience, asked).await;

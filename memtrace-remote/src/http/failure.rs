@@ -30,6 +30,8 @@ pub(crate) enum Failure {
         status: u16,
         /// What the server said.
         message: String,
+        /// How long it asks to wait before it is asked again.
+        retry_after: Option<Duration>,
     },
     /// The server reported an error where the answer should have gone on.
     #[error("the server reported an error in its answer: {0}")]

@@ -36,8 +36,9 @@ use std::time::Duration;
 /// Each condition keeps exactly its number of requests in flight, from the first moment until none
 /// is left to start. The results go to a new folder: workload.jsonl (the plan as it was sent),
 /// request_trace.csv (a row for each request), summary.json (figures of each condition),
-/// gpu_mem_trace.csv (GPU memory, if it is recorded) and manifest.json (how it was sent). If a recording is running, each condition is a phase of it and
-/// each request a row of its table `request`, on the same clock.
+/// gpu_mem_trace.csv (GPU memory, if it is recorded) and manifest.json (how it was sent). If a recording
+/// is running, each condition is a phase of it and each request a row of its table `request`, on the same
+/// clock.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
@@ -82,7 +83,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", env = "RUN_TAG", default_value = "load")]
     tag: String,
 
-    /// Where the folder of the run is made
+    /// Where the folder of the run is made; it is a new one each time
     #[arg(
         short,
         long,
@@ -100,7 +101,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REQUESTS")]
     profile: Option<usize>,
 
-    /// How long to wait for a server that is starting, in seconds
+    /// How long to wait for a server that is starting, in seconds; says what it waits for
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait: Option<Duration>,
 

@@ -23,6 +23,10 @@ const PATH: &str = "/v1/metrics";
 const TRIES: u32 = 4;
 /// After a failure that may pass; twice as long after each further one.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// A server that asks for more is asked again after this.
+pub(super) const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// What sends once waits no longer than this.
+const ONCE_MAX: Duration = Duration::from_secs(60);
 /// A failure that lasts is said so often.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
@@ -118,6 +122,18 @@ impl Refused {
     }
 }
 
+impl Refused {
+    /// How long the server asks to wait, as far as that is heeded.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        match self {
+            Self::Failure(Failure::Status { retry_after, .. }) => {
+                retry_after.map(|pause| pause.min(PAUSE_MAX))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Sender {
     /// What sends figures of a host, and waits so long for an answer.
     pub(super) fn of(client: Client, host: String, patience: Duration) -> Self {
@@ -159,17 +175,16 @@ impl Sender {
         mut pause: Duration,
     ) -> anyhow::Result<()> {
         for left in (0..TRIES).rev() {
-            match self.send(families).await {
-                Ok(()) => break,
-                Err(refused) if left > 0 && refused.may_pass() => {
-                    tokio::time::sleep(pause).await;
-                    pause *= 2;
-                }
-                Err(refused) => {
-                    let server = self.client.target();
-                    return Err(anyhow!("failed to send figures to {server}: {refused}"));
-                }
+            let Err(refused) = self.send(families).await else {
+                break;
+            };
+            let asked = refused.pause().unwrap_or_default();
+            if left == 0 || !refused.may_pass() || asked > ONCE_MAX {
+                let server = self.client.target();
+                return Err(anyhow!("failed to send figures to {server}: {refused}"));
             }
+            tokio::time::sleep(asked.max(pause)).await;
+            pause *= 2;
         }
         Ok(())
     }
@@ -188,7 +203,7 @@ impl Sender {
                 Err(refused) if refused.may_pass() => {
                     let wait = pause.min(every);
                     pause = every.min(2 * pause);
-                    wait
+                    wait.max(refused.pause().unwrap_or_default())
                 }
                 _ => {
                     pause = PAUSE;

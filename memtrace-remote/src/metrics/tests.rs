@@ -262,6 +262,32 @@ fn what_fails_in_a_way_that_may_pass_is_tried_again_a_few_times() {
     });
     once(&url).expect("it takes them");
     assert_eq!(sent.try_iter().count(), 3);
+    // One that asks for a pause gets it, and one that asks for an hour is left alone.
+    let asks = |seconds: u32| {
+        let answer =
+            format!("HTTP/1.1 429 x\r\nretry-after: {seconds}\r\ncontent-length: 0\r\n\r\n");
+        let times = std::sync::atomic::AtomicUsize::new(0);
+        server(move |stream| {
+            let is_first = times.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
+            let answer = match is_first {
+                true => answer.clone().into_bytes(),
+                false => self::answer("200 OK", b""),
+            };
+            says(answer)(stream);
+        })
+    };
+    let begin = Instant::now();
+    let (url, sent) = asks(1);
+    once(&url).expect("it takes them");
+    assert!(
+        begin.elapsed() >= Duration::from_secs(1),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert_eq!(sent.try_iter().count(), 2);
+    let (url, sent) = asks(3600);
+    once(&url).expect_err("nobody waits so long");
+    assert_eq!(sent.try_iter().count(), 1);
     // Nobody listens.
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));

@@ -4,6 +4,7 @@ use super::server_process::ServerProcess;
 use crate::http::{Client, Failure};
 use crate::stop::Stop;
 use anyhow::bail;
+use memtrace::cli::say;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -23,6 +24,7 @@ pub(super) async fn awaited(
     stop: &mut Stop,
 ) -> anyhow::Result<()> {
     let start = Instant::now();
+    let mut has_said = false;
     loop {
         let look = timeout(LOOK, status(client));
         let found = tokio::select! {
@@ -31,6 +33,10 @@ pub(super) async fn awaited(
         };
         // Not every engine has that path.
         if let Ok(Ok(200 | 404)) = found {
+            if has_said {
+                let seconds = start.elapsed().as_secs();
+                say(&format!("{} is ready after {seconds} s", client.target()));
+            }
             return Ok(());
         }
         if server.is_some_and(ServerProcess::has_ended) {
@@ -42,6 +48,19 @@ pub(super) async fn awaited(
                 client.target(),
                 patience.as_secs_f64()
             );
+        }
+        if !has_said {
+            has_said = true;
+            say(&format!(
+                "waiting for {}/health, at most {} s: {}",
+                client.target(),
+                patience.as_secs_f64(),
+                match found {
+                    Ok(Ok(status)) => format!("it answers {status}"),
+                    Ok(Err(failure)) => failure.to_string(),
+                    Err(_) => format!("no answer within {} s", LOOK.as_secs()),
+                }
+            ));
         }
         tokio::select! {
             () = sleep(PERIOD) => {}
