@@ -66,7 +66,10 @@ fn phases_stand_between_the_lines_of_the_command_where_that_is_asked_for() -> Re
     let dir = tempfile::tempdir()?;
     let program = program::memtrace()?;
     let path = program.parent().context("a directory")?;
-    let script = "memtrace mark --begin load && memtrace mark --end load; read line; echo warm >&2";
+    let script = "memtrace mark --begin load && memtrace mark --end load; read line
+        echo 'INFO 01-30 11:53:40 model_runner.py:1110] Starting to load model m...'
+        echo 'INFO 01-30 11:53:50 model_runner.py:1115] Loading model weights took 14.98 GB'
+        echo warm >&2";
     let mut recorder = Command::new(&program)
         .args(["record", "--inline", "--backend", "procfs", "-o"])
         .arg(dir.path().join("recording"))
@@ -93,6 +96,9 @@ fn phases_stand_between_the_lines_of_the_command_where_that_is_asked_for() -> Re
     input.write_all(b"go on\n")?;
     let rest: Vec<String> = lines.collect::<Result<_, _>>()?;
     assert!(rest.contains(&"warm".to_owned()), "{rest:?}");
+    // What it writes is read for marks unasked.
+    let is_read = rest.iter().any(|line| line.contains(" vllm.load_model "));
+    assert!(is_read, "{rest:?}");
     assert!(recorder.wait()?.success());
     Ok(())
 }

@@ -174,8 +174,9 @@ impl<R: Reported> Written for R {
         if let Some(section) = style.section.and_then(Section::<R>::named) {
             let mut reported = (section.tell)(self, &view);
             if reported.is_empty() {
-                let nothing = format!("{}: nothing to report", section.name);
-                reported.push(Chapter::new(nothing));
+                let mut nothing = Chapter::new(format!("{}: nothing to report", section.name));
+                nothing.quiet(format!("It would show {}.", section.doc));
+                reported.push(nothing);
             }
             return explained(reported, style);
         }

@@ -30,6 +30,9 @@ impl Started {
         person: Option<&Person>,
         facts: &HostFacts,
     ) -> anyhow::Result<Self> {
+        // What stands beneath the lines of the command is read from them.
+        let has_output = !args.targets.command.is_empty() && cfg!(target_os = "linux");
+        args.marks_from_output |= args.inline && has_output;
         let passing_on = "failed to pass on what the command writes";
         let mut marks = match args.gpu_only {
             true => Marks::none(),
