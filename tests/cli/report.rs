@@ -155,3 +155,61 @@ fn the_exit_status_stands_in_the_help_of_report_record_and_diff() -> Result<()> 
     }
     Ok(())
 }
+
+/// A recording that is kept.
+fn kept() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings/2.7/recording")
+}
+
+#[test]
+fn in_a_pipe_of_a_narrow_terminal_text_fits_the_terminal_and_a_file_does_not_depend_on_it()
+-> Result<()> {
+    let widest = |columns, out: Stdio| -> Result<Option<usize>> {
+        let (_ours, theirs) = pty::open(24, columns)?;
+        let mut command = Command::new(program::memtrace()?);
+        command.arg("report").arg(kept()).env_remove("COLUMNS");
+        let output = command
+            .stdout(out)
+            .stderr(theirs)
+            .spawn()?
+            .wait_with_output()?;
+        let text = String::from_utf8(output.stdout)?;
+        Ok(text.lines().map(|line| line.chars().count()).max())
+    };
+    let narrow = widest(80, Stdio::piped())?;
+    assert!(
+        narrow.is_some_and(|widest| (70..=80).contains(&widest)),
+        "{narrow:?}"
+    );
+    let wide = widest(300, Stdio::piped())?;
+    assert!(
+        wide.is_some_and(|widest| (90..=100).contains(&widest)),
+        "{wide:?}"
+    );
+    let file = tempfile::NamedTempFile::new()?;
+    assert_eq!(widest(80, Stdio::from(file.reopen()?))?, None);
+    let text = std::fs::read_to_string(file.path())?;
+    let widest = text.lines().map(|line| line.chars().count()).max();
+    assert_eq!(widest, wide);
+    Ok(())
+}
+
+#[test]
+fn how_to_read_a_ledger_is_explained() -> Result<()> {
+    let mut command = Command::new(program::memtrace()?);
+    command.arg("report").arg(kept()).arg("--explain");
+    let text = String::from_utf8(command.output()?.stdout)?;
+    let (_, how) = text
+        .split_once("How to read it")
+        .context("an explanation")?;
+    for word in ["Ledger: ", "\"kernel's sum\" under KNOWN", "Residual is"] {
+        assert!(
+            how.split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+                .contains(word),
+            "{how}"
+        );
+    }
+    Ok(())
+}

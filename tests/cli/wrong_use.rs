@@ -260,6 +260,7 @@ fn an_option_of_another_tool_is_answered_with_the_one_that_is_here() -> Result<(
             "write 10ms or 10s",
         ),
         (&["top", "--json"], "memtrace report -f json"),
+        (&["top", "--keep", "--", "true"], "write --save"),
     ] {
         let output = memtrace(words_of)?;
         let text = words(&output);

@@ -35,8 +35,9 @@ pub(super) fn has_color() -> bool {
     io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb
 }
 
-/// COLUMNS when set, else the width of the terminal; the same 100 everywhere else, so that a
-/// report in a file or a pipe does not depend on the window it came from.
+/// COLUMNS when set, else the width of the terminal. It is 100 in a file, so that a report there does not
+/// depend on the window it came from; and no more in a pipe, whose other end (`less`, `head`) mostly writes
+/// to the terminal.
 pub(super) fn width() -> usize {
     let set = std::env::var("COLUMNS")
         .ok()
@@ -45,7 +46,19 @@ pub(super) fn width() -> usize {
         let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
         Some(usize::from(width.0))
     };
+    let usual = Style::default().width;
+    let behind_pipe = || {
+        let (width, _) = terminal_size::terminal_size_of(io::stderr()).filter(|_| is_pipe())?;
+        Some(usual.min(usize::from(width.0)))
+    };
     set.filter(|&columns| columns > 0)
         .or_else(terminal)
-        .unwrap_or(Style::default().width)
+        .or_else(behind_pipe)
+        .unwrap_or(usual)
+}
+
+/// Whether standard output is a pipe.
+fn is_pipe() -> bool {
+    let out = rustix::fs::fstat(io::stdout());
+    out.is_ok_and(|out| rustix::fs::FileType::from_raw_mode(out.st_mode).is_fifo())
 }

@@ -57,13 +57,13 @@ pub(super) struct Args {
     #[command(flatten)]
     targets: Targets,
 
-    /// Where to record, and keep it; must not exist, or be empty
+    /// Where to record, and save it; must not exist, or be empty
     #[arg(short, long, value_name = "DIR", requires = GROUP, help_heading = WHICH)]
     output: Option<PathBuf>,
 
-    /// Keep the recording, and say where it is
+    /// Save the recording that it makes, and say where it is
     #[arg(long, requires = GROUP, help_heading = WHICH)]
-    keep: bool,
+    save: bool,
 
     /// Time between two snapshots
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, requires = GROUP, help_heading = WHICH)]
@@ -98,7 +98,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         true => Some(OwnRecorder::start(
             &args.targets,
             args.output.as_deref(),
-            args.keep,
+            args.save,
             args.interval,
         )?),
         false => None,

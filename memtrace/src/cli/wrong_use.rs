@@ -51,6 +51,7 @@ const SLIPS: &[(&str, &[&str], &str)] = &[
         "memtrace report -f json or memtrace export afterwards",
     ),
     ("record", &["--name", "--pattern"], "--match REGEX"),
+    ("top", &["--keep"], "--save"),
     (
         "top",
         &["--json", "-b", "--batch", "--once"],

@@ -54,6 +54,12 @@ pub(crate) fn ledger(analysis: &Analysis, state: &Composition, max: usize) -> Op
         unknown_objects(analysis, attribution),
     ];
     section.tell(Tone::Quiet, unsure.into_iter().flatten());
+    section.explain(
+        "Ledger: all that is in use in the group, or on the machine, every page once. Of the total and of the \
+         lines with \"kernel's sum\" under KNOWN the kernel keeps count; the others are what memtrace read of \
+         processes and objects, \"at most\" where it is a bound, \"measured\" of memtrace's own. Residual is \
+         the total less all lines: what nothing explains, below zero where they explain too much.",
+    );
     let others = state.attributions.iter();
     let others = others.filter(|other| other.scope != attribution.scope);
     section.tell(Tone::Plain, others.map(|other| in_short(analysis, other)));
