@@ -93,8 +93,16 @@ pub enum FormatError {
     /// It could not be read.
     #[error("read it: {0}")]
     Io(#[from] std::io::Error),
+    /// It is something else that is known.
+    #[error("use it: it is {what}; {instead}")]
+    Other {
+        /// What it is.
+        what: &'static str,
+        /// What would do.
+        instead: String,
+    },
     /// It is of no generator that is known.
-    #[error("recognize which load generator wrote it: the known ones are {known}")]
+    #[error("recognize which load generator wrote it; known are {known}")]
     Unknown {
         /// Which are known.
         known: String,

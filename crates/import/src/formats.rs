@@ -5,7 +5,7 @@ use super::object::{Shape, begin_file, take_refusal, take_unknown};
 use super::python_json::deserializer;
 use super::{aiperf, bench_serving, guidellm, inference_perf};
 use serde::Deserialize;
-use std::io::SeekFrom;
+use std::io::{Read, SeekFrom};
 
 /// A load generator.
 pub struct Format {
@@ -68,14 +68,80 @@ fn has(shape: &Shape, fields: &[&str]) -> bool {
 /// When it is of none, or can't be read.
 pub fn format_of(file: &mut dyn Source) -> Result<&'static Format, FormatError> {
     file.seek(SeekFrom::Start(0))?;
+    let mut begin = Vec::new();
+    Read::take(&mut *file, BEGIN_BYTES).read_to_end(&mut begin)?;
+    no_json(&begin)?;
+    file.seek(SeekFrom::Start(0))?;
     let shape = Shape::deserialize(&mut deserializer(file))?;
-    let found = FORMATS.iter().find(|format| (format.is_of)(&shape));
-    found.ok_or_else(|| {
-        let names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
-        FormatError::Unknown {
-            known: names.join(", "),
-        }
+    if let Some(found) = FORMATS.iter().find(|format| (format.is_of)(&shape)) {
+        return Ok(found);
+    }
+    let other = OTHERS.iter().find(|(fields, ..)| has(&shape, fields));
+    Err(match other {
+        Some((_, what, instead)) => FormatError::Other {
+            what,
+            instead: (*instead).to_owned(),
+        },
+        None => FormatError::Unknown { known: known() },
     })
+}
+
+/// So much of a file says whether it is JSON.
+const BEGIN_BYTES: u64 = 512;
+
+/// Other files that people have beside those with requests: by their fields, what they are, and what would
+/// do.
+const OTHERS: &[(&[&str], &str, &str)] = &[
+    (
+        &["aiperf_version", "input_config"],
+        "aiperf's summary",
+        "profile_export.jsonl beside it has the requests",
+    ),
+    (
+        &["load_summary"],
+        "a summary of inference-perf",
+        "per_request_lifecycle_metrics.json beside it has the requests (per_request: true)",
+    ),
+    (
+        &["traceEvents"],
+        "a trace of a profiler",
+        "memtrace traces FILE sums it up",
+    ),
+    (
+        &["format", "memtrace_version"],
+        "a report of memtrace",
+        "import takes the files of load generators",
+    ),
+];
+
+/// What file each generator writes.
+fn known() -> String {
+    let docs: Vec<&str> = FORMATS.iter().map(|format| format.doc).collect();
+    docs.join("; ")
+}
+
+/// Refuses what can't be JSON by its first bytes.
+fn no_json(begin: &[u8]) -> Result<(), FormatError> {
+    let other = |what, instead| Err(FormatError::Other { what, instead });
+    match begin.trim_ascii_start() {
+        [0x1f, 0x8b, ..] => other(
+            "compressed by gzip",
+            "unpack it first: gunzip FILE".to_owned(),
+        ),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => other(
+            "compressed by zstd",
+            "unpack it first: unzstd FILE".to_owned(),
+        ),
+        [] | [b'{' | b'[', ..] => Ok(()),
+        text => {
+            let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
+            let what = match line.contains(&b',') {
+                true => "no JSON: it looks like CSV",
+                false => "no JSON",
+            };
+            other(what, format!("requests are read from {}", known()))
+        }
+    }
 }
 
 /// Understands a file, whichever generator wrote it, of at most so many requests.

@@ -56,6 +56,38 @@ fn runs(file: &LoadFile) -> Vec<(Option<i64>, Option<f64>, usize)> {
 }
 
 #[test]
+fn a_file_of_another_kind_is_named_with_the_one_that_would_do() {
+    let summary = include_bytes!("samples/aiperf-0.13.0/profile_export_aiperf.json");
+    let stage = include_bytes!("samples/inference-perf-0.7.0/stage_0_lifecycle_metrics.json");
+    for (bytes, words) in [
+        (
+            &summary[..],
+            "use it: it is aiperf's summary; profile_export.jsonl beside it",
+        ),
+        (stage, "per_request_lifecycle_metrics.json beside it"),
+        (
+            b"\x1f\x8b\x08\x00",
+            "compressed by gzip; unpack it first: gunzip FILE",
+        ),
+        (b"\x28\xb5\x2f\xfd\x00", "compressed by zstd"),
+        (
+            b"request,latency\n1,2\n",
+            "it looks like CSV; requests are read from vllm bench serve",
+        ),
+        (b"hello", "it is no JSON; requests are read from"),
+        (br#"{"traceEvents": []}"#, "memtrace traces FILE"),
+        (
+            br#"{"a": 1}"#,
+            "known are vllm bench serve --save-result --save-detailed (its JSON); ",
+        ),
+    ] {
+        let mut file = std::io::Cursor::new(bytes.to_vec());
+        let refused = format_of(&mut file).err().expect(words).to_string();
+        assert!(refused.contains(words), "{refused}");
+    }
+}
+
+#[test]
 fn every_generator_that_tells_times_is_understood_with_its_conditions() {
     for (name, format, clock, expected) in [
         (
