@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Optional
 import pytest
 
 import memtrace
+from memtrace._recording.recording import Recording
+from memtrace._recording.table import Table
 
 if TYPE_CHECKING:
     import polars
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from typing_extensions import assert_type
-
-    from memtrace._recording.recording import Recording
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -143,6 +143,57 @@ def test_the_plot_stacks_roles_or_processes_and_names_phases() -> None:
     matplotlib.pyplot.close(figure)
     with pytest.raises(ValueError, match="by is"):
         memtrace.load(TRAINING).plot(by="wish")
+
+
+def test_the_plot_has_the_limit_and_the_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    recording = memtrace.load(TRAINING)
+    root = recording.run["root_tgid"]
+    rows = zip(*map(recording.process.column, ("tgid", "cgroup")))
+    group = next(group for tgid, group in rows if tgid == root)
+    limits: dict[str, list[Any]] = {
+        "a": [group, None],
+        "b": [f"{group}/below", 1 << 20],
+        "c": ["/elsewhere", 1 << 20],
+    }
+
+    def drawn(limit: int | None) -> Any:
+        limits["a"] = [group, limit]
+        groups = [group for group, _ in limits.values()]
+        bytes_of = [limit for _, limit in limits.values()]
+        made = {
+            "cgroup_mem": Table.of(
+                "cgroup_mem", {"cgroup": ("string", groups), "limit_bytes": ("int64", bytes_of)}
+            ),
+            "oom": Table.of(
+                "oom",
+                {
+                    "boot_ns": ("int64", [recording.start_ns + SECOND // 2]),
+                    "victim_comm": ("string", ["victim"]),
+                },
+            ),
+        }
+        known = Recording._table_or_none
+        monkeypatch.setattr(
+            Recording, "_table_or_none", lambda self, name: made.get(name) or known(self, name)
+        )
+        figure: Any = recording.plot()
+        monkeypatch.undo()
+        axes = figure.axes[0]
+        texts = [text.get_text() for text in axes.texts]
+        lines = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+        matplotlib.pyplot.close(figure)
+        assert "OOM kill: victim" in texts
+        assert 0.5 in [line.get_xdata()[0] for line in axes.lines]
+        return texts, lines
+
+    texts, lines = drawn(300 << 20)
+    assert "limit 300.0 MiB" in texts and lines == [300]
+    texts, lines = drawn(64 << 30)
+    assert "limit 65,536.0 MiB (above)" in texts and lines == []
+    texts, lines = drawn(None)
+    assert not any(text.startswith("limit") for text in texts) and lines == []
 
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from ._errors import FindingsError
 from ._gpu import GpuPeak
 from ._heap import PythonHeap, python_heap
 from ._instrument import instrument
+from ._live import live
 from ._marks import is_recording, mark, phase
 from ._peak import peak
 from ._record import record
@@ -33,6 +34,7 @@ __all__ = [
     "duckdb_macros",
     "instrument",
     "is_recording",
+    "live",
     "load",
     "mark",
     "mark_steps",

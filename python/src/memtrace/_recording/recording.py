@@ -373,6 +373,8 @@ class Recording:
         below it the phases as a waterfall, and what is used on each GPU, where there are any. By
         process it is RSS, in which shared pages count in each.
 
+        The limit of the root's cgroup and OOM kills stand in it.
+
         Gives a figure of matplotlib. With `path` only memory over time is drawn, into that file
         (``"peak.png"``), for a chat or a comment; with `ax` only that, on these axes, which are
         given back. `by` is ``"role"`` or ``"process"``; by default roles, which are read from the

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..._errors import FindingsError
 from ..clock import SECOND
 from ..steps import Steps, total
+from . import bounds
 from .units import plain, unit
 
 if TYPE_CHECKING:
@@ -66,11 +67,15 @@ def draw(recording: Recording, top: int, ax: Axes, by: str | None) -> Axes:
         ha="left" if at < (end - start) / SECOND * 0.8 else "right",
         fontsize="small",
     )
-    _shade_phases(recording, ax)
+    has_names = _shade_phases(recording, ax)
     ax.set(xlabel="seconds since the start", ylabel=f"{what}, {unit_name}")
     ax.set_xlim(0, (end - start) / SECOND)
-    # Room for the names of the phases.
-    ax.set_ylim(0, max(highest, outline.highest(start, end) or 0) / per * 1.45)
+    # Room for the names of phases where there are any, and for a limit that is not far.
+    most = max(highest, outline.highest(start, end) or 0)
+    room = 1.45 if has_names else 1.15
+    limit = bounds.limit_bytes(recording) or 0
+    ax.set_ylim(0, max(most * room, limit * 1.05 if limit <= most * 1.6 else 0) / per)
+    bounds.draw(recording, ax, per, unit_name)
     # Above the names of the phases; the layout keeps it inside of the figure.
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small", frameon=False)
     return ax
@@ -126,13 +131,14 @@ def _roles(recording: Recording) -> list[tuple[str, Steps]]:
     return [*curves.items(), (_REST, rest)]
 
 
-def _shade_phases(recording: Recording, ax: Any) -> None:
-    """Shades the longest phases, and names those of them that leave each other room."""
+def _shade_phases(recording: Recording, ax: Any) -> bool:
+    """Shades the longest phases, and names those of them that leave each other room; says whether
+    there are any."""
     try:
         phases = recording.phases()
     except FindingsError as error:
         recording._note(f"phases are not drawn: {error}")
-        return
+        return False
     spans = sorted(
         (
             (name, begin, end)
@@ -164,3 +170,4 @@ def _shade_phases(recording: Recording, ax: Any) -> None:
             fontsize="x-small",
             color="0.35",
         )
+    return bool(named)
