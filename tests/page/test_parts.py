@@ -290,6 +290,13 @@ def test_before_its_begin_nothing_is_known_of_a_recording(open_page: Opener) -> 
     assert values["after"] == "?"
 
 
+def test_what_is_recorded_stands_in_words_and_never_as_json(open_page: Opener) -> None:
+    document = documents.ordinary()
+    document["report"]["recording"]["target"] = {"kind": "pids", "tgids": [17278]}
+    about = open_page(document).locator("#about").inner_text()
+    assert "gpu-node-7" in about and '{"' not in about and "17278" not in about
+
+
 def test_the_last_panel_has_losses_cost_host_and_the_text(shown: Page) -> None:
     about = shown.locator("#about")
     for words in [

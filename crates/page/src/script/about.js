@@ -42,10 +42,11 @@ function facts(caption, lines) {
  */
 function recordingFacts({ recording, process_count }) {
   const { target } = recording;
-  const words = target.kind === 'command' ? (target.argv ?? []).join(' ') : JSON.stringify(target);
+  // The title says all of any other; it may cut a command.
+  const command = target.kind === 'command' ? named((target.argv ?? []).join(' '), 400) : null;
   const memory = recording.mem_total_bytes === null ? '' : `, ${bytes(recording.mem_total_bytes)}`;
   return [
-    ['what', named(words, 400)],
+    ['what', command],
     ['exit code', recording.command_exit_code],
     ['where', recording.path === null ? null : named(recording.path, 200)],
     ['host', named(`${recording.hostname}, Linux ${recording.kernel} ${recording.arch}, ${counted(recording.cpu_count, 'CPU')}${memory}`, 200)],

@@ -434,17 +434,13 @@ class Chart {
 }
 
 /**
- * Round amounts in binary units, as many as have room.
+ * Powers of two and what lies as far apart (256 MiB, 512 MiB, 768 MiB, 1 GiB), as many as have room.
  * @param {number} most
  * @param {number} height
  */
 function byteTicks(most, height) {
   const wanted = Math.max(2, Math.floor(height / 36));
-  const unit = 1024 ** Math.max(0, Math.floor(Math.log2(Math.max(1, most)) / 10));
-  const rough = most / unit / wanted;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const nice = [1, 2, 5, 10].find((times) => times * power >= rough) ?? 10;
-  const step = Math.max(1, nice * power * unit);
+  const step = 2 ** Math.max(0, Math.ceil(Math.log2(Math.max(1, most) / wanted)));
   const ticks = [];
   for (let amount = 0; amount <= most; amount += step) ticks.push(amount);
   return ticks;
