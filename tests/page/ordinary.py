@@ -226,7 +226,9 @@ def flames() -> list[Json]:
 
 
 def told(lane: Json) -> Json:
-    """A process as the report tells it."""
+    """A process as the report tells it: that with most memory grows."""
+    is_most = lane["peak_bytes"] == 12 * GIB
+    growth = {"bytes_per_hour": 3 * GIB, "verdict": "growing"} if is_most else None
     begin, end = lane["begin_ns"], lane["end_ns"]
     peak = lane["peak_bytes"]
     return {
@@ -249,7 +251,7 @@ def told(lane: Json) -> Json:
         "exit_code": 0,
         "exit_signal": None,
         "oom_killed": False,
-        "growth": None,
+        "growth": growth,
         "peak": {
             "rss_bytes": peak,
             "bound": "within_error",

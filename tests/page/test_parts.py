@@ -38,7 +38,7 @@ def test_a_lane_names_its_process_and_what_it_held(shown: Page) -> None:
     lane(shown, 1, 0.35)
     status = shown.locator("#lanes .status").inner_text()
     assert status.startswith("vLLM worker TP0 820, 6.0 GiB at +4")
-    assert "peak 12.0 GiB at +60.0s, +20.0s to +1m40s, SIGKILL (OOM killer)" in status
+    assert "peak 12.0 GiB at +60.0s, +3.0 GiB/h, +20.0s to +1m40s, SIGKILL (OOM killer)" in status
 
 
 def test_lanes_share_the_cursor_and_the_zoom_of_the_charts(page: Page) -> None:

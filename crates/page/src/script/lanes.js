@@ -12,6 +12,7 @@ const SMALLEST_RSS = 1 << 20;
  * @property {number} begin
  * @property {number} end
  * @property {{ from: number, bytes: Maybe }[]} levels
+ * @property {string} growth How fast it grows, where it does so steadily.
  * @property {string} words What the filter looks at.
  */
 
@@ -137,12 +138,12 @@ class Lanes {
       this.status.textContent = this.shown.length === this.lanes.length ? all : `${count(this.shown.length)} of ${all}`;
       return;
     }
-    const { process, begin, end } = lane;
+    const { process, begin, end, growth } = lane;
     const now = instant === undefined ? '' : `, ${bytes(levelAt(lane, instant))} at ${after(instant, 0.1)}`;
     const peak = `peak ${bytes(process.peak_bytes)}${process.peak_at_ns === null ? '' : ` at ${after(process.peak_at_ns / NS)}`}`;
     this.status.replaceChildren(
       el('strong', {}, named(process.name, 60), ` ${process.pid ?? ''}`),
-      `${now}, ${peak}, ${after(begin)} to ${after(end)}, ${visible(process.ending)}`,
+      `${now}, ${peak}${growth && `, ${growth}`}, ${after(begin)} to ${after(end)}, ${visible(process.ending)}`,
       process.title ? el('span', { class: 'quiet' }, ' ', named(process.title, 160)) : '',
     );
   }
@@ -198,7 +199,11 @@ class Lanes {
     }
     ctx.fillStyle = colours.ground('ink');
     const room = this.hasNames ? width - left - indent - 4 : this.plotRight - left - indent;
-    ctx.fillText(fitting(ctx, visible(process.name), room), left + indent, middle);
+    const growth = lane.growth && `  ${lane.growth}`;
+    const name = fitting(ctx, visible(process.name), room - ctx.measureText(growth).width);
+    ctx.fillText(name, left + indent, middle);
+    ctx.fillStyle = colours.ground('quiet');
+    ctx.fillText(growth, left + indent + ctx.measureText(name).width, middle);
   }
 
   /**
@@ -251,6 +256,7 @@ class Lanes {
 function lanesOf(doc, last) {
   /** @type {number[]} */
   const depths = [];
+  const told = new Map(doc.report.processes.map(({ upid, growth }) => [upid, growth]));
   return doc.processes.map((process, place) => {
     const { parent, begin_ns, end_ns } = process;
     const depth = parent !== null && parent < place ? (depths[parent] ?? -1) + 1 : 0;
@@ -262,7 +268,9 @@ function lanesOf(doc, last) {
     const first = levels[0]?.from ?? end;
     if (first > begin) levels.unshift({ from: begin, bytes: null });
     const words = [process.name, process.title, process.role, process.cgroup, process.pid].map((word) => visible(word ?? '')).join(' ').toLowerCase();
-    return { process, depth, begin, end, levels, words };
+    const grown = told.get(process.upid);
+    const growth = grown?.verdict === 'growing' ? `${change(grown.bytes_per_hour)}/h` : '';
+    return { process, depth, begin, end, levels, growth, words };
   });
 }
 
