@@ -8,6 +8,7 @@ mod starts;
 
 use super::rules::{LineMark, Matcher, Rules};
 use memtrace_model::{BootNs, END_IS_UNKNOWN, MarkKind, MarkRuleKind, builtin_mark_rules};
+use regex::Regex;
 use starts::{Line, STARTS};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, LazyLock};
@@ -40,6 +41,8 @@ fn launchers() -> Vec<(&'static str, String)> {
         ("a GPU", "[gpu_id=0] "),
         ("what nobody knows", "node7>> "),
         ("Ray", "(Server pid=500) "),
+        ("a terminal, in colours", "{COLOUR}"),
+        ("docker compose on a terminal", "vllm-1  | {COLOUR}"),
         ("a progress bar", "{BAR}"),
         ("a progress bar overwritten", "{BAR}\r"),
         ("compose and a bar overwritten", "vllm-1  | {BAR}\r"),
@@ -65,8 +68,19 @@ fn read(lines: &[(i64, String)]) -> (Vec<LineMark>, Option<String>) {
 fn behind(before: &str, lines: &[Line]) -> Vec<(i64, String)> {
     let lines = lines.iter();
     lines
-        .map(|(at, line)| (*at, format!("{before}{line}")))
+        .map(|(at, line)| match before.strip_suffix("{COLOUR}") {
+            Some(before) => (*at, format!("{before}{}", coloured(line))),
+            None => (*at, format!("{before}{line}")),
+        })
         .collect()
+}
+
+/// As vLLM and Ray write a name to a terminal (vllm/utils/system_utils.py:211).
+fn coloured(line: &str) -> String {
+    static NAME: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"\((?:\w+ )?pid=[^()]*\)").unwrap());
+    let name = "\u{1b}[1;36m$0\u{1b}[0;0m";
+    NAME.replace_all(line, name).into_owned()
 }
 
 /// Its name, whose it is, and when it began and ended.
