@@ -16,6 +16,9 @@ use std::sync::{Arc, LazyLock};
 const BAR: &str =
     "Loading safetensors checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.31it/s]";
 
+/// How Docker ends a line in its file.
+const DOCKERS: &str = r#"\n","stream":"stderr","time":"2026-11-26T12:00:00.123456789Z"}"#;
+
 /// What comes before each line, and what a launcher puts there.
 fn launchers() -> Vec<(&'static str, String)> {
     [
@@ -36,6 +39,18 @@ fn launchers() -> Vec<(&'static str, String)> {
             "journald, ISO",
             "2026-11-26T12:00:00+0000 host docker[71]: ",
         ),
+        (
+            "journald, with-unit",
+            "Thu 2026-11-26 12:00:00 UTC host vllm.service[71]: ",
+        ),
+        (
+            "the files of Kubernetes",
+            "2026-11-26T12:00:00.123456789Z stderr F ",
+        ),
+        ("stern", "vllm-0 server "),
+        ("srun --label", "0: "),
+        ("mpirun --tag-output", "[1,0]<stderr>:"),
+        ("Docker's files", r#"{"log":""#),
         ("a date", "2026-11-26 12:00:00,123 "),
         ("a date in brackets", "[2026-11-26T12:00:00Z] "),
         ("a GPU", "[gpu_id=0] "),
@@ -43,6 +58,7 @@ fn launchers() -> Vec<(&'static str, String)> {
         ("Ray", "(Server pid=500) "),
         ("a terminal, in colours", "{COLOUR}"),
         ("docker compose on a terminal", "vllm-1  | {COLOUR}"),
+        ("a terminal, its ends of lines", "{CR}"),
         ("a progress bar", "{BAR}"),
         ("a progress bar overwritten", "{BAR}\r"),
         ("compose and a bar overwritten", "vllm-1  | {BAR}\r"),
@@ -70,15 +86,19 @@ fn behind(before: &str, lines: &[Line]) -> Vec<(i64, String)> {
     lines
         .map(|(at, line)| match before.strip_suffix("{COLOUR}") {
             Some(before) => (*at, format!("{before}{}", coloured(line))),
+            None if before == "{CR}" => (*at, format!("{line}\r")),
+            None if before.starts_with('{') => (*at, format!("{before}{line}{DOCKERS}")),
             None => (*at, format!("{before}{line}")),
         })
         .collect()
 }
 
+/// A process in front of a line.
+static NAME: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\((?:[\w=]+ )*pid=(?<pid>\d+)\)").unwrap());
+
 /// As vLLM and Ray write a name to a terminal (vllm/utils/system_utils.py:211).
 fn coloured(line: &str) -> String {
-    static NAME: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\((?:\w+ )?pid=[^()]*\)").unwrap());
     let name = "\u{1b}[1;36m$0\u{1b}[0;0m";
     NAME.replace_all(line, name).into_owned()
 }
@@ -155,7 +175,28 @@ fn each_phase_of_each_release_goes_with_its_own_process_whatever_passes_its_log_
             count += 1;
         }
     }
-    assert!(count > 200, "{count}");
+    assert!(count > 600, "{count}");
+}
+
+#[test]
+fn every_mark_of_each_release_has_its_own_process_whatever_passes_its_log_on() {
+    for start in STARTS {
+        for (launcher, before) in launchers() {
+            let (mut expected, mut found) = (Vec::new(), Vec::new());
+            for line in start.lines {
+                let names = NAME.captures_iter(line.1);
+                let own = names.last().map(|name| name["pid"].to_owned());
+                let own = own.or_else(|| (launcher == "Ray").then(|| "500".to_owned()));
+                for mark in read(&behind("", &[*line])).0 {
+                    expected.push((mark.message.name, own.clone()));
+                }
+                for mark in read(&behind(&before, &[*line])).0 {
+                    found.push((mark.message.name, mark.tgid.map(|tgid| tgid.to_string())));
+                }
+            }
+            assert_eq!(found, expected, "{} behind {launcher}", start.of);
+        }
+    }
 }
 
 #[test]

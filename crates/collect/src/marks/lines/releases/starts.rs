@@ -424,6 +424,69 @@ pub(super) const STARTS: &[Start] = &[
         ],
         open: &[],
     },
+    // A recorded log of `vllm serve --tensor-parallel-size 2`, with its times.
+    Start {
+        of: "vLLM 0.32.0 on CPUs, two ranks",
+        lines: &[
+            (
+                0,
+                "(EngineCore pid=27067) INFO 11-27 23:09:40 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: model='m'",
+            ),
+            (
+                1250,
+                "(Worker_TP0 pid=27835) INFO 11-27 23:11:45 [cpu_model_runner.py:68] Starting to load model m...",
+            ),
+            (
+                1251,
+                "(Worker_TP1 pid=27836) INFO 11-27 23:11:45 [cpu_model_runner.py:68] Starting to load model m...",
+            ),
+            (
+                1280,
+                "(Worker_TP1 pid=27836) INFO 11-27 23:11:48 [cpu_model_runner.py:87] Warming up model for the compilation...",
+            ),
+            (
+                1281,
+                "(Worker_TP0 pid=27835) INFO 11-27 23:11:48 [cpu_model_runner.py:87] Warming up model for the compilation...",
+            ),
+            (
+                1990,
+                "(Worker_TP0 pid=27835) INFO 11-27 23:12:59 [monitor.py:91] [backbone] Initial profiling/warmup run took 2.19 s",
+            ),
+            (
+                1991,
+                "(Worker_TP1 pid=27836) INFO 11-27 23:12:59 [monitor.py:91] [backbone] Initial profiling/warmup run took 1.13 s",
+            ),
+            (
+                2010,
+                "(Worker_TP1 pid=27836) INFO 11-27 23:13:01 [cpu_model_runner.py:91] Warming up done.",
+            ),
+            (
+                2011,
+                "(Worker_TP0 pid=27835) INFO 11-27 23:13:01 [cpu_model_runner.py:91] Warming up done.",
+            ),
+            (
+                2012,
+                "(EngineCore pid=27067) INFO 11-27 23:13:01 [kv_cache_utils.py:2327] CPU KV cache size: 524,288 tokens, Maximum concurrency for 256 tokens per request: 2048.00x",
+            ),
+            (
+                2030,
+                "(EngineCore pid=27067) INFO 11-27 23:13:03 [core.py:402] init engine (profile, create kv cache, warmup model) took 75.01 s",
+            ),
+            (
+                2100,
+                "(APIServer pid=24995) INFO 11-27 23:13:10 [entry.py:140] Starting vLLM server on http://127.0.0.1:18898",
+            ),
+            (2101, "INFO:     Application startup complete."),
+        ],
+        paired: &[
+            ("vllm.load_model", "27835", 1250, 1281),
+            ("vllm.load_model", "27836", 1251, 1280),
+            ("vllm.warm_up", "27836", 1280, 2010),
+            ("vllm.warm_up", "27835", 1281, 2011),
+            ("vllm.engine_init", "27067", 0, 2030),
+        ],
+        open: &[],
+    },
     // v1/worker/gpu/model_runner.py:399 and 429, v1/engine/core.py:413, logger.py:28.
     Start {
         of: "vLLM 0.33.0, second runner, one rank",
