@@ -55,6 +55,7 @@ fn launchers() -> Vec<(&'static str, String)> {
         ("a date in brackets", "[2026-11-26T12:00:00Z] "),
         ("a GPU", "[gpu_id=0] "),
         ("what nobody knows", "node7>> "),
+        ("a time that nobody knows", "node7 12:00:01> "),
         ("Ray", "(Server pid=500) "),
         ("a terminal, in colours", "{COLOUR}"),
         ("docker compose on a terminal", "vllm-1  | {COLOUR}"),
@@ -169,10 +170,16 @@ fn each_phase_of_each_release_goes_with_its_own_process_whatever_passes_its_log_
                 })
                 .collect();
             expected.sort();
+            count += 1;
+            if launcher == "a time that nobody knows" {
+                // What a line of another phase ends is not certain there.
+                expected.retain(|phase| found.contains(phase));
+                assert_eq!(found, expected, "{} behind {launcher}", start.of);
+                continue;
+            }
             assert_eq!(found, expected, "{} behind {launcher}", start.of);
             assert_eq!(open, start.open, "{} behind {launcher}", start.of);
             assert!(open.iter().all(|name| over.contains(name)), "{}", start.of);
-            count += 1;
         }
     }
     assert!(count > 600, "{count}");
@@ -214,6 +221,43 @@ fn lines_of_several_containers_pair_within_their_own() {
         [init(0, 96), init(7, 103), load(10, 30), load(17, 37)]
     );
     assert_eq!(open, [""; 0]);
+}
+
+#[test]
+fn lines_of_two_servers_pair_within_their_own_or_not_at_all() {
+    let two = [
+        ["vllm-1  | ", "vllm-2  | "],
+        ["[pod/vllm-0/server] ", "[pod/vllm-1/server] "],
+        ["vllm-0 server ", "vllm-1 server "],
+        ["0: ", "1: "],
+        ["node7 12:00:01> ", "node8 12:00:01> "],
+        ["[1,0]<stderr>:", "[1,1]<stderr>:"],
+        [
+            "Nov 26 12:00:00 host a.service[71]: ",
+            "Nov 26 12:00:00 host b.service[72]: ",
+        ],
+    ];
+    for start in STARTS {
+        for befores in two {
+            let mut lines = behind(befores[0], start.lines);
+            let later = behind(befores[1], start.lines).into_iter();
+            lines.extend(later.map(|(at, line)| (at + 7, line)));
+            lines.sort_by_key(|(at, _)| *at);
+            for (name, who, begin, end) in paired(&read(&lines).0).0 {
+                let is_one = start.paired.iter().any(|(one, _, from, to)| {
+                    *one == name
+                        && [0, 7]
+                            .iter()
+                            .any(|late| (begin, end) == (from + late, to + late))
+                });
+                assert!(
+                    is_one,
+                    "{} behind {befores:?}: {name} of {who:?}, {begin} to {end}",
+                    start.of
+                );
+            }
+        }
+    }
 }
 
 #[test]

@@ -254,7 +254,8 @@ impl Matcher {
                 continue;
             }
             let is_sure = !who.is_unsure && repeated.is_none();
-            if is_sure {
+            // The line says that its own process did so, which has to be known.
+            if is_sure && !who.is_behind_a_time() {
                 for name in rule.ends.iter().chain(&rule.ends_in_tree) {
                     self.end(name, who, arrival, each);
                 }
@@ -404,8 +405,7 @@ impl Matcher {
             open.owed = 0;
         }
         open.at = at;
-        let is_shared = who.tgid.is_none();
-        if is_shared && (open.owed > 0 || !open.spans.is_empty()) {
+        if who.is_shared() && (open.owed > 0 || !open.spans.is_empty()) {
             self.open_count -= open.spans.len();
             open.owed += open.spans.len() + 1;
             for span in open.spans.drain(..) {

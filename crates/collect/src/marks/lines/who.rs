@@ -3,8 +3,8 @@
 //! vLLM: `(EngineCore pid=20042) INFO …`. Ray, around that of others: `(Trainer pid=4711)`,
 //! with `, ip=10.0.0.3` when it is of another machine. SGLang: `[2026-01-30 20:54:50 PP1 TP0]`.
 //! torchrun: `[rank3]:`, `[default3]:`. Before these can stand what whoever passes the log on
-//! adds: `docker compose`, `kubectl logs --prefix`, journald, a date; and a progress bar, which
-//! has no line of its own.
+//! adds: `docker compose`, `kubectl logs --prefix`, journald, `srun --label`, a date; and a progress
+//! bar, which has no line of its own.
 //!
 //! Where it is not certain who wrote a line, that is said: such a line pairs with nothing.
 
@@ -22,18 +22,25 @@ const PROCESS: &str = r"\((?<name>(?:[^\s()]{0,64}(?:\([^()]{0,64}\)[^\s()]{0,16
 static PREFIX: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let date = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,:+Z-]*";
     let short_date = r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d[\d.]*";
+    let unit_date = r"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d[\d.]* [A-Z]{2,5}";
     let journal = r" (?<source>[\w.-]+ [^\s\[\]]+\[\d+\]): ";
     let compose = r"(?<container>[a-z0-9][a-z0-9_.@-]*) *\|(?: |$)";
     let pod = r"\[(?<pod>pod/[^\]\s]+)\]";
+    // `srun --label`, and `mpirun --tag-output`.
+    let task = r"(?<task>\d+): |\[(?<process>\d+,\d+)\](?:<std(?:out|err)>)?:";
+    // In the files of Kubernetes, and of Docker.
+    let file = r#"(?<file>std(?:out|err) [FP] |\{"log":")"#;
     let gpu = r"\[(?<gpu>gpu_id=\d+)\]";
     let torchrun = r"\[(?:rank|default)(?<rank>\d+)\]:?";
     let ranks = format!(r"\[(?:{date})?(?<ranks>(?: ?[A-Z][A-Z_]*\d+)*)\]");
     let prefixes = [
-        &format!("(?:{date}|{short_date}){journal}"),
+        &format!("(?:{date}|{short_date}|{unit_date}){journal}"),
         date,
         short_date,
         compose,
         pod,
+        task,
+        file,
         PROCESS,
         gpu,
         torchrun,
@@ -58,6 +65,9 @@ static RECORD: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static BAR: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?-u)\d%[^|]{0,24}\||[\d?](?:it/s|s/it)").ok());
 
+/// A time of day.
+static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?-u)\d:\d\d").ok());
+
 /// What vLLM calls its processes in front of their lines, by which starts which. What a process was
 /// forked with stands in front of its own: `(EngineCore_0 pid=15) (VllmWorker TP0 pid=20) INFO`.
 static OF_VLLM: LazyLock<Option<Regex>> = LazyLock::new(|| {
@@ -80,6 +90,9 @@ pub(super) struct Who {
     pub(super) rank: Option<String>,
     /// Whether somebody wrote it of whom this does not tell who that is.
     pub(super) is_unsure: bool,
+    /// What unknown text stands in front of its writer's name, and can tell whose process that is.
+    /// It is empty if it has a time in it, and so is not the same in each line.
+    pub(super) behind: Option<String>,
 }
 
 /// What stands at the front of a text, and what comes behind it.
@@ -92,6 +105,8 @@ struct Front<'a> {
     is_elsewhere: bool,
     ranks: Vec<String>,
     rest: &'a [u8],
+    /// Of the text, from the first of these on.
+    length: usize,
 }
 
 impl Who {
@@ -106,12 +121,18 @@ impl Who {
             false => tail,
         };
         let mut is_unsure = false;
+        let mut unknown = None;
         let is_bar = fits(&BAR, rest);
         match later(rest) {
             Later::None => is_unsure |= is_bar && front.is_somebody(),
             Later::Said => is_unsure |= is_bar || !front.is_somebody(),
             // Behind a progress bar, which somebody else can have written.
             Later::Is(behind) => {
+                let text = &rest[..rest.len() - behind.length];
+                unknown = (!is_bar).then(|| match fits(&TIME, text) {
+                    true => String::new(),
+                    false => String::from_utf8_lossy(text.trim_ascii()).into_owned(),
+                });
                 front.is_elsewhere |= behind.is_elsewhere;
                 front.processes = behind.processes;
                 front.ranks = behind.ranks;
@@ -128,7 +149,18 @@ impl Who {
             is_inside: front.is_inside || before.is_inside,
             rank: (!front.ranks.is_empty()).then(|| front.ranks.join(" ")),
             is_unsure,
+            behind: unknown,
         }
+    }
+
+    /// Whether several processes can have written such lines under this name.
+    pub(super) fn is_shared(&self) -> bool {
+        self.tgid.is_none() || self.is_behind_a_time()
+    }
+
+    /// Whether nothing tells of which machine the process is.
+    pub(super) fn is_behind_a_time(&self) -> bool {
+        self.behind.as_deref() == Some("")
     }
 
     /// What tells it apart in its log: a process is known without its GPU, which not all of its
@@ -194,7 +226,10 @@ fn fits(pattern: &Option<Regex>, text: &[u8]) -> bool {
 
 impl<'a> Front<'a> {
     fn of(text: &'a [u8]) -> Self {
-        let mut front = Self::default();
+        let mut front = Self {
+            length: text.len(),
+            ..Self::default()
+        };
         let mut rest = text;
         loop {
             rest = rest.trim_ascii_start();
@@ -209,10 +244,11 @@ impl<'a> Front<'a> {
                 let group = found.name(name)?;
                 Some(String::from_utf8_lossy(group.as_bytes()).into_owned())
             };
-            for name in ["source", "container", "pod"] {
+            for name in ["source", "container", "pod", "task", "process"] {
                 front.sources.extend(text(name));
             }
-            front.is_inside |= found.name("container").or(found.name("pod")).is_some();
+            let inside = ["container", "pod", "file"].into_iter();
+            front.is_inside |= inside.filter_map(|name| found.name(name)).count() > 0;
             if let Some(pid) = found.name("pid") {
                 let Some(pid) = number(pid.as_bytes()) else {
                     break;
@@ -354,6 +390,8 @@ mod tests {
                 Some("host bash[71]"),
                 false,
             ),
+            (format!("1: {W}"), Some("1"), false),
+            (format!("[1,0]<stderr>:{W}"), Some("1,0"), false),
             (format!("{bar}{W}"), None, false),
             (format!("(Worker_TP0 pid=6) {bar}{W}"), None, false),
             (format!("vllm-1  | {bar} {W}"), Some("vllm-1"), true),
@@ -364,6 +402,15 @@ mod tests {
             assert_eq!(who.source.as_deref(), source, "{head}");
             assert_eq!(who.is_inside, is_inside, "{head}");
             assert!(!who.is_unsure, "{head}");
+        }
+        for (before, is_shared) in [("vllm-0 server ", false), ("node 12:00:01 ", true)] {
+            let who = Who::of(b"", format!("{before}{W}").as_bytes());
+            assert_eq!((who.tgid, who.is_shared()), (Some(Tgid(7)), is_shared));
+            assert!(who.behind.is_some());
+        }
+        for before in ["2026-11-26T12:00:00.1Z stderr F ", "{\"log\":\""] {
+            let who = Who::of(b"", format!("{before}{W}").as_bytes());
+            assert_eq!((who.is_inside, who.behind), (true, None), "{before}");
         }
         let gpu = Who::of(b"", format!("[gpu_id=1] {W}").as_bytes());
         assert_eq!(
