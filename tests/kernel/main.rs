@@ -542,6 +542,15 @@ mod needs_bpf {
                 all_hold(scenario::scope_of_person()?);
                 Ok(())
             }
+
+            #[test]
+            fn the_packages_service_sees_all_with_the_rights_that_its_unit_leaves()
+            -> anyhow::Result<()> {
+                need::require("bpf");
+                need::require("systemd");
+                all_hold(scenario::service()?);
+                Ok(())
+            }
         }
 
         mod needs_cgroup2 {

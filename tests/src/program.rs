@@ -1,7 +1,8 @@
 //! Where the programs under test are: beside the one that runs.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
 /// The `memtrace` command of this build.
 ///
@@ -40,6 +41,17 @@ pub fn ray_python() -> Result<PathBuf> {
         .map(|target| target.join("ray/bin/python3"))
         .find(|python| python.is_file());
     found.context("there is no target/ray; `cargo xtask test` installs it")
+}
+
+/// What a program says that ends well.
+///
+/// # Errors
+/// When it can't be started, or fails, with what it said.
+pub fn said(command: &mut Command) -> Result<String> {
+    let output = command.stdin(Stdio::null()).output()?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}", why.trim());
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// The stand-in for NVIDIA's library, as the dependency of this crate that it is.

@@ -4,6 +4,7 @@ use crate::recorder::Recorded;
 use anyhow::{Context, Result, bail};
 use memtrace_model::tables::{DiagKind, DiagRow, MemRow, ProcessRow, Severity};
 use memtrace_model::{Bytes, Upid};
+use memtrace_store::Recording;
 use std::collections::HashMap;
 
 /// One statement, and in how many cases of a run it held.
@@ -77,13 +78,21 @@ impl Book {
                 }
             );
         }
-        let processes: Vec<ProcessRow> = recorded.recording.rows()?;
+        Self::of(&recorded.recording)
+    }
+
+    /// Reads the processes of a recording.
+    ///
+    /// # Errors
+    /// When it can't be read in full.
+    pub(super) fn of(recording: &Recording) -> Result<Self> {
+        let processes: Vec<ProcessRow> = recording.rows()?;
         let mut by_tgid: HashMap<i64, Vec<usize>> = HashMap::new();
         for (index, process) in processes.iter().enumerate() {
             let tgids = by_tgid.entry(i64::from(process.tgid.0)).or_default();
             tgids.push(index);
         }
-        if let Some(problem) = recorded.recording.problems().first() {
+        if let Some(problem) = recording.problems().first() {
             bail!("the recording has a problem: {problem:?}");
         }
         Ok(Self { processes, by_tgid })

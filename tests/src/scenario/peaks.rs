@@ -13,20 +13,27 @@ pub fn forkstorm(words: &[&str], count: usize) -> Result<Vec<Score>> {
     let count = count.to_string();
     let command = workload::command(&["forkstorm", "--count", &count])?;
     let recorded = record(words, &command)?;
-    let book = Book::open(&recorded)?;
+    let lines = workload::parse(&recorded.output)?;
+    let mut scores = children(&Book::open(&recorded)?, &lines)?;
+    scores.push(no_loss(&recorded)?);
+    Ok(scores)
+}
+
+/// The children of a fork storm, by its own lines.
+pub(super) fn children(book: &Book, lines: &[serde_json::Value]) -> Result<Vec<Score>> {
     let mut seen = Score::new("every child recorded once");
     let mut maxrss = Score::new("kernel_maxrss_bytes = wait4's ru_maxrss");
     let mut peak = Score::new("peak_rss_bytes = the child's own pages, and is called exact");
-    for line in workload::parse(&recorded.output)? {
-        let pid = number(&line, "pid")?;
+    for line in lines {
+        let pid = number(line, "pid")?;
         let process = book.process(pid);
         seen.case(process.is_some(), || format!("pid {pid}"));
         let found = process.and_then(|row| bytes(row.kernel_maxrss_bytes));
-        let truth = number(&line, "ru_maxrss_bytes")?;
+        let truth = number(line, "ru_maxrss_bytes")?;
         maxrss.case(found == Some(truth), || versus(pid, found, truth));
-        exact_peak(&mut peak, process, number(&line, "walked_bytes")?, pid);
+        exact_peak(&mut peak, process, number(line, "walked_bytes")?, pid);
     }
-    Ok(vec![seen, maxrss, peak, no_loss(&recorded)?])
+    Ok(vec![seen, maxrss, peak])
 }
 
 /// Small programs that a large process starts, by vfork and by fork: each shows its own memory.

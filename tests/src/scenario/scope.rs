@@ -3,6 +3,7 @@
 
 use super::book::{Score, no_loss};
 use crate::cgroup;
+use crate::program::said;
 use crate::recorder::Recorder;
 use crate::{program, workload};
 use anyhow::{Context, Result};
@@ -146,13 +147,6 @@ pub fn scope_of_person() -> Result<Vec<Score>> {
             || format!("{groups:?}"),
         ),
     ])
-}
-
-fn said(command: &mut Command) -> Result<String> {
-    let output = command.output()?;
-    let why = String::from_utf8_lossy(&output.stderr);
-    anyhow::ensure!(output.status.success(), "{command:?}: {why}");
-    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Whether none of these is there any more; systemd takes its time.
