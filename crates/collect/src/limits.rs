@@ -202,7 +202,11 @@ impl LimitCollector {
     fn look(&mut self, table: &ProcessTable, tick: &Tick, out: &mut Vec<Record>) {
         self.leave_unseen(table);
         let mut found: BTreeMap<String, TmpfsRow> = BTreeMap::new();
-        for namespace in self.namespaces.values_mut().take(NAMESPACES_MAX) {
+        let mut count = 0;
+        for namespace in self.namespaces.values_mut() {
+            if count == NAMESPACES_MAX {
+                break;
+            }
             let (upid, tgid) = namespace.seer;
             let process = self.proc.join(tgid.to_string());
             if namespace.mounts.is_none() {
@@ -213,6 +217,7 @@ impl LimitCollector {
                     mounts
                 });
             }
+            count += usize::from(namespace.mounts.is_some());
             for (device, path) in namespace.mounts.iter().flatten() {
                 let Some((size_bytes, used_bytes)) = usage(&process.join("root"), (path, device))
                 else {
@@ -394,6 +399,29 @@ mod tests {
         let overdue = waits.clone().map(|(next, _)| 300 * second - next.0).max();
         assert!(overdue <= Some(5 * second), "{overdue:?}");
         assert!({ waits }.all(|(_, wait)| wait == ASKED_AGAIN_MAX));
+    }
+
+    #[test]
+    fn another_process_of_a_mount_namespace_is_asked_once_the_first_has_ended() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let mut table = ProcessTable::default();
+        let first = table.enter(birth(std::process::id()), BootNs(1));
+        let other = table.enter(birth(child.id()), BootNs(1));
+        let mut collector = LimitCollector::new(Path::new("/proc"));
+        let mut seers = |table: &mut ProcessTable| {
+            collector.collect(&tick(), table, &mut Vec::new()).unwrap();
+            let namespaces = collector.namespaces.values();
+            namespaces.map(|one| one.seer.0).collect::<Vec<_>>()
+        };
+        assert_eq!(seers(&mut table), [first]);
+        let end = End {
+            at: BootNs(2),
+            wait_status: Some(0),
+        };
+        table.end(first, end);
+        assert_eq!(seers(&mut table), [other]);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     mod needs_mount {

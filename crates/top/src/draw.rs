@@ -11,6 +11,8 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// What fits without anything left out.
 const WHOLE: (u16, u16) = (80, 24);
+/// The curve gets half of the lines that a higher screen has, up to so many.
+const CURVE_MAX: u16 = 12;
 /// Lines of the list that the header leaves room for.
 const LIST_MIN: u16 = 5;
 
@@ -30,7 +32,8 @@ pub(super) fn draw<F: Feed>(feed: &F, app: &mut App, has_color: bool, area: Rect
         return;
     }
     let width = usize::from(area.width);
-    let lines = header::lines(feed, app, width);
+    let spare = area.height.saturating_sub(WHOLE.1);
+    let lines = header::lines(feed, app, width, (spare / 2).clamp(1, CURVE_MAX));
     let wanted = lines.len() as u16;
     // Tabs, titles and the last line.
     let room = area.height.saturating_sub(3 + LIST_MIN).max(1);

@@ -32,14 +32,21 @@ const NEAR: f64 = 0.9;
 /// Columns of the bar beside a limit.
 const BAR: usize = 20;
 
-/// All lines, the most important first; where there is no room the last ones are left out.
-pub(super) fn lines<F: Feed>(feed: &F, app: &App, width: usize) -> Vec<HeaderLine> {
+/// All lines, the most important first; where there is no room the last ones are left out. The curve has
+/// so many of them.
+pub(super) fn lines<F: Feed>(
+    feed: &F,
+    app: &App,
+    width: usize,
+    curve_lines: u16,
+) -> Vec<HeaderLine> {
     let live = feed.live();
     let mut lines = vec![title(feed, width), held(feed, app, width)];
     lines.extend(losses(live, width));
     lines.extend(killed(live, app.frame.at, width));
     lines.extend(live.limit().map(|limit| of_limit(&limit, width)));
-    lines.push(HeaderLine::plain(curve(live, app, width)));
+    let curve = curve(live, app, width, i64::from(curve_lines));
+    lines.extend(curve.into_iter().map(HeaderLine::plain));
     lines
 }
 
@@ -173,11 +180,11 @@ fn of_limit(limit: &Limit, width: usize) -> HeaderLine {
 
 /// What was held in the last minutes, each column the highest of its seconds, and what the height
 /// stands for.
-fn curve(live: &Live, app: &App, width: usize) -> String {
+fn curve(live: &Live, app: &App, width: usize, lines: i64) -> Vec<String> {
     const SECOND_NS: i64 = 1_000_000_000;
     let seconds = live.seconds();
     let Some(&(last, _)) = seconds.last() else {
-        return String::new();
+        return vec![String::new()];
     };
     let highest = |seconds: &[(i64, Bytes)]| {
         let all = seconds.iter().map(|(_, bytes)| bytes.0);
@@ -193,7 +200,7 @@ fn curve(live: &Live, app: &App, width: usize) -> String {
     let top = highest(&seconds[from..])
         .max(from.checked_sub(1).map_or(0, |before| seconds[before].1.0))
         .max(1);
-    let mut text = String::new();
+    let mut text = vec![String::new(); usize::try_from(lines).unwrap_or(1)];
     let mut second = first;
     while second <= last {
         let end = second + per_column;
@@ -207,12 +214,19 @@ fn curve(live: &Live, app: &App, width: usize) -> String {
         };
         let is_shown =
             app.shown != Shown::Now && (second..end).contains(&(app.frame.at.0 / SECOND_NS));
-        text.push(match is_shown {
-            true => '|',
-            false => words::height(Bytes(height), Bytes(top)),
-        });
+        for (line, text) in (0..lines).rev().zip(&mut text) {
+            let beyond = height - top * line / lines;
+            text.push(match is_shown {
+                true => '|',
+                false if line > 0 && beyond <= 0 => ' ',
+                false => words::height(Bytes(beyond), Bytes((top / lines).max(1))),
+            });
+        }
         second = end;
     }
     let length = words::duration(DurationNs((last - first + 1) * SECOND_NS));
-    format!("{text} last {length}, up to {}", bytes(Bytes(top)))
+    if let Some(lowest) = text.last_mut() {
+        lowest.push_str(&format!(" last {length}, up to {}", bytes(Bytes(top))));
+    }
+    text
 }

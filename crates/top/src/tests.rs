@@ -213,6 +213,25 @@ fn every_run_is_shown_in_every_view_at_every_size() {
 }
 
 #[test]
+fn a_high_terminal_has_a_high_curve_that_stands_on_the_line_of_a_low_one() {
+    let screen =
+        |height| Person::at(Run::named("trainer_with_vllm").until(100.0), 80, height).screen();
+    let curve = |screen: &[String]| {
+        let lowest = screen.iter().position(|line| line.contains(" last "));
+        lowest.expect("a curve")
+    };
+    let (low, high) = (screen(24), screen(48));
+    let (below, lowest) = (curve(&low), curve(&high));
+    assert_eq!(lowest - below, 11, "{high:#?}");
+    // Whatever is highest reaches from the lowest line to the top.
+    let place = low[below].chars().position(|level| level == '█').unwrap();
+    for line in &high[below..=lowest] {
+        assert_eq!(line.chars().nth(place), Some('█'), "{high:#?}");
+    }
+    assert!(!high[below].contains('▁') && high[lowest].contains('█'));
+}
+
+#[test]
 fn a_small_terminal_says_what_it_leaves_out() {
     let mut person = Person::at(Run::named("trainer_with_vllm").until(100.0), 60, 12);
     let screen = person.screen();

@@ -270,7 +270,7 @@ pub(super) struct Args {
 
     /// Write what each phase took beneath the lines of the command, as `report --style startup
     /// --follow` does (on stderr); marks are taken from those lines too, as by --marks-from-output
-    #[arg(long, help_heading = OTHER, conflicts_with_all = ["gpu_only", "quiet"])]
+    #[arg(long, group = "lines", help_heading = OTHER, conflicts_with_all = ["gpu_only", "quiet"])]
     inline: bool,
 
     /// Say nothing but errors

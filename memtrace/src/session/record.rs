@@ -11,7 +11,7 @@ use super::marks::Logs;
 use super::outcome::{Outcome, Progress, RecordError};
 use super::output::Output;
 use super::pace::Pace;
-use super::signals::{Request, Signals, signals_end_us_again};
+use super::signals::{Signals, signals_end_us_again};
 use super::start::{self, Started};
 use super::{Held, Leftovers, Marks, Options, OutputError, gpus, held};
 use command::{Followed, enter_command, outlive};
@@ -241,9 +241,7 @@ impl Session {
                 () = readable(&wakes), if !is_behind => self.drain(),
                 () = self.output.room(), if is_behind => {}
                 request = signals.next() => {
-                    if request == Request::Child {
-                        command.child_changed(|command| self.reap(command));
-                    } else if command.is_end(request) {
+                    if command.is_end(request, |command| self.reap(command)) {
                         break;
                     }
                 },

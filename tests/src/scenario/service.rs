@@ -5,7 +5,9 @@ use super::peaks::children;
 use crate::program::said;
 use crate::{program, workload};
 use anyhow::{Context, Result, bail};
-use memtrace_model::tables::{DiagKind, DiagRow, MarkRow, MemRow, ProcessRow, Severity};
+use memtrace_model::tables::{
+    CachedFileRow, ClockRow, DiagKind, DiagRow, MarkRow, MemRow, ProcessRow, Severity,
+};
 use memtrace_store::{Recording, Recordings, Writer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,6 +34,11 @@ pub fn service() -> Result<Vec<Score>> {
     sleep(SETTLE);
     let lines = workload::run(&["forkstorm", "--count", "50"])?;
     said(Command::new(program::memtrace()?).args(["mark", "deployed"]))?;
+    unit.until("it sees what is cached of files", || {
+        let recording = Recordings::default().open(&dir).ok()?;
+        let cached: Vec<CachedFileRow> = recording.rows().ok()?;
+        (!cached.is_empty()).then_some(())
+    })?;
     unit.ask("stop")?;
     let result = said(Command::new("systemctl").args(["show", "-P", "Result", &unit.name]))?;
     let recording = Recordings::default().open(&dir)?;
@@ -52,11 +59,12 @@ pub fn service() -> Result<Vec<Score>> {
         Score::of(
             "it ended in order",
             result.trim() == "success" && recording.is_closed(),
-            || result,
+            || format!("{result}, {:?}", recording.info().state),
         ),
         Score::of("it records by BPF", backend == "bpf", || backend.clone()),
         nothing_is_missing(&recording)?,
         is_marked(&recording)?,
+        knows_its_clock(&recording)?,
         Score::of(
             "systemd-analyze finds it no more exposed than that",
             security.status.success(),
@@ -105,7 +113,17 @@ fn is_marked(recording: &Recording) -> Result<Score> {
     }))
 }
 
-/// The unit of the packages under a name and in a directory of its own, with the programs of this build.
+fn knows_its_clock(recording: &Recording) -> Result<Score> {
+    let clocks: Vec<ClockRow> = recording.rows()?;
+    let is_known = clocks.iter().any(|row| row.is_synchronized.is_some());
+    Ok(Score::of(
+        "whether its clock is synchronized is known",
+        is_known,
+        || format!("{clocks:?}"),
+    ))
+}
+
+/// The unit of the packages under a name and with recordings of its own, with the programs of this build.
 /// Stopped and removed when the value goes.
 struct Unit {
     name: String,

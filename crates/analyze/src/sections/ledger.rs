@@ -55,10 +55,10 @@ pub(crate) fn ledger(analysis: &Analysis, state: &Composition, max: usize) -> Op
     ];
     section.tell(Tone::Quiet, unsure.into_iter().flatten());
     section.explain(
-        "Ledger: all that is in use in the group, or on the machine, every page once. Of the total and of the \
-         lines with \"kernel's sum\" under KNOWN the kernel keeps count; the others are what memtrace read of \
-         processes and objects, \"at most\" where it is a bound, \"measured\" of memtrace's own. Residual is \
-         the total less all lines: what nothing explains, below zero where they explain too much.",
+        "Ledger: all that is in use in the group, or on the machine, every page once. The kernel counts the \
+         total and the lines with \"kernel's sum\" under KNOWN. memtrace read the others of processes and \
+         objects: \"at most\" where that is a bound, \"measured\" of its own memory. Residual is the total less \
+         all lines: what nothing explains, below zero where they explain too much.",
     );
     let others = state.attributions.iter();
     let others = others.filter(|other| other.scope != attribution.scope);

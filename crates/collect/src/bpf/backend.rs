@@ -87,10 +87,13 @@ const DRIFT_BYTES_MIN: i64 = 1 << 20;
 const DRIFT_INTERVAL_NS: u64 = 1_000_000;
 /// ... after a burst of so many.
 const DRIFT_BURST: u64 = 32;
-/// A full sweep finds what moved without a page that came or went: address space. It is made so often,
+/// A full sweep finds what moved without a page that came or went: address space. Two of them are so far
+/// apart, and further where they would take a larger share of a CPU than that.
 const FULL_SWEEP_EVERY: DurationNs = DurationNs(1_000_000_000);
-/// or more rarely, where it would take a larger share of a CPU than this.
+const FULL_SWEEP_AT_LEAST_EVERY: DurationNs = DurationNs(10_000_000_000);
 const FULL_SWEEP_SHARE: f64 = 0.005;
+/// The kernel is asked so often what was lost: a system call for each class.
+const LOSSES_EVERY: DurationNs = DurationNs(1_000_000_000);
 /// CPU time per turn for looking up in /proc who was found running.
 const NAMING: DurationNs = DurationNs(20_000_000);
 /// A sweep fills the ring at most so often: half a million processes.
@@ -124,6 +127,7 @@ pub struct BpfBackend {
     last_full_sweep: BootNs,
     /// Until the next one.
     full_sweep_wait: DurationNs,
+    next_losses: BootNs,
     /// Entered by id and not yet found by the kernel.
     entered: Vec<Tgid>,
     /// Processes that no pattern makes a member.
@@ -205,6 +209,7 @@ impl BpfBackend {
             cgroup_scan: attach::CgroupScan::default(),
             last_full_sweep: BootNs(0),
             full_sweep_wait: FULL_SWEEP_EVERY,
+            next_losses: BootNs(0),
             entered: Vec::new(),
             own_processes,
             has_lost_lifecycle: false,
@@ -279,7 +284,11 @@ impl BpfBackend {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
+        let begin = clock::thread_cpu();
         let mut is_whole = self.programs.sweep(scope)?;
+        if scope == SweepScope::Full {
+            self.full_sweep_wait = wait_after(DurationNs(clock::thread_cpu().0 - begin.0));
+        }
         for _ in 1..SWEEPS_MAX {
             if is_whole {
                 break;
@@ -318,8 +327,7 @@ impl BpfBackend {
         self.programs.tell_vm_totals().map_err(collect_error)
     }
 
-    /// Writes what was lost since the last call. With each full sweep: asking is a system call for each
-    /// class.
+    /// Writes what was lost since the last call.
     fn report_losses(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
         let losses = self.programs.losses();
         for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
@@ -367,6 +375,12 @@ impl BpfBackend {
             self.undecoded.count = 0;
         }
     }
+}
+
+/// How long to wait after a full sweep that took so much of a CPU.
+fn wait_after(cost: DurationNs) -> DurationNs {
+    let wait = (cost.0 as f64 / FULL_SWEEP_SHARE) as i64;
+    DurationNs(wait.clamp(FULL_SWEEP_EVERY.0, FULL_SWEEP_AT_LEAST_EVERY.0))
 }
 
 /// Those parts of the backend that an event changes while the ring is borrowed.
@@ -436,11 +450,6 @@ impl Collector for BpfBackend {
         let started = clock::thread_cpu();
         let scope = self.scope(tick);
         let result = self.sweep(scope, tick, table, out).map_err(collect_error);
-        if scope == SweepScope::Full {
-            let cost = clock::thread_cpu().0 - started.0;
-            let wait = (cost as f64 / FULL_SWEEP_SHARE) as i64;
-            self.full_sweep_wait = DurationNs(wait.max(FULL_SWEEP_EVERY.0));
-        }
         let summed = self.ask_for_sums(tick, table);
         let taken = self.take_events(tick, table, out).map_err(collect_error);
         let reconciled = self.reconcile(tick, table, out).map_err(collect_error);
@@ -451,7 +460,8 @@ impl Collector for BpfBackend {
         self.ask_for_contexts();
         self.write_cuda(tick, table, out);
         self.kills.write(false, tick, table, out);
-        if scope != SweepScope::Moved {
+        if tick.boot >= self.next_losses {
+            self.next_losses = tick.boot + LOSSES_EVERY;
             self.report_losses(tick, table, out);
             self.report_unnamed(tick, out);
         }

@@ -55,9 +55,10 @@ pub(super) fn cached(
         cachestat(file, offset, length)
     })? {
         Ok(cached) => Ok(Some(cached)),
-        // Refused: mincore would call a file that is not ours wholly cached
-        // (can_do_mincore, 5.2), which is worse than not knowing.
-        Err(error) if error.raw_os_error() != Some(libc::ENOSYS) => Ok(None),
+        // A filter of system calls that does not know this one refuses it (EPERM).
+        Err(error) if !matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => Ok(None),
+        // mincore would call a file that is not ours wholly cached (can_do_mincore, 5.2), which is worse
+        // than not knowing.
         Err(_) if !may_ask_mincore(file) => Ok(None),
         Err(_) => Ok(pieces(size, meter, |offset, length| mincore(file, offset, length))?.ok()),
     }

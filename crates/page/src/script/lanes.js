@@ -199,8 +199,12 @@ class Lanes {
     }
     ctx.fillStyle = colours.ground('ink');
     const room = this.hasNames ? width - left - indent - 4 : this.plotRight - left - indent;
+    const name = fitting(ctx, visible(process.name), room);
     const growth = lane.growth && `  ${lane.growth}`;
-    const name = fitting(ctx, visible(process.name), room - ctx.measureText(growth).width);
+    if (ctx.measureText(name + growth).width > room) {
+      ctx.fillText(name, left + indent, middle);
+      return;
+    }
     ctx.fillText(name, left + indent, middle);
     ctx.fillStyle = colours.ground('quiet');
     ctx.fillText(growth, left + indent + ctx.measureText(name).width, middle);

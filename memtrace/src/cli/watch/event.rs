@@ -26,7 +26,8 @@ pub(super) enum EventKind {
     /// A cgroup's working set, or the machine, is near its limit (--limit); again once it was 10 points
     /// below
     Limit,
-    /// A process has grown steadily for more than ten minutes, after a quarter of its life as its warm-up; once
+    /// A process has grown steadily for ten minutes, without the first quarter of the time that the
+    /// recording has seen it, and its first minute; once
     Growth,
     /// Nobody records any more
     RecorderGone,
@@ -249,7 +250,9 @@ impl Events {
     fn growth(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
         let now = live.now().at;
         let is_due = now - self.judged >= JUDGED_EVERY;
-        if !is_due || !self.kinds.contains(&EventKind::Growth) {
+        // What is contradicted can be of another process.
+        let is_known = !live.is_contradicted();
+        if !is_due || !is_known || !self.kinds.contains(&EventKind::Growth) {
             return Vec::new();
         }
         self.judged = now;

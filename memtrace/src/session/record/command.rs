@@ -36,21 +36,20 @@ impl Followed {
         has_ended.then(|| *self.settled.get_or_insert(now + SETTLE))
     }
 
-    /// Takes that a child of ours changed its state. `reap` takes the command's end, if it has ended.
-    pub(super) fn child_changed(&mut self, reap: impl FnOnce(Tgid) -> bool) {
-        if let Some(command) = self.command.filter(|_| self.is_running) {
-            self.is_running = !reap(command);
-            if let Some(number) = held::stopped_by(command) {
-                stop_with_command(number);
-            }
-        }
-    }
-
-    /// Passes on what is meant for the command. Answers whether the recording ends.
-    pub(super) fn is_end(&mut self, request: Request) -> bool {
+    /// Passes on what is meant for the command. Answers whether the recording ends. `reap` takes the
+    /// command's end, if it has ended.
+    pub(super) fn is_end(&mut self, request: Request, reap: impl FnOnce(Tgid) -> bool) -> bool {
         let running = self.command.filter(|_| self.is_running);
         match request {
-            Request::Child => false,
+            Request::Child => {
+                if let Some(command) = running {
+                    self.is_running = !reap(command);
+                    if let Some(number) = held::stopped_by(command) {
+                        stop_with_command(number);
+                    }
+                }
+                false
+            }
             // It may be in a process group of its own.
             Request::Resumed => {
                 if let Some(command) = running {

@@ -315,7 +315,8 @@ impl Matcher {
             MarkRuleKind::Instant | MarkRuleKind::Kill => {
                 each(mark(MarkKind::Instant, name, arrival, None, who, attrs));
             }
-            MarkRuleKind::Begin if rule.is_once && self.has_open(name, who) => {}
+            MarkRuleKind::Begin
+                if rule.is_once && !who.is_behind_a_time() && self.has_open(name, who) => {}
             MarkRuleKind::Begin => match self.begin(name, who, arrival, each) {
                 Some(span) => each(mark(MarkKind::Begin, name, arrival, Some(span), who, attrs)),
                 None => each(mark(MarkKind::Instant, name, arrival, None, who, attrs)),

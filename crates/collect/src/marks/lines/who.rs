@@ -65,8 +65,9 @@ static RECORD: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static BAR: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?-u)\d%[^|]{0,24}\||[\d?](?:it/s|s/it)").ok());
 
-/// A time of day.
-static TIME: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?-u)\d:\d\d").ok());
+/// A time: of day, in seconds since some beginning, or with a part of a second that no address has.
+static TIME: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?-u)\d:\d\d\b|\d{9,}|\d\.\d{4,}").ok());
 
 /// What vLLM calls its processes in front of their lines, by which starts which. What a process was
 /// forked with stands in front of its own: `(EngineCore_0 pid=15) (VllmWorker TP0 pid=20) INFO`.
@@ -158,7 +159,7 @@ impl Who {
         self.tgid.is_none() || self.is_behind_a_time()
     }
 
-    /// Whether nothing tells of which machine the process is.
+    /// Whether unknown text with a time in it stands in front: several processes can have this name.
     pub(super) fn is_behind_a_time(&self) -> bool {
         self.behind.as_deref() == Some("")
     }
