@@ -3,9 +3,9 @@
 
 use super::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_host::tmpfs_mounts;
-use memtrace_model::{BootNs, Bytes, DurationNs, Order, Record, Tgid, TmpfsRow, Upid};
+use memtrace_model::{BootNs, Bytes, DurationNs, Record, Tgid, TmpfsRow, Upid};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, major, minor, openat2};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,10 @@ const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// So many processes are asked in one turn.
 const ASKED_MAX: usize = 512;
 /// Who is to be asked is found out when somebody has come; else after this for so many processes, and
-/// after no more than ten times as long.
+/// after no more than so many times as long.
 const DUE_PERIOD: DurationNs = DurationNs(1_000_000_000);
 const DUE_COUNT: usize = 500;
+const DUE_TIMES_MAX: usize = 10;
 /// So many mount namespaces are looked into, and so many tmpfs in each.
 const NAMESPACES_MAX: usize = 64;
 const MOUNTS_MAX: usize = 32;
@@ -69,8 +70,8 @@ struct Namespace {
     mounts: Option<Vec<(String, PathBuf)>>,
 }
 
-/// Who is to be asked.
-#[derive(Debug)]
+/// Who is to be asked, in the order in which they are.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     /// Since when; `None` of one that was never asked.
     since: Option<BootNs>,
@@ -98,7 +99,7 @@ impl LimitCollector {
     fn ask(&mut self, now: BootNs, table: &mut ProcessTable) {
         let entered_count = std::mem::replace(&mut self.entered_count, table.entered_count());
         if entered_count != self.entered_count || now >= self.next_due {
-            let times = (table.len() / DUE_COUNT).clamp(1, 10) as i64;
+            let times = (table.len() / DUE_COUNT).clamp(1, DUE_TIMES_MAX) as i64;
             self.next_due = now + DurationNs(DUE_PERIOD.0 * times);
             self.find_due(now, table);
         }
@@ -110,21 +111,26 @@ impl LimitCollector {
         }
     }
 
+    /// Finds those who are to be asked, as many as are asked until they are found again.
     fn find_due(&mut self, now: BootNs, table: &ProcessTable) {
-        let due = table.processes().filter_map(|process| {
+        let mut due = BinaryHeap::new();
+        for process in table.processes() {
             let (upid, image) = (process.row().upid, process.image());
             let asked = self.asked.get(&upid).filter(|one| one.image == image);
             let since = asked.map(|one| one.next);
-            since.is_none_or(|since| since <= now).then(|| Due {
-                since,
-                upid,
-                tgid: process.row().tgid,
-                image,
-            })
-        });
-        let mut due: Vec<Due> = due.collect();
-        due.order_by_key(|due| (due.since, due.upid));
-        self.due = due.into();
+            if since.is_none_or(|since| since <= now) {
+                due.push(Due {
+                    since,
+                    upid,
+                    tgid: process.row().tgid,
+                    image,
+                });
+            }
+            if due.len() > DUE_TIMES_MAX * ASKED_MAX {
+                due.pop();
+            }
+        }
+        self.due = due.into_sorted_vec().into();
         if self.asked.len() > table.len() {
             self.asked.retain(|upid, _| table.process(*upid).is_some());
         }

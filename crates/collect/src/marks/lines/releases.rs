@@ -237,8 +237,9 @@ fn lines_of_two_servers_pair_within_their_own_or_not_at_all() {
             "Nov 26 12:00:00 host b.service[72]: ",
         ],
     ];
+    type Time = fn(i64) -> i64;
     // The second one begins later, and ends later or sooner.
-    let times: [[fn(i64) -> i64; 2]; 2] = [[|at| at, |at| at + 7], [|at| at * 3, |at| at + 7]];
+    let times: [[Time; 2]; 2] = [[|at| at, |at| at + 7], [|at| at * 3, |at| at + 7]];
     for start in STARTS {
         for (befores, times) in two
             .into_iter()
