@@ -31,6 +31,8 @@ pub struct DeviceActivity {
     pub communication_ns: DurationNs,
     /// The part of that in which another computed.
     pub communication_beside_compute_ns: DurationNs,
+    /// The time in which copies ran, and no kernel.
+    pub only_copies_ns: DurationNs,
     /// The longest times in which nothing ran, the longest first.
     pub gaps: Vec<Gap>,
 }
@@ -44,9 +46,10 @@ pub struct Gap {
     pub begin_wall_ns: Option<WallNs>,
     /// How long it was.
     pub duration_ns: DurationNs,
-    /// What took most time on the CPU then, without what it called; `None` where nothing was traced.
+    /// What took most time on the CPU then, without what it called; `None` where nothing was traced, or
+    /// that is not known.
     pub cpu_name: Option<String>,
-    /// How long that took within the gap.
+    /// How long that took within the gap: 0 where nothing was traced; `None` where that is not known.
     pub cpu_ns: Option<DurationNs>,
 }
 
@@ -101,7 +104,7 @@ impl Activity {
     pub(super) fn reported(
         mut self,
         begin: i64,
-        cpu: impl Fn(Stretch) -> Option<(String, i64)>,
+        cpu: impl Fn(Stretch) -> Option<(Option<String>, i64)>,
         wall: impl Fn(i64) -> Option<WallNs>,
     ) -> Vec<DeviceActivity> {
         self.list
@@ -114,7 +117,7 @@ impl Activity {
                 begin_wall_ns: wall(from),
                 duration_ns: length((from, to)),
                 cpu_ns: done.as_ref().map(|(_, ns)| DurationNs(*ns)),
-                cpu_name: done.map(|(name, _)| name),
+                cpu_name: done.and_then(|(name, _)| name),
             }
         };
         let each = of_devices.filter_map(|ran| {
@@ -126,6 +129,7 @@ impl Activity {
             let span = (busy.first()?.0, busy.last()?.1);
             let compute = those(KernelKind::is_compute);
             let communication = those(|kind| kind == KernelKind::Communication);
+            let kernels = sum(&those(|kind| kind != KernelKind::Memcpy));
             let mut gaps: Vec<Stretch> =
                 busy.windows(2).map(|pair| (pair[0].1, pair[1].0)).collect();
             gaps.sort_by_key(|gap| (Reverse(length(*gap)), gap.0));
@@ -139,6 +143,7 @@ impl Activity {
                 compute_ns: sum(&compute),
                 communication_ns: sum(&communication),
                 communication_beside_compute_ns: sum(&shared(&communication, &compute)),
+                only_copies_ns: DurationNs(busy_ns.0.saturating_sub(kernels.0)),
                 gaps: gaps.into_iter().map(gap).collect(),
             })
         });
@@ -204,7 +209,8 @@ mod tests {
         ] {
             activity.take(device, begin, ns, kind);
         }
-        let cpu = |(from, to): Stretch| (from == 350).then(|| ("wait".to_owned(), to - from - 1));
+        let cpu =
+            |(from, to): Stretch| (from == 350).then(|| (Some("wait".to_owned()), to - from - 1));
         let all = activity.reported(-10, cpu, |at| Some(WallNs(at + 1_000)));
         let ns = DurationNs;
         let [first, third] = &all[..] else {
@@ -222,6 +228,7 @@ mod tests {
         assert_eq!(third.compute_ns, ns(200));
         assert_eq!(third.communication_ns, ns(150));
         assert_eq!(third.communication_beside_compute_ns, ns(50));
+        assert_eq!(third.only_copies_ns, ns(10));
         let gaps: Vec<_> = third.gaps.iter().map(|gap| gap.duration_ns.0).collect();
         assert_eq!(gaps, [150, 140]);
         let longest = &third.gaps[0];

@@ -1,15 +1,15 @@
 //! Which operators took and gave back memory (`profile_memory=True`): each change belongs to the innermost
 //! operator, or named range, in which its thread was then, as torch's own sums by name have it.
 //!
-//! Events of a trace come in no order, so all are kept until the end: 24 bytes each, up to a bound.
+//! Events of a trace come in no order, so all are kept until the end: 32 bytes each, up to a bound.
 
-use super::self_time::{Moment, Named, Spans};
+use super::self_time::{Moment, Named, Sorted};
 use memtrace_model::Bytes;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-/// Of more changes it is not known whose they are: some 100 MB.
+/// Of more changes it is not known whose they are: some 130 MB.
 const CHANGES_MAX: usize = 4 << 20;
 
 /// What an operator took and gave back of a device, without what it called.
@@ -51,6 +51,8 @@ pub(super) struct Changes {
 struct Change {
     /// The place of the device.
     device: u16,
+    /// Whether it raised the device to its peak.
+    is_peak: bool,
     bytes: i64,
 }
 
@@ -83,36 +85,48 @@ impl Amounts {
 }
 
 impl Changes {
-    /// Takes a change of a device, by the places of the device and of the thread.
-    pub(super) fn take(&mut self, device: u16, thread: u32, at: i64, bytes: i64) {
-        if self.has_too_many {
-            return;
-        }
-        if self.list.len() == CHANGES_MAX {
+    /// Takes a change of a device, by the places of the device and of the thread. Answers the place of the
+    /// change; `None` where there are too many.
+    pub(super) fn take(&mut self, device: u16, thread: u32, at: i64, bytes: i64) -> Option<usize> {
+        let place = self.list.len();
+        if self.has_too_many || place == CHANGES_MAX {
             self.has_too_many = true;
             self.list = Vec::new();
-            return;
+            return None;
         }
-        let what = Change { device, bytes };
+        let is_peak = false;
+        let what = Change {
+            device,
+            is_peak,
+            bytes,
+        };
         self.list.push(Moment { thread, at, what });
+        Some(place)
     }
 
-    /// Whose the changes of each device are, and in which operator each of `peaks` (when, by the place of
-    /// the device) was; `None` where there were too many changes or operators.
+    /// Whose the changes of each device are, and in which operator the changes were that raised devices to
+    /// their `peaks` (by their places); `None` where there were too many changes or operators.
     pub(super) fn owned(
         mut self,
-        spans: &mut Spans,
-        peaks: &BTreeMap<u16, i64>,
+        spans: &Sorted,
+        peaks: impl Iterator<Item = usize>,
     ) -> Option<(BTreeMap<u16, Owned>, BTreeMap<u16, Named>)> {
         if self.has_too_many {
             return None;
         }
+        for place in peaks {
+            self.list[place].what.is_peak = true;
+        }
         let (mut owned, mut at_peak) = (BTreeMap::<u16, Owned>::new(), BTreeMap::new());
         spans.enclosing(&mut self.list, |moment, name| {
-            let Change { device, bytes } = moment.what;
+            let Change {
+                device,
+                is_peak,
+                bytes,
+            } = moment.what;
             let of_device = owned.entry(device).or_default();
             of_device.entry(name).or_default().add(bytes);
-            if peaks.get(&device) == Some(&moment.at) && bytes > 0 {
+            if is_peak {
                 at_peak.extend(name.map(|name| (device, name)));
             }
         })?;
@@ -124,7 +138,7 @@ impl Changes {
 pub(super) fn reported(
     owned: Owned,
     top: usize,
-    name: impl Fn(Named) -> Option<String>,
+    name: impl Fn(Named) -> String,
 ) -> OperatorMemories {
     let mut all: Vec<(Option<Named>, Amounts)> = owned.into_iter().collect();
     all.sort_unstable_by_key(|(name, amounts)| {
@@ -137,7 +151,7 @@ pub(super) fn reported(
         other.join(*amounts);
     }
     let list = all.into_iter().map(|(named, amounts)| OperatorMemory {
-        name: named.and_then(&name),
+        name: named.map(&name),
         count: amounts.count,
         allocated_bytes: Bytes(amounts.allocated),
         freed_bytes: Bytes(amounts.freed),
@@ -154,6 +168,7 @@ pub(super) fn reported(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::self_time::Spans;
 
     #[test]
     fn of_too_many_changes_nobody_is_the_owner() {
@@ -161,7 +176,8 @@ mod tests {
         for at in 0..=CHANGES_MAX as i64 {
             changes.take(0, 0, at, 1);
         }
-        let owned = changes.owned(&mut Spans::default(), &BTreeMap::new());
+        let spans = Spans::default().sorted().expect("there are none");
+        let owned = changes.owned(&spans, std::iter::empty());
         assert!(owned.is_none());
     }
 }

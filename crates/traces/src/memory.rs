@@ -2,7 +2,7 @@
 
 use super::allocations::{self, Changes, OperatorMemories};
 use super::event::Args;
-use super::self_time::{Named, Spans};
+use super::self_time::{Named, Sorted};
 use memtrace_model::{Bytes, WallNs};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -47,6 +47,8 @@ struct Device {
     place: u16,
     event_count: u64,
     allocated: High,
+    /// The place of the change that raised it to there, if it was kept.
+    raised_by: Option<usize>,
     reserved: High,
 }
 
@@ -66,11 +68,15 @@ impl Devices {
             ..Device::default()
         });
         device.event_count += 1;
-        raise(&mut device.allocated, args.total_allocated, at);
+        let is_raised = raise(&mut device.allocated, args.total_allocated, at);
         raise(&mut device.reserved, args.total_reserved, at);
-        if let (Some(bytes), Some(thread)) = (args.bytes, thread) {
-            let place = device.place;
-            self.changes.take(place, thread, at, bytes as i64);
+        let bytes = args.bytes.map(|bytes| bytes as i64);
+        let change = bytes.zip(thread).and_then(|(bytes, thread)| {
+            let change = self.changes.take(device.place, thread, at, bytes);
+            change.filter(|_| bytes > 0)
+        });
+        if is_raised {
+            device.raised_by = change;
         }
     }
 
@@ -78,14 +84,13 @@ impl Devices {
     /// wall time of an event's.
     pub(super) fn reported(
         self,
-        spans: &mut Spans,
+        spans: Option<&Sorted>,
         top: usize,
-        name: impl Fn(Named) -> Option<String>,
+        name: impl Fn(Named) -> String,
         wall: impl Fn(i64) -> Option<WallNs>,
     ) -> Vec<DeviceMemory> {
-        let peaks = self.list.values();
-        let peaks = peaks.filter_map(|device| Some((device.place, device.allocated?.1)));
-        let mut owned = self.changes.owned(spans, &peaks.collect());
+        let peaks = self.list.values().filter_map(|device| device.raised_by);
+        let mut owned = spans.and_then(|spans| self.changes.owned(spans, peaks));
         let devices = self.list.into_iter().map(|((kind, number), device)| {
             let reserved = device.reserved.filter(|(bytes, _)| *bytes > 0);
             let of_device = owned.as_mut().map(|(owned, at_peak)| {
@@ -98,7 +103,7 @@ impl Devices {
                 event_count: device.event_count,
                 peak_allocated_bytes: device.allocated.map(|(bytes, _)| Bytes(bytes)),
                 peak_allocated_at_wall_ns: device.allocated.and_then(|(_, at)| wall(at)),
-                peak_allocated_in: peak_name.and_then(|named| name(*named)),
+                peak_allocated_in: peak_name.map(|named| name(*named)),
                 peak_reserved_bytes: reserved.map(|(bytes, _)| Bytes(bytes)),
                 peak_reserved_at_wall_ns: reserved.and_then(|(_, at)| wall(at)),
                 operators: of_device.map(|(owned, _)| allocations::reported(owned, top, &name)),
@@ -108,14 +113,17 @@ impl Devices {
     }
 }
 
-/// Of two as high the earlier stays.
-fn raise(high: &mut High, bytes: Option<f64>, at: i64) {
-    let Some(bytes) = bytes.map(|bytes| bytes as i64) else {
-        return;
+/// Whether it is higher now. Of two as high the earlier stays.
+fn raise(high: &mut High, bytes: Option<f64>, at: i64) -> bool {
+    let bytes = bytes.map(|bytes| bytes as i64);
+    let is_higher = |bytes: &i64| {
+        high.is_none_or(|(known, then)| (known, Reverse(then)) < (*bytes, Reverse(at)))
     };
-    if high.is_none_or(|(known, then)| (known, Reverse(then)) < (bytes, Reverse(at))) {
-        *high = Some((bytes, at));
-    }
+    let Some(bytes) = bytes.filter(is_higher) else {
+        return false;
+    };
+    *high = Some((bytes, at));
+    true
 }
 
 /// Names a device by `c10/core/DeviceType.h`.

@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 /// So many names are distinguished; what comes later is counted as others.
 const NAMES_MAX: usize = 10_000;
+/// What all of those are called.
+const OTHER: &str = "(one of other names)";
 
 /// What a name came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,13 +59,13 @@ impl Total {
 }
 
 impl Names {
-    /// Takes an event. Answers the place of its name; `None` for one that is not distinguished.
-    pub(super) fn take(&mut self, name: &str, ns: i64) -> Option<u32> {
+    /// Takes an event. Answers the place of its name; those that are not distinguished share the last.
+    pub(super) fn take(&mut self, name: &str, ns: i64) -> u32 {
         let place = match self.places.get(name) {
             Some(&place) => place,
             None if self.totals.len() == NAMES_MAX => {
                 self.beyond.add(1, ns);
-                return None;
+                return NAMES_MAX as u32;
             }
             None => {
                 let place = self.totals.len() as u32;
@@ -73,18 +75,16 @@ impl Names {
             }
         };
         self.totals[place as usize].add(1, ns);
-        Some(place)
+        place
     }
 
-    /// The name of a place.
-    pub(super) fn name(&self, place: u32) -> Option<&str> {
-        let mut all = self.places.iter();
-        all.find(|(_, known)| **known == place)
-            .map(|(name, _)| &**name)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.totals.len()
+    /// The name of each place.
+    pub(super) fn by_place(&self) -> Vec<&str> {
+        let mut names = vec![OTHER; self.totals.len() + 1];
+        for (name, &place) in &self.places {
+            names[place as usize] = name;
+        }
+        names
     }
 
     /// Those that took most. `own` is the time of each without what it called, by place.
@@ -128,11 +128,14 @@ mod tests {
             names.take(&format!("op {place}"), 10);
         }
         names.take("op 7", 90);
+        let place = names.take("op of which there is no room", 0);
+        let by_place = names.by_place();
+        assert_eq!((by_place[7], by_place[place as usize]), ("op 7", OTHER));
         let text = names.reported(2, None);
         assert_eq!((&*text.list[0].name, text.list[0].count), ("op 7", 2));
         assert_eq!(text.list[0].total_ns, DurationNs(100));
         assert_eq!(text.other_name_count, NAMES_MAX - 2);
-        assert_eq!(text.other_count, NAMES_MAX as u64 - 2 + 5);
+        assert_eq!(text.other_count, NAMES_MAX as u64 - 2 + 6);
         assert!(text.has_more_names);
         let all = text.list.iter().map(|one| one.total_ns.0).sum::<i64>();
         assert_eq!(

@@ -179,7 +179,7 @@ fn memory_table(trace: &TraceSummary) -> TableOf<&super::memory::DeviceMemory> {
             memory.peak_allocated_bytes
         })
         .figures("at_s", 1, |memory| after(memory.peak_allocated_at_wall_ns))
-        .words("in", 1, |memory| {
+        .flexible("in", |memory| {
             memory
                 .peak_allocated_in
                 .as_deref()
@@ -196,6 +196,9 @@ fn memory_table(trace: &TraceSummary) -> TableOf<&super::memory::DeviceMemory> {
 
 fn operator_memory_table(chapter: &mut Chapter, trace: &TraceSummary) {
     let of_devices = trace.memory.iter();
+    if of_devices.clone().any(|memory| memory.operators.is_none()) {
+        chapter.quiet("Memory by operator is unknown: too many events.");
+    }
     let of_devices =
         of_devices.filter_map(|memory| Some((&*memory.device, memory.operators.as_ref()?)));
     let rows = of_devices
@@ -257,10 +260,11 @@ fn gaps_table(trace: &TraceSummary) -> TableOf<(i64, &Gap)> {
         .figures("took_s", 0, |(_, gap)| took_cell(Some(gap.duration_ns)))
         .figures(("cpu_s", "OF IT"), 0, |(_, gap)| took_cell(gap.cpu_ns))
         .flexible(("cpu", "ON THE CPU"), |(_, gap)| {
-            gap.cpu_name
-                .as_deref()
-                .unwrap_or("nothing that was traced")
-                .to_owned()
+            let unnamed = match gap.cpu_ns {
+                Some(_) => "nothing that was traced",
+                None => "unknown",
+            };
+            gap.cpu_name.as_deref().unwrap_or(unnamed).to_owned()
         })
 }
 
@@ -355,8 +359,8 @@ impl Window {
             chapter.tell(
                 Tone::Strong,
                 [format!(
-                    "Hint: {} took longest in {} of {}, {} longer in all; all steps took {}, each where it \
-                     was shortest. The others probably waited for it.",
+                    "Hint: {} took longest and ended last in {} of {}, {} longer in all; all steps took {}, \
+                     each where it was shortest. The others probably waited for it.",
                     match traces[late.trace].rank {
                         Some(rank) => format!("Rank {rank}"),
                         None => traces[late.trace].file.clone(),

@@ -4,6 +4,7 @@
 //! clocks too.
 
 use super::summary::TraceSummary;
+use super::times::is_tenth;
 use memtrace_model::{DurationNs, Order, WallNs};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +28,17 @@ pub struct Window {
     pub late: Option<LateRank>,
 }
 
-/// The trace whose steps were the longest, where they were longer by a tenth of all steps or more.
+/// The trace that held the others up, where it did by a tenth of all steps or more: its steps were the
+/// longest, and ended after those of all others. Of traces that end a step together, in a collective, the
+/// one with the longest step waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct LateRank {
     /// Its place in the list of traces.
     pub trace: usize,
-    /// In how many steps it was the longest.
+    /// In how many steps it was the longest, and the last to end.
     pub longest_count: usize,
-    /// How much longer those took than in the trace where each was shortest.
+    /// How much longer those took than in the trace where each was shortest, at most how much later they
+    /// ended than in the next.
     pub longer_ns: DurationNs,
     /// What all steps took, each where it was shortest.
     pub shortest_total_ns: DurationNs,
@@ -44,20 +48,24 @@ impl LateRank {
     fn of(steps: &[StepSkew]) -> Option<Self> {
         let mut longest: BTreeMap<usize, (i64, usize)> = BTreeMap::new();
         for step in steps {
-            let (longer, count) = longest.entry(step.longest_trace).or_default();
             let by = step.longest_ns.0.saturating_sub(step.shortest_ns.0);
-            *longer = longer.saturating_add(by);
-            *count += 1;
+            let by = by.min(step.longest_ends_after_ns.0);
+            if by > 0 {
+                let (longer, count) = longest.entry(step.longest_trace).or_default();
+                *longer = longer.saturating_add(by);
+                *count += 1;
+            }
         }
         let shortest = steps.iter().map(|step| step.shortest_ns.0);
-        let shortest = shortest.fold(0, i64::saturating_add);
+        let shortest = DurationNs(shortest.fold(0, i64::saturating_add));
         let (trace, (longer, longest_count)) =
             longest.into_iter().max_by_key(|(_, (longer, _))| *longer)?;
-        (shortest > 0 && longer >= shortest / 10).then_some(Self {
+        let longer = DurationNs(longer);
+        is_tenth(longer, shortest).then_some(Self {
             trace,
             longest_count,
-            longer_ns: DurationNs(longer),
-            shortest_total_ns: DurationNs(shortest),
+            longer_ns: longer,
+            shortest_total_ns: shortest,
         })
     }
 }
@@ -94,6 +102,10 @@ pub struct StepSkew {
     pub longest_ns: DurationNs,
     /// The place in the list of traces of the one in which it was longest.
     pub longest_trace: usize,
+    /// How much later it ended there than in the trace where it ended last of the others; negative where
+    /// it ended earlier.
+    #[serde(skip)]
+    longest_ends_after_ns: DurationNs,
 }
 
 /// The windows of traces that tell wall time, each of more than one trace. Of copies of one trace the
@@ -207,7 +219,9 @@ impl StepSkew {
         let end = |had: &Had| WallNs(had.begin.0.saturating_add(had.took.0));
         let begins = had.iter().map(|had| had.begin);
         let ends = had.iter().map(end);
-        let longest = had.iter().max_by_key(|had| had.took)?;
+        let (place, longest) = had.iter().enumerate().max_by_key(|(_, had)| had.took)?;
+        let others = had.iter().enumerate().filter(|(other, _)| *other != place);
+        let next_end = others.map(|(_, had)| end(had)).max()?;
         Some(Self {
             number,
             rank_count: had.len(),
@@ -216,6 +230,7 @@ impl StepSkew {
             shortest_ns: had.iter().map(|had| had.took).min()?,
             longest_ns: longest.took,
             longest_trace: longest.trace,
+            longest_ends_after_ns: since(next_end, end(longest)),
         })
     }
 }
@@ -275,11 +290,11 @@ mod tests {
             .map(|step| (step.number, step.begin_skew_ns, step.end_skew_ns))
             .collect();
         assert_eq!(steps, [(7, ms(6), ms(16)), (8, ms(10), ms(20))]);
-        // Rank 1 was longer by 10 ms in step 7, rank 0 by 30 ms in step 8.
+        // Rank 1 was longer by 10 ms in step 7; rank 0 by 30 ms in step 8, which it ended 20 ms later.
         let late = LateRank {
             trace: 1,
             longest_count: 1,
-            longer_ns: ms(30),
+            longer_ns: ms(20),
             shortest_total_ns: ms(60),
         };
         assert_eq!((first.late, second.late), (Some(late), None));
@@ -303,6 +318,22 @@ mod tests {
         };
         assert_eq!(late(9), None);
         assert_eq!(late(10).map(|late| late.trace), Some(1));
+    }
+
+    #[test]
+    fn a_rank_that_waits_for_the_others_at_the_end_of_a_step_is_not_late() {
+        let late = |of_rank_0, of_rank_1| {
+            let traces = [
+                trace(Some(0), [0, 3_000], &[(1, 500, of_rank_0)]),
+                trace(Some(1), [0, 3_000], &[(1, 0, of_rank_1)]),
+            ];
+            let late = windows(&traces).remove(0).late;
+            late.map(|late| (late.trace, late.longer_ns.0 / 1_000_000))
+        };
+        // Both leave the collective at 1,500 ms, which rank 1 came to before.
+        assert_eq!(late(1_000, 1_500), None);
+        assert_eq!(late(900, 1_600), Some((1, 200)));
+        assert_eq!(late(1_000, 1_400), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::kernels::KindTotal;
 use super::memory::DeviceMemory;
 use super::names::NameTotals;
 use super::rank::{RankSource, of_name};
-use super::sums::{Sums, name_of};
+use super::sums::{NamesByPlace, Sums};
 use memtrace_model::{Bytes, DurationNs, WallNs};
 use serde::Serialize;
 use std::path::Path;
@@ -128,12 +128,19 @@ fn summed_up(head: Head, mut sums: Sums, top: usize) -> TraceSummary {
         name: None,
         total_bytes: None,
     }));
-    let ran = std::mem::take(&mut sums.activity);
     let begin = window.map_or(0, |(begin, _)| begin);
-    let activity = ran.reported(begin, |within| sums.most_on_cpu(within), wall);
-    let name = |named| name_of(&sums.operators, &sums.calls, named);
-    let memory = sums.memory.reported(&mut sums.spans, top, name, wall);
-    let own = sums.spans.own(sums.operators.len());
+    let names = NamesByPlace {
+        operators: sums.operators.by_place(),
+        calls: sums.calls.by_place(),
+        ranges: sums.ranges.by_place(),
+    };
+    let spans = sums.spans.sorted();
+    let spans = spans.as_ref();
+    let cpu = |within| names.most_in(spans, within);
+    let activity = sums.activity.reported(begin, cpu, wall);
+    let name = |named| names.name(named);
+    let memory = sums.memory.reported(spans, top, name, wall);
+    let own = spans.and_then(|spans| spans.own(names.operators.len()));
     let kernel_kinds = sums.kinds.reported();
     let hints = hints(&activity, &kernel_kinds, sums.graph_launch_count);
     let steps = sums.steps.iter().map(|step| TraceStep {

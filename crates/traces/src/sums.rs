@@ -6,7 +6,7 @@ use super::event::{Category, Event};
 use super::kernels::{KernelKind, KindTotals};
 use super::memory::Devices;
 use super::names::Names;
-use super::self_time::{Named, Spans};
+use super::self_time::{Named, Sorted, Spans};
 use std::collections::BTreeSet;
 
 /// So many steps of a trace are kept.
@@ -27,8 +27,10 @@ pub(super) struct Sums {
     pub(super) window: Option<(i64, i64)>,
     pub(super) operators: Names,
     pub(super) on_device: Names,
-    /// Of calls of the device's runtime, and of ranges that the program named.
+    /// Of calls of the device's runtime, and of steps.
     pub(super) calls: Names,
+    /// Of ranges that the program named.
+    pub(super) ranges: Names,
     pub(super) spans: Spans,
     pub(super) kinds: KindTotals,
     pub(super) activity: Activity,
@@ -38,13 +40,33 @@ pub(super) struct Sums {
     pub(super) has_more_steps: bool,
 }
 
-/// The name of an operator, a call or a range.
-pub(super) fn name_of(operators: &Names, calls: &Names, named: Named) -> Option<String> {
-    let name = match named {
-        Named::Operator(place) => operators.name(place),
-        Named::Call(place) | Named::Range(place) => calls.name(place),
-    };
-    name.map(str::to_owned)
+/// The names of operators, calls and ranges by their places.
+pub(super) struct NamesByPlace<'n> {
+    pub(super) operators: Vec<&'n str>,
+    pub(super) calls: Vec<&'n str>,
+    pub(super) ranges: Vec<&'n str>,
+}
+
+impl NamesByPlace<'_> {
+    pub(super) fn name(&self, named: Named) -> String {
+        let (names, place) = match named {
+            Named::Operator(place) => (&self.operators, place),
+            Named::Call(place) => (&self.calls, place),
+            Named::Range(place) => (&self.ranges, place),
+        };
+        names[place as usize].to_owned()
+    }
+
+    /// What took most time on the CPU in a stretch of time: its name if anything was traced then, and how
+    /// long; `None` where that is not known.
+    pub(super) fn most_in(
+        &self,
+        spans: Option<&Sorted>,
+        within: (i64, i64),
+    ) -> Option<(Option<String>, i64)> {
+        let (named, ns) = spans?.most_in(within)?;
+        Some((named.map(|named| self.name(named)), ns))
+    }
 }
 
 /// A step of the program's own count.
@@ -65,8 +87,7 @@ impl Events for Sums {
             self.note(begin, begin.saturating_add(ns));
             match event.category {
                 Category::Operator => {
-                    let name = self.operators.take(&event.name.0, ns);
-                    let name = name.map(Named::Operator);
+                    let name = Named::Operator(self.operators.take(&event.name.0, ns));
                     self.spans.take(event.thread(), name, begin, ns);
                 }
                 Category::OnDevice => {
@@ -81,13 +102,16 @@ impl Events for Sums {
                 Category::Call => {
                     let is_graph = event.name.0.ends_with("GraphLaunch");
                     self.graph_launch_count += u64::from(is_graph);
-                    self.take_call(event, begin, ns, Named::Call);
+                    self.take_call(event, begin, ns);
                 }
                 Category::Annotation if event.name.0.starts_with(STEP) => {
-                    self.take_call(event, begin, ns, Named::Call);
+                    self.take_call(event, begin, ns);
                     self.take_step(&event.name.0, begin, ns);
                 }
-                Category::Annotation => self.take_call(event, begin, ns, Named::Range),
+                Category::Annotation => {
+                    let name = Named::Range(self.ranges.take(&event.name.0, ns));
+                    self.spans.take(event.thread(), name, begin, ns);
+                }
                 Category::Other => {}
             }
         } else if event.is_moment() {
@@ -107,15 +131,9 @@ impl Sums {
         self.window = Some((first.min(begin), last.max(end)));
     }
 
-    fn take_call(&mut self, event: &Event, begin: i64, ns: i64, named: fn(u32) -> Named) {
-        let name = self.calls.take(&event.name.0, ns).map(named);
+    fn take_call(&mut self, event: &Event, begin: i64, ns: i64) {
+        let name = Named::Call(self.calls.take(&event.name.0, ns));
         self.spans.take(event.thread(), name, begin, ns);
-    }
-
-    /// What took most time on the CPU in a stretch of time: its name, and how long.
-    pub(super) fn most_on_cpu(&self, within: (i64, i64)) -> Option<(String, i64)> {
-        let (named, ns) = self.spans.most_in(within)?;
-        Some((name_of(&self.operators, &self.calls, named)?, ns))
     }
 
     fn take_step(&mut self, name: &str, begin: i64, ns: i64) {

@@ -172,8 +172,7 @@ fn a_rank_whose_steps_take_longer_is_named_with_the_figures() {
     let traces = traces.map(|(name, text)| summary(name, text.as_bytes()));
     let text = reported(&mut Overview::of(traces.to_vec(), true), "text");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let hint =
-        "Hint: Rank 1 took longest in 1 of 1 step, 500.0 µs longer in all; all steps took 1.00 ms";
+    let hint = "Hint: Rank 1 took longest and ended last in 1 of 1 step, 500.0 µs longer in all; all steps took 1.00 ms";
     assert!(text.contains(hint), "{text}");
 }
 
@@ -342,6 +341,93 @@ fn memory_is_of_the_operator_of_its_thread_and_of_its_device() {
         "aten::mm cuda:1 1 512 B 0 B +512 B",
     ] {
         assert!(text.contains(row), "{row}: {text}");
+    }
+}
+
+#[test]
+fn the_operator_at_the_peak_is_the_one_that_raised_it() {
+    let memory = |tid: u8, bytes: i64, total: i64| {
+        format!(
+            r#"{{"ph": "i", "name": "[memory]", "pid": 1, "tid": {tid}, "ts": 15, "args": {{
+                "Device Type": 1, "Device Id": 0, "Bytes": {bytes}, "Total Allocated": {total}}}}}"#
+        )
+    };
+    let span = |name: &str, tid: u8| {
+        format!(
+            r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "pid": 1, "tid": {tid}, "ts": 10,
+                "dur": 10}}"#
+        )
+    };
+    // All at one time, on two threads.
+    let events = [
+        memory(1, 1024, 1024),
+        memory(1, -512, 512),
+        memory(2, 64, 576),
+        span("aten::mm", 1),
+        span("aten::fill_", 2),
+    ];
+    let text = format!(r#"{{"traceEvents": [{}]}}"#, events.join(", "));
+    let summary = summary("rank0.json", text.as_bytes());
+    let [gpu] = &summary.memory[..] else {
+        panic!("{:?}", summary.memory);
+    };
+    assert_eq!(gpu.peak_allocated_bytes.map(|bytes| bytes.0), Some(1024));
+    assert_eq!(gpu.peak_allocated_in.as_deref(), Some("aten::mm"));
+}
+
+#[test]
+fn an_operator_whose_name_is_one_too_many_keeps_its_time_and_its_memory() {
+    let span = |category: &str, name: &str, ts: u32, dur: u32| {
+        format!(
+            r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 1, "tid": 1, "ts": {ts},
+                "dur": {dur}}}"#
+        )
+    };
+    let ranges = (0..10_000).map(|number| span("user_annotation", &format!("r{number}"), 1, 1));
+    let operators = (0..10_000).map(|number| span("cpu_op", &format!("op{number}"), 1, 1));
+    let mut events: Vec<String> = ranges.chain(operators).collect();
+    events.extend([
+        span("cpu_op", "op0", 100, 100),
+        span("cpu_op", "late", 110, 80),
+        r#"{"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": 150, "args": {
+            "Device Type": 1, "Device Id": 0, "Bytes": 512, "Total Allocated": 512}}"#
+            .to_owned(),
+        // A call has a name although ranges have none any more.
+        span("cuda_runtime", "cudaStreamSynchronize", 300, 100),
+        span("kernel", "gemm", 290, 10),
+        span("kernel", "gemm", 400, 10),
+    ]);
+    let text = format!(r#"{{"traceEvents": [{}]}}"#, events.join(", "));
+    let summary = summary("rank0.json", text.as_bytes());
+    let first = &summary.operators.list[0];
+    assert_eq!((&*first.name, first.total_ns.0), ("op0", 101_000));
+    // Its first span is filled by those that began and ended with it.
+    assert_eq!(first.self_ns.map(|ns| ns.0), Some(20_000));
+    let [gpu] = &summary.memory[..] else {
+        panic!("{:?}", summary.memory);
+    };
+    let others = Some("(one of other names)");
+    assert_eq!(gpu.peak_allocated_in.as_deref(), others);
+    let owner = &gpu.operators.as_ref().expect("known").list[0];
+    assert_eq!(owner.name.as_deref(), others);
+    let gap = &summary.activity[0].gaps[0];
+    assert_eq!(gap.cpu_name.as_deref(), Some("cudaStreamSynchronize"));
+}
+
+#[test]
+fn what_is_not_known_of_a_large_trace_is_said_to_be_unknown() {
+    let mut trace = summary("rank0.json", of_device().as_bytes());
+    trace.memory = summary("rank0.json", small().as_bytes()).memory;
+    trace.memory[0].operators = None;
+    let gaps = &mut trace.activity[0].gaps;
+    (gaps[0].cpu_name, gaps[0].cpu_ns) = (None, None);
+    let text = reported(&mut Overview::of(vec![trace], false), "text");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for words in [
+        "Memory by operator is unknown: too many events.",
+        "400.0 µs ? unknown",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
     }
 }
 
