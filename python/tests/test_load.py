@@ -158,6 +158,9 @@ def test_the_plot_has_the_limit_and_the_kills(monkeypatch: pytest.MonkeyPatch) -
         "c": ["/elsewhere", 1 << 20],
     }
 
+    # Only the last kill is of a recorded process.
+    kills = [SECOND // 100 * number for number in range(25)]
+
     def drawn(limit: int | None) -> Any:
         limits["a"] = [group, limit]
         groups = [group for group, _ in limits.values()]
@@ -169,8 +172,9 @@ def test_the_plot_has_the_limit_and_the_kills(monkeypatch: pytest.MonkeyPatch) -
             "oom": Table.of(
                 "oom",
                 {
-                    "boot_ns": ("int64", [recording.start_ns + SECOND // 2]),
-                    "victim_comm": ("string", ["victim"]),
+                    "boot_ns": ("int64", [recording.start_ns + time for time in kills]),
+                    "victim_upid": ("int64", [*[None] * 24, 7]),
+                    "victim_comm": ("string", [*["other"] * 24, "victim"]),
                 },
             ),
         }
@@ -184,8 +188,13 @@ def test_the_plot_has_the_limit_and_the_kills(monkeypatch: pytest.MonkeyPatch) -
         texts = [text.get_text() for text in axes.texts]
         lines = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
         matplotlib.pyplot.close(figure)
-        assert "OOM kill: victim" in texts
-        assert 0.5 in [line.get_xdata()[0] for line in axes.lines]
+        named = [text for text in texts if text.startswith("OOM kill: ")]
+        assert named == ["OOM kill: victim", *["OOM kill: other (not recorded)"] * 19]
+        assert "20 of 25 OOM kills are named in the picture" in recording.problems
+        segments = next(
+            lines.get_segments() for lines in axes.collections if lines.get_label() == "_kills"
+        )
+        assert [segment[0][0] for segment in segments] == [time / SECOND for time in kills]
         return texts, lines
 
     texts, lines = drawn(300 << 20)

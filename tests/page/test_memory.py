@@ -285,3 +285,23 @@ def test_limits_and_gpus_are_unknown_before_they_are_first_read(open_page: Opene
     assert readout(page)["limit, cgroup /pod"] == "16.0 GiB"
     assert readout(page)["used, cgroup /pod"] == "0 B", "what was read as nothing is known"
     assert readout(page, "#gpus")["used"] == "1.0 GiB"
+
+
+def test_the_ticks_of_an_axis_are_exact(open_page: Opener) -> None:
+    end = 100 * SECOND
+    held = [GIB, GIB + 512 * MIB]
+    roles = [series("trainer", "trainer", held)]
+    page = open_page(document(end, [0, 10 * SECOND], [stack("role", "by role", "held", roles)]))
+    page.evaluate("""() => {
+      window.drawn = [];
+      const draw = CanvasRenderingContext2D.prototype.fillText;
+      CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+        window.drawn.push(text);
+        return draw.call(this, text, ...rest);
+      };
+    }""")
+    page.set_viewport_size({"width": 900, "height": 700})
+    settle(page)
+    ticks = {text for text in page.evaluate("window.drawn") if text.endswith("iB")}
+    assert {"256 MiB", "1.0 GiB", "1.25 GiB", "1.5 GiB"} <= ticks
+    assert "1.2 GiB" not in ticks

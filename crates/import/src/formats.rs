@@ -135,7 +135,10 @@ fn no_json(begin: &[u8]) -> Result<(), FormatError> {
         [] | [b'{' | b'[', ..] => Ok(()),
         text => {
             let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
-            let what = match line.contains(&b',') {
+            // A comma also stands in a sentence, and one in the times of many logs.
+            let behind = line.split(|&byte| byte == b',').skip(1);
+            let commas = behind.filter(|rest| rest.first() != Some(&b' ')).count();
+            let what = match commas >= 2 {
                 true => "no JSON: it looks like CSV",
                 false => "no JSON",
             };

@@ -71,10 +71,18 @@ fn a_file_of_another_kind_is_named_with_the_one_that_would_do() {
         ),
         (b"\x28\xb5\x2f\xfd\x00", "compressed by zstd"),
         (
-            b"request,latency\n1,2\n",
+            b"request,start,latency\n1,2,3\n",
             "it looks like CSV; requests are read from vllm bench serve",
         ),
         (b"hello", "it is no JSON; requests are read from"),
+        (
+            b"2026-11-27 09:34:55,123 INFO ready, at last, on :8000\n",
+            "it is no JSON; requests are read from",
+        ),
+        (
+            br#"{"format": "memtrace-report", "memtrace_version": "0.1.0"}"#,
+            "it is a report of memtrace; import takes the files of load generators",
+        ),
         (br#"{"traceEvents": []}"#, "memtrace traces FILE"),
         (
             br#"{"a": 1}"#,

@@ -101,7 +101,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REQUESTS")]
     profile: Option<usize>,
 
-    /// How long to wait for a server that is starting, in seconds; says what it waits for
+    /// How long to wait for a server that is starting, in seconds; prints what it waits for
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     wait: Option<Duration>,
 

@@ -1,7 +1,7 @@
 //! Sends figures to what takes OTLP over HTTP, and goes on where that is down, slow or lies. Nothing is
 //! kept to be sent later: the next figures say more.
 
-use super::figures::Figures;
+use super::figures::{Figures, Now};
 use super::otlp::Encoder;
 use crate::block_on;
 use crate::http::{Client, Failure, Target, parse_url};
@@ -15,6 +15,7 @@ use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResp
 use prost::Message;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
@@ -22,9 +23,9 @@ const PATH: &str = "/v1/metrics";
 /// What sends once tries so often.
 const TRIES: u32 = 4;
 /// After a failure that may pass; twice as long after each further one.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
 /// A server that asks for more is asked again after this.
-pub(super) const PAUSE_MAX: Duration = Duration::from_secs(600);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// What sends once waits no longer than this.
 const ONCE_MAX: Duration = Duration::from_secs(60);
 /// A failure that lasts is said so often.
@@ -68,7 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         let sending = async {
             match args.every {
                 None => sender.once(&figures.now().await?.families, PAUSE).await,
-                Some(every) => sender.keep_up(&figures, every).await,
+                Some(every) => sender.keep_up(async || figures.now().await, every).await,
             }
         };
         tokio::select! {
@@ -120,11 +121,9 @@ impl Refused {
             Self::Failure(_) | Self::Partly { .. } => false,
         }
     }
-}
 
-impl Refused {
     /// How long the server asks to wait, as far as that is heeded.
-    pub(super) fn pause(&self) -> Option<Duration> {
+    fn pause(&self) -> Option<Duration> {
         match self {
             Self::Failure(Failure::Status { retry_after, .. }) => {
                 retry_after.map(|pause| pause.min(PAUSE_MAX))
@@ -190,10 +189,17 @@ impl Sender {
     }
 
     /// Sends what is newest so often, until nothing more comes.
-    async fn keep_up(&mut self, figures: &Figures, every: Duration) -> anyhow::Result<()> {
+    ///
+    /// # Errors
+    /// When the figures can't be read.
+    pub(super) async fn keep_up(
+        &mut self,
+        mut figures: impl AsyncFnMut() -> anyhow::Result<Arc<Now>>,
+        every: Duration,
+    ) -> anyhow::Result<()> {
         let mut pause = PAUSE;
         loop {
-            let now = figures.now().await?;
+            let now = figures().await?;
             let sent = self.send(&now.families).await;
             if now.is_over {
                 self.tell(sent);
@@ -211,7 +217,7 @@ impl Sender {
                 }
             };
             self.tell(sent);
-            tokio::time::sleep(wait).await;
+            rest(&mut figures, wait, every).await?;
         }
     }
 
@@ -234,6 +240,23 @@ impl Sender {
     }
 }
 
+/// Waits, and looks so often at the figures: they have to be seen, and where nothing more comes the wait
+/// is over.
+async fn rest(
+    figures: &mut impl AsyncFnMut() -> anyhow::Result<Arc<Now>>,
+    wait: Duration,
+    every: Duration,
+) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    loop {
+        let left = wait.saturating_sub(begin.elapsed());
+        tokio::time::sleep(left.min(every)).await;
+        if left <= every || figures().await?.is_over {
+            return Ok(());
+        }
+    }
+}
+
 fn now_ns() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
@@ -242,6 +265,21 @@ fn now_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pause_that_a_server_asks_for_has_a_maximum() {
+        let pause = |seconds: Option<u64>| {
+            let refused = Refused::Failure(Failure::Status {
+                status: 429,
+                message: String::new(),
+                retry_after: seconds.map(Duration::from_secs),
+            });
+            refused.pause()
+        };
+        assert_eq!(pause(None), None);
+        assert_eq!(pause(Some(599)), Some(Duration::from_secs(599)));
+        assert_eq!(pause(Some(3600)), Some(PAUSE_MAX));
+    }
 
     #[test]
     fn an_endpoint_is_taken_with_and_without_the_path_of_metrics() {

@@ -1,5 +1,6 @@
 //! Figures that are sent: what arrives, and servers that behave badly.
 
+use super::figures::Now;
 use super::otlp::Encoder;
 use super::send::{Refused, Sender};
 use crate::http::{Client, parse_url};
@@ -12,6 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{NumberDataPoint, metric::Data, num
 use prost::Message;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -235,6 +237,45 @@ fn a_server_that_is_down_slow_or_lies_is_reported_and_costs_little() {
     assert_eq!(said, "it did not take 7 of them: too old");
 }
 
+/// A server that asks for a pause first, and takes what comes then.
+fn asks(seconds: u32) -> (String, Receiver<(String, Vec<u8>)>) {
+    let pause = format!("HTTP/1.1 429 x\r\nretry-after: {seconds}\r\ncontent-length: 0\r\n\r\n");
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    server(
+        move |stream| match is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            true => says(pause.clone().into_bytes())(stream),
+            false => says(answer("200 OK", b""))(stream),
+        },
+    )
+}
+
+#[test]
+fn in_a_pause_the_figures_are_looked_at_and_the_last_ones_end_it() {
+    let runtime = crate::runtime().expect("a runtime");
+    let keep_up = |pause: u32, length: Duration| {
+        let (url, sent) = asks(pause);
+        let (begin, every) = (Instant::now(), Duration::from_millis(10));
+        let mut looks = 0;
+        let figures = async || {
+            looks += 1;
+            Ok(Arc::new(Now {
+                families: figures(5.0, 2.0),
+                is_over: begin.elapsed() >= length,
+            }))
+        };
+        let done = runtime.block_on(sender(&url).keep_up(figures, every));
+        done.expect("the figures can be read");
+        (begin.elapsed(), looks, sent.try_iter().count())
+    };
+    let (took, looks, sent) = keep_up(600, Duration::from_millis(300));
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert!(looks > 3, "{looks}");
+    assert_eq!(sent, 2);
+    // One that the recording outlasts.
+    let (_, _, sent) = keep_up(1, Duration::from_millis(1_500));
+    assert!(sent > 2, "{sent}");
+}
+
 #[test]
 fn what_fails_in_a_way_that_may_pass_is_tried_again_a_few_times() {
     let runtime = crate::runtime().expect("a runtime");
@@ -263,19 +304,6 @@ fn what_fails_in_a_way_that_may_pass_is_tried_again_a_few_times() {
     once(&url).expect("it takes them");
     assert_eq!(sent.try_iter().count(), 3);
     // One that asks for a pause gets it, and one that asks for an hour is left alone.
-    let asks = |seconds: u32| {
-        let answer =
-            format!("HTTP/1.1 429 x\r\nretry-after: {seconds}\r\ncontent-length: 0\r\n\r\n");
-        let times = std::sync::atomic::AtomicUsize::new(0);
-        server(move |stream| {
-            let is_first = times.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 0;
-            let answer = match is_first {
-                true => answer.clone().into_bytes(),
-                false => self::answer("200 OK", b""),
-            };
-            says(answer)(stream);
-        })
-    };
     let begin = Instant::now();
     let (url, sent) = asks(1);
     once(&url).expect("it takes them");

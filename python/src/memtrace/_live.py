@@ -6,14 +6,17 @@ import html
 import os
 import subprocess
 import threading
+import time
 from typing import Any
 
-from . import _program
+from . import _program, _recorder, _sockets
 
 # One look takes no longer.
 _PATIENCE_SECONDS = 30.0
-# How `memtrace top` says that no more will come.
-_OVER = "recording closed"
+# How `memtrace top` says that no more will come, as the last words of its title.
+_OVER = ("recording closed", "recorder gone")
+# Each look is a process that reads the recording from its beginning: it rests this much longer.
+_REST = 9
 
 
 class Live:
@@ -35,29 +38,33 @@ class Live:
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        while not self._stopped.is_set():
-            shown, is_over = self._look()
-            self._handle.update(_Screen(shown))
-            if is_over:
+        before = ""
+        is_over = False
+        while not is_over:
+            begin = time.monotonic()
+            shown, is_over = self._look(before)
+            if self._stopped.is_set():
                 break
-            self._stopped.wait(self._every)
+            self._handle.update(_Screen(shown))
+            before = shown
+            is_over |= self._stopped.wait(max(self._every, _REST * (time.monotonic() - begin)))
 
-    def _look(self) -> tuple[str, bool]:
-        """One screen, and whether it is the last."""
+    def _look(self, before: str) -> tuple[str, bool]:
+        """One screen, and whether it is the last. One that fails leaves what was shown before."""
         try:
             done = subprocess.run(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=_PATIENCE_SECONDS,
-                env={**os.environ, "COLUMNS": "120"},
             )
         except (OSError, subprocess.SubprocessError) as error:
-            return f"memtrace top failed: {error}", True
-        shown = done.stdout if done.returncode == 0 else done.stderr
-        text = shown.decode(errors="replace")
-        first = text.split("\n", 1)[0].rstrip()
-        return text, done.returncode != 0 or first.endswith(_OVER)
+            return f"{before}memtrace top failed: {error}", True
+        if done.returncode != 0:
+            return before + done.stderr.decode(errors="replace"), True
+        text = done.stdout.decode(errors="replace")
+        title = text.split("\n", 1)[0].rstrip()
+        return text, title.rpartition("  ")[2].startswith(_OVER)
 
 
 class _Screen:
@@ -82,15 +89,31 @@ def live(
         ...
         view.stop()
 
-    `path` is the recording, by default the running one; `view` is ``"tree"``, ``"roles"``,
-    ``"processes"``, ``"ledger"``, ``"gpus"`` or ``"phases"``. It ends with the recording.
-    `FileNotFoundError` without the program ``memtrace``.
+    `path` is the recording, by default the one that runs now; `view` is ``"tree"``, ``"roles"``,
+    ``"processes"``, ``"ledger"``, ``"gpus"`` or ``"phases"``. It ends with the recording, and comes
+    less often than `every` where a look takes long. `FileNotFoundError` without the program
+    ``memtrace``, `RuntimeError` if several recordings run and none is named.
     """
     if not every > 0:
         raise ValueError("the time between two looks must be more than zero")
     from IPython.display import display
 
-    where = [] if path is None else [f"--recording={os.fspath(path)}"]
-    command = [_program.path(), "top", "--once", f"--view={view}", *where]
+    command = [_program.path(), "top", "--once", f"--view={view}"]
+    recording = _running() if path is None else os.fspath(path)
+    if recording is not None:
+        command.append(f"--recording={recording}")
     handle = display(_Screen("memtrace top ..."), display_id=True)  # type: ignore[no-untyped-call]
     return Live(command, every, handle)
+
+
+def _running() -> str | None:
+    """The recording that runs: that of this process, else the only one of this user."""
+    own = os.environ.get(_recorder.ENVIRONMENT)
+    if own and (recording := _sockets.recording_at(own)) is not None:
+        return recording
+    running = _sockets.recordings()
+    if len(running) > 1:
+        names = ", ".join(sorted(running))
+        raise RuntimeError(f"{len(running)} recordings are running; name one as `path`: {names}")
+    # Where there is none, `memtrace top` says so.
+    return running[0] if running else None

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
-from . import _program, _recorder
+from . import _program, _recorder, _sockets
 
 if TYPE_CHECKING:
     from ._recording.recording import Recording
@@ -107,10 +107,6 @@ class record:
         return os.pread(self._log.fileno(), size, 0).decode(errors="replace").strip()
 
     def _socket(self) -> str | None:
-        """Where it takes marks: memtrace/src/host/mark_sockets.rs decides that."""
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
-        user = (
-            f"{runtime}/memtrace" if runtime else f"{tempfile.gettempdir()}/memtrace-{os.geteuid()}"
-        )
-        names = (f"{place}/{self._process.pid}.sock" for place in ("/run/memtrace", user))
+        """Where it takes marks."""
+        names = (f"{place}/{self._process.pid}.sock" for place in _sockets.places())
         return next(filter(os.path.exists, names), None)

@@ -41,12 +41,9 @@ function facts(caption, lines) {
  * @returns {[string, Child][]}
  */
 function recordingFacts({ recording, process_count }) {
-  const { target } = recording;
-  // The title says all of any other; it may cut a command.
-  const command = target.kind === 'command' ? named((target.argv ?? []).join(' '), 400) : null;
   const memory = recording.mem_total_bytes === null ? '' : `, ${bytes(recording.mem_total_bytes)}`;
   return [
-    ['what', command],
+    ['what', named(targetInWords(recording.target), 400)],
     ['exit code', recording.command_exit_code],
     ['where', recording.path === null ? null : named(recording.path, 200)],
     ['host', named(`${recording.hostname}, Linux ${recording.kernel} ${recording.arch}, ${counted(recording.cpu_count, 'CPU')}${memory}`, 200)],
@@ -56,6 +53,24 @@ function recordingFacts({ recording, process_count }) {
     ['state', recording.is_live ? 'still recorded' : visible(recording.state)],
     ['observed by', named(`${recording.backend}: ${recording.backend_reason}`, 200)],
   ];
+}
+
+/**
+ * What was to be recorded, whole: the title may cut it.
+ * @param {Report['recording']['target']} target
+ */
+function targetInWords(target) {
+  switch (target.kind) {
+    case 'command': return (target.argv ?? []).join(' ');
+    case 'pids': return `pid ${[target.tgids].flat().join(', ')} and descendants`;
+    case 'match': return `processes that match ${target.regex}, and descendants`;
+    case 'cgroup': return `cgroup ${target.path}`;
+    case 'framework': {
+      const whose = target.session ? ` of ${target.session}` : '';
+      return `${target.framework === 'vllm' ? 'vLLM' : 'Ray'} processes${whose}, and descendants`;
+    }
+    default: return 'every process of the machine';
+  }
 }
 
 /**

@@ -132,7 +132,7 @@ class Chart {
             ...axis,
             size: this.sizes.axis,
             splits: (_, _axis, _low, high) => byteTicks(high, this.height - this.top - 30),
-            values: (_, splits) => splits.map((amount) => bytes(amount)),
+            values: (_, splits) => splits.map(tickLabel),
           },
         ],
         cursor: {
@@ -444,4 +444,16 @@ function byteTicks(most, height) {
   const ticks = [];
   for (let amount = 0; amount <= most; amount += step) ticks.push(amount);
   return ticks;
+}
+
+/**
+ * The amount of a tick: quarters of a GiB have more decimals than the amounts of the page.
+ * @param {number} amount
+ */
+function tickLabel(amount) {
+  const rounded = bytes(amount);
+  const [number, unit] = rounded.split(' ');
+  if (Number(number) === 0) return rounded;
+  const value = amount / 1024 ** Math.round(Math.log2(amount / Number(number)) / 10);
+  return value === Number(number) ? rounded : `${value} ${unit}`;
 }

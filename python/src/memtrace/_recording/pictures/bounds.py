@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from ..recording import Recording
 
-# Of more kills only the first are named.
-_KILLS = 20
+# Of more kills only so many are named, those of recorded processes first.
+_NAMED_KILLS = 20
 
 
 def limit_bytes(recording: Recording) -> int | None:
@@ -33,9 +33,8 @@ def limit_bytes(recording: Recording) -> int | None:
     return min((limit for limit in above if limit is not None), default=None)
 
 
-def draw(recording: Recording, ax: Axes, per: int, unit_name: str) -> None:
+def draw(recording: Recording, ax: Axes, limit: int | None, per: int, unit_name: str) -> None:
     """Draws both: the limit as a line where it has room, else as words."""
-    limit = limit_bytes(recording)
     if limit is not None:
         words = f"limit {limit / per:,.1f} {unit_name}"
         top = ax.get_ylim()[1]
@@ -53,14 +52,29 @@ def draw(recording: Recording, ax: Axes, per: int, unit_name: str) -> None:
             fontsize="small",
             color="C3",
         )
-    kills = recording._table_or_none("oom")
-    if kills is None:
+    _draw_kills(recording, ax)
+
+
+def _draw_kills(recording: Recording, ax: Axes) -> None:
+    table = recording._table_or_none("oom")
+    if table is None:
         return
-    for time, comm in list(zip(*map(kills.column, ("boot_ns", "victim_comm"))))[:_KILLS]:
-        at = (time - recording.start_ns) / SECOND
-        ax.axvline(at, color="C3", linewidth=1)
+    columns = map(table.column, ("boot_ns", "victim_upid", "victim_comm"))
+    kills = [((time - recording.start_ns) / SECOND, *who) for time, *who in zip(*columns)]
+    ax.vlines(
+        [at for at, *_ in kills],
+        0,
+        1,
+        transform=ax.get_xaxis_transform(),
+        color="C3",
+        linewidth=1,
+        label="_kills",
+    )
+    # The table has those of the whole machine.
+    kills.sort(key=lambda kill: kill[1] is None)
+    for at, upid, comm in kills[:_NAMED_KILLS]:
         ax.annotate(
-            f"OOM kill: {plain(comm or '?')}",
+            f"OOM kill: {plain(comm or '?')}{' (not recorded)' if upid is None else ''}",
             (at, 0),
             xycoords=("data", "axes fraction"),
             xytext=(-2, 3),
@@ -71,3 +85,5 @@ def draw(recording: Recording, ax: Axes, per: int, unit_name: str) -> None:
             fontsize="x-small",
             color="C3",
         )
+    if len(kills) > _NAMED_KILLS:
+        recording._note(f"{_NAMED_KILLS} of {len(kills)} OOM kills are named in the picture")

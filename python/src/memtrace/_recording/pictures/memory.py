@@ -73,9 +73,10 @@ def draw(recording: Recording, top: int, ax: Axes, by: str | None) -> Axes:
     # Room for the names of phases where there are any, and for a limit that is not far.
     most = max(highest, outline.highest(start, end) or 0)
     room = 1.45 if has_names else 1.15
-    limit = bounds.limit_bytes(recording) or 0
-    ax.set_ylim(0, max(most * room, limit * 1.05 if limit <= most * 1.6 else 0) / per)
-    bounds.draw(recording, ax, per, unit_name)
+    limit = bounds.limit_bytes(recording)
+    near = limit * 1.05 if limit is not None and limit <= most * 1.6 else 0
+    ax.set_ylim(0, max(most * room, near) / per)
+    bounds.draw(recording, ax, limit, per, unit_name)
     # Above the names of the phases; the layout keeps it inside of the figure.
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3, fontsize="small", frameon=False)
     return ax
