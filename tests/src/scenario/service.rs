@@ -34,11 +34,6 @@ pub fn service() -> Result<Vec<Score>> {
     sleep(SETTLE);
     let lines = workload::run(&["forkstorm", "--count", "50"])?;
     said(Command::new(program::memtrace()?).args(["mark", "deployed"]))?;
-    unit.until("it sees what is cached of files", || {
-        let recording = Recordings::default().open(&dir).ok()?;
-        let cached: Vec<CachedFileRow> = recording.rows().ok()?;
-        (!cached.is_empty()).then_some(())
-    })?;
     unit.ask("stop")?;
     let result = said(Command::new("systemctl").args(["show", "-P", "Result", &unit.name]))?;
     let recording = Recordings::default().open(&dir)?;
