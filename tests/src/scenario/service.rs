@@ -5,9 +5,7 @@ use super::peaks::children;
 use crate::program::said;
 use crate::{program, workload};
 use anyhow::{Context, Result, bail};
-use memtrace_model::tables::{
-    CachedFileRow, ClockRow, DiagKind, DiagRow, MarkRow, MemRow, ProcessRow, Severity,
-};
+use memtrace_model::tables::{ClockRow, DiagKind, DiagRow, MarkRow, MemRow, ProcessRow, Severity};
 use memtrace_store::{Recording, Recordings, Writer};
 use std::path::{Path, PathBuf};
 use std::process::Command;
