@@ -118,6 +118,7 @@ def document(end_ns: int, times: Sequence[int], stacks: list[Json], **more: Any)
         "format": "memtrace-page",
         "version": 1,
         "title": "vllm serve model",
+        "target": "vllm serve model",
         "answer": [{"tone": "strong", "text": "The most that was held was told."}],
         "report": report(end_ns),
         "curves": curves,

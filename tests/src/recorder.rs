@@ -13,9 +13,9 @@ use tempfile::TempDir;
 
 /// How long a recorder may take to attach or to finish before that is a failure: an emulated
 /// machine that shares its host with others is slow.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// Between run.json and the last probe; the file is written before they attach.
-const SETTLE: Duration = Duration::from_millis(300);
+pub(crate) const SETTLE: Duration = Duration::from_millis(300);
 
 /// A recorder that runs.
 #[derive(Debug)]

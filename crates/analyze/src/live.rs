@@ -122,7 +122,6 @@ impl Live {
     pub fn with_curves(self) -> Self {
         Self {
             settled: Engine::new(true),
-            tip: Engine::new(true),
             ..self
         }
     }
@@ -267,7 +266,7 @@ impl Live {
 
     /// Looks on to the newest row, which others may still come before.
     fn look_to(&mut self, last: BootNs, has_news: bool) {
-        self.tip = self.settled.clone();
+        self.tip = self.settled.without_curves();
         self.tip.enter(&self.known, last);
         for row in &self.pending {
             self.tip.take(row, &self.known);

@@ -38,6 +38,8 @@ pub(super) struct Document<'a, R, D> {
     version: u32,
     /// What was recorded, or that two recordings are compared.
     title: String,
+    /// What was to be recorded, in words: the title can be of another length.
+    target: String,
     /// What a person reads first.
     answer: Vec<Line>,
     /// The object of `--format json`.
@@ -138,6 +140,7 @@ impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
             format: FORMAT,
             version: VERSION,
             title: visible(title).into_owned(),
+            target: visible(&words::target(&analysis.info.target)).into_owned(),
             answer: answer(head),
             report,
             curves: drawings.map(|drawings| &drawings.curves),

@@ -103,6 +103,22 @@ pub struct Sweep<O> {
     now: Option<BootNs>,
 }
 
+impl<O: Clone> Sweep<O> {
+    /// A copy that has no curves, and keeps none: they take most of the memory.
+    pub fn without_curves(&mut self) -> Self {
+        let tracks = self.state.processes.iter_mut();
+        let curves: Vec<_> = tracks.map(|track| track.curve.take()).collect();
+        let mut copy = self.clone();
+        for (track, curve) in self.state.processes.iter_mut().zip(curves) {
+            track.curve = curve;
+        }
+        for track in &mut copy.state.processes {
+            track.member.has_curve = false;
+        }
+        copy
+    }
+}
+
 impl<O: Observe> Sweep<O> {
     /// Nobody is there yet.
     pub fn new(observer: O, all: Lane) -> Self {

@@ -161,6 +161,14 @@ impl Track {
         }
     }
 
+    /// What it would be if the recording were over then.
+    #[must_use]
+    pub fn until(&self, end: BootNs) -> Self {
+        let mut track = self.clone();
+        track.finish(end);
+        track
+    }
+
     /// The recording is over.
     pub(super) fn finish(&mut self, end: BootNs) {
         if self.row_count == 0 {

@@ -3,6 +3,7 @@
 use super::book::{Book, Score};
 use super::peaks::children;
 use crate::program::said;
+use crate::recorder::{PATIENCE, SETTLE};
 use crate::{program, workload};
 use anyhow::{Context, Result, bail};
 use memtrace_model::tables::{ClockRow, DiagKind, DiagRow, MarkRow, MemRow, ProcessRow, Severity};
@@ -13,10 +14,6 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 const UNIT: &str = include_str!("../../../xtask/dist/deb/memtrace.service");
-/// An emulated machine is slow.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Between run.json and the last probe.
-const SETTLE: Duration = Duration::from_millis(300);
 /// The exposure that `systemd-analyze security` finds in the unit is no higher, in tenths.
 const EXPOSURE_MAX: &str = "35";
 

@@ -19,7 +19,7 @@ const SECONDS_MAX: usize = 900;
 const STRANGERS_MAX: usize = 1_000;
 
 /// The sweep, and who was put into it so far.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Engine {
     has_curves: bool,
     sweep: Sweep<Watch>,
@@ -149,6 +149,18 @@ impl Engine {
             entered: Vec::new(),
             strangers: HashSet::new(),
             is_contradicted: false,
+        }
+    }
+
+    /// A copy that keeps no curves.
+    pub(super) fn without_curves(&mut self) -> Self {
+        Self {
+            has_curves: false,
+            sweep: self.sweep.without_curves(),
+            lanes: self.lanes.clone(),
+            entered: self.entered.clone(),
+            strangers: self.strangers.clone(),
+            is_contradicted: self.is_contradicted,
         }
     }
 

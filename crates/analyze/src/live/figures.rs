@@ -273,9 +273,11 @@ impl Live {
         })
     }
 
-    /// How a process has grown so far; `None` where it is too young to tell, and of one without a curve.
+    /// How a process has grown so far, by the rows that no others can come before; `None` where it is too
+    /// young to tell, and of one without a curve.
     pub fn growth(&self, process: usize) -> Option<Growth> {
-        let growth = growth::of(self.tip.track(process)?, self.now.at)?;
+        let track = self.settled.track(process)?.until(self.now.at);
+        let growth = growth::of(&track, self.now.at)?;
         Some(growth.settled(&self.clock))
     }
 

@@ -2,11 +2,11 @@
 
 /** @param {Recorded} all */
 function aboutSection(all) {
-  const { report } = all.doc;
+  const { report, target } = all.doc;
   const made = section('about', 'About this recording');
   const losses = [...report.losses, ...report.notes];
   made.append(
-    el('div', { class: 'columns' }, facts('the recording', recordingFacts(report)), facts('the recorder', recorderFacts(report))),
+    el('div', { class: 'columns' }, facts('the recording', recordingFacts(report, target)), facts('the recorder', recorderFacts(report))),
   );
   if (losses.length) {
     made.append(el('div', { class: 'wide' }, table('lost, not visible, or good to know', ['', 'what', '>times', 'when first', 'detail'], losses.map((loss) => [
@@ -38,12 +38,13 @@ function facts(caption, lines) {
 
 /**
  * @param {Report} report
+ * @param {string} target
  * @returns {[string, Child][]}
  */
-function recordingFacts({ recording, process_count }) {
+function recordingFacts({ recording, process_count }, target) {
   const memory = recording.mem_total_bytes === null ? '' : `, ${bytes(recording.mem_total_bytes)}`;
   return [
-    ['what', named(targetInWords(recording.target), 400)],
+    ['what', named(target, 400)],
     ['exit code', recording.command_exit_code],
     ['where', recording.path === null ? null : named(recording.path, 200)],
     ['host', named(`${recording.hostname}, Linux ${recording.kernel} ${recording.arch}, ${counted(recording.cpu_count, 'CPU')}${memory}`, 200)],
@@ -53,24 +54,6 @@ function recordingFacts({ recording, process_count }) {
     ['state', recording.is_live ? 'still recorded' : visible(recording.state)],
     ['observed by', named(`${recording.backend}: ${recording.backend_reason}`, 200)],
   ];
-}
-
-/**
- * What was to be recorded, whole: the title may cut it.
- * @param {Report['recording']['target']} target
- */
-function targetInWords(target) {
-  switch (target.kind) {
-    case 'command': return (target.argv ?? []).join(' ');
-    case 'pids': return `pid ${[target.tgids].flat().join(', ')} and descendants`;
-    case 'match': return `processes that match ${target.regex}, and descendants`;
-    case 'cgroup': return `cgroup ${target.path}`;
-    case 'framework': {
-      const whose = target.session ? ` of ${target.session}` : '';
-      return `${target.framework === 'vllm' ? 'vLLM' : 'Ray'} processes${whose}, and descendants`;
-    }
-    default: return 'every process of the machine';
-  }
 }
 
 /**

@@ -200,12 +200,9 @@ class Lanes {
     ctx.fillStyle = colours.ground('ink');
     const room = this.hasNames ? width - left - indent - 4 : this.plotRight - left - indent;
     const name = fitting(ctx, visible(process.name), room);
-    const growth = lane.growth && `  ${lane.growth}`;
-    if (ctx.measureText(name + growth).width > room) {
-      ctx.fillText(name, left + indent, middle);
-      return;
-    }
     ctx.fillText(name, left + indent, middle);
+    const growth = lane.growth && `  ${lane.growth}`;
+    if (ctx.measureText(name + growth).width > room) return;
     ctx.fillStyle = colours.ground('quiet');
     ctx.fillText(growth, left + indent + ctx.measureText(name).width, middle);
   }
@@ -260,7 +257,7 @@ class Lanes {
 function lanesOf(doc, last) {
   /** @type {number[]} */
   const depths = [];
-  const told = new Map(doc.report.processes.map(({ upid, growth }) => [upid, growth]));
+  const told = toldByUpid(doc);
   return doc.processes.map((process, place) => {
     const { parent, begin_ns, end_ns } = process;
     const depth = parent !== null && parent < place ? (depths[parent] ?? -1) + 1 : 0;
@@ -272,7 +269,7 @@ function lanesOf(doc, last) {
     const first = levels[0]?.from ?? end;
     if (first > begin) levels.unshift({ from: begin, bytes: null });
     const words = [process.name, process.title, process.role, process.cgroup, process.pid].map((word) => visible(word ?? '')).join(' ').toLowerCase();
-    const grown = told.get(process.upid);
+    const grown = told.get(process.upid)?.growth;
     const growth = grown?.verdict === 'growing' ? `${change(grown.bytes_per_hour)}/h` : '';
     return { process, depth, begin, end, levels, growth, words };
   });

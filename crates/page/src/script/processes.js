@@ -90,10 +90,18 @@ function processColumns() {
   ];
 }
 
+/**
+ * What the report says of processes, by their ids.
+ * @param {PageDocument} doc
+ */
+function toldByUpid(doc) {
+  return new Map(doc.report.processes.map((process) => [process.upid, process]));
+}
+
 class ProcessTable {
   /** @param {PageDocument} doc */
   constructor(doc) {
-    const told = new Map(doc.report.processes.map((process) => [process.upid, process]));
+    const told = toldByUpid(doc);
     this.rows = doc.processes.map((process) => {
       const more = told.get(process.upid);
       const words = [process.pid, process.name, process.role, process.title, process.ending, process.cgroup, more?.cmdline, more?.comm];

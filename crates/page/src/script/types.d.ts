@@ -13,6 +13,7 @@ interface PageDocument {
   format: string;
   version: number;
   title: string;
+  target: string;
   answer: AnswerLine[];
   report: Report;
   curves: Curves | null;
