@@ -200,6 +200,24 @@ pub struct Layout {
     pub file_dentry: u32,
     /// dentry.d_name.name
     pub dentry_name: u32,
+    /// vm_area_struct.vm_file; with those that follow 0 where the tmpfs of a page can't be had
+    pub vma_file: u32,
+    /// file.f_inode
+    pub file_inode: u32,
+    /// inode.i_sb
+    pub inode_sb: u32,
+    /// super_block.s_magic
+    pub sb_magic: u32,
+    /// super_block.s_dev
+    pub sb_dev: u32,
+    /// super_block.s_fs_info
+    pub sb_fs_info: u32,
+    /// shmem_sb_info.max_blocks
+    pub shmem_max: u32,
+    /// shmem_sb_info.used_blocks.count
+    pub shmem_used: u32,
+    /// shmem_sb_info.used_blocks.counters; 0 where a counter has no per-CPU parts
+    pub shmem_used_parts: u32,
 }
 
 /// A process of the recording, in the map of members.

@@ -53,6 +53,20 @@ mod needs_bpf {
         Ok(())
     }
 
+    mod needs_mount {
+        use super::*;
+
+        /// bpf_find_vma (5.17) tells whose page it was.
+        #[test]
+        fn a_tmpfs_that_is_full_when_a_process_ends_by_sigbus_is_recorded_so() -> anyhow::Result<()>
+        {
+            need::require("bpf");
+            need::require("mount");
+            all_hold(scenario::full_tmpfs(BPF)?);
+            Ok(())
+        }
+    }
+
     /// There the parts of the counters are added to a maximum at larger steps.
     #[test]
     fn a_spike_is_seen_at_its_height_as_on_a_machine_of_many_cpus() -> anyhow::Result<()> {

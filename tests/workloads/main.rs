@@ -11,6 +11,7 @@ mod args;
 mod asks;
 mod behind_sudo;
 mod blocked;
+mod bus_error;
 mod changers;
 mod clone_vm;
 mod cow;
@@ -65,6 +66,7 @@ const WORKLOADS: &[Workload] = &[
     asks::WORKLOAD,
     behind_sudo::WORKLOAD,
     blocked::WORKLOAD,
+    bus_error::WORKLOAD,
     changers::WORKLOAD,
     clone_vm::WORKLOAD,
     cow::WORKLOAD,

@@ -11,8 +11,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
-/// So many processes are asked in one turn.
+/// So many processes are asked in one turn, and of those that were asked before so many: 20 µs each.
 const ASKED_MAX: usize = 512;
+const ASKED_AGAIN_COUNT: usize = 64;
 /// Who is to be asked is found out when somebody has come; else after this for so many processes, and
 /// after no more than so many times as long.
 const DUE_PERIOD: DurationNs = DurationNs(1_000_000_000);
@@ -103,7 +104,9 @@ impl LimitCollector {
             self.next_due = now + DurationNs(DUE_PERIOD.0 * times);
             self.find_due(now, table);
         }
-        let count = self.due.len().min(ASKED_MAX);
+        let new = self.due.iter().take_while(|due| due.since.is_none());
+        let count = new.take(ASKED_MAX).count().max(ASKED_AGAIN_COUNT);
+        let count = self.due.len().min(count);
         for due in self.due.drain(..count).collect::<Vec<_>>() {
             if table.process(due.upid).is_some() {
                 self.ask_one(&due, now, table);
@@ -204,6 +207,37 @@ impl LimitCollector {
         }
     }
 
+    /// Writes how full a tmpfs was as the kernel reported it.
+    fn report_full(&mut self, mut row: TmpfsRow, table: &ProcessTable, out: &mut Vec<Record>) {
+        let known = self
+            .namespaces
+            .values()
+            .filter_map(|one| one.mounts.as_ref());
+        let found = find_mount(known.flatten(), &row.device);
+        row.mount_point = found
+            .or_else(|| self.mount_point(&row, table))
+            .unwrap_or_else(|| format!("device {}", row.device));
+        let now = (row.size_bytes, row.used_bytes);
+        if self.reported.insert(row.device.clone(), now) != Some(now) {
+            out.push(Record::Tmpfs(row));
+        }
+    }
+
+    /// Where a tmpfs that no look has found is mounted, as whoever sees it has it, its parent or
+    /// memtrace.
+    fn mount_point(&self, row: &TmpfsRow, table: &ProcessTable) -> Option<String> {
+        let process = table.row(row.seen_by_upid);
+        let parent = process.and_then(|process| table.row(process.parent_upid?));
+        let seers = [process, parent].into_iter().flatten();
+        let mut seers = seers
+            .map(|process| process.tgid.to_string())
+            .chain(["self".to_owned()]);
+        seers.find_map(|seer| {
+            let text = fs::read(self.proc.join(seer).join("mountinfo")).ok()?;
+            find_mount(&tmpfs_mounts(&text), &row.device)
+        })
+    }
+
     /// Looks how full each tmpfs is, by one process of each mount namespace.
     fn look(&mut self, table: &ProcessTable, tick: &Tick, out: &mut Vec<Record>) {
         self.leave_unseen(table);
@@ -260,13 +294,17 @@ impl Collector for LimitCollector {
         PERIOD
     }
 
-    /// Looks at once where a page found no room (SIGBUS): the file can soon be gone.
+    /// Writes what the kernel reported where a page found no room (SIGBUS), and looks at once where a
+    /// process ended by it: the file can soon be gone.
     fn drain(
         &mut self,
         tick: &Tick,
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
+        for row in table.take_full_tmpfs() {
+            self.report_full(row, table, out);
+        }
         if table.has_just_ended_by(libc::SIGBUS) {
             self.look(table, tick, out);
         }
@@ -289,6 +327,16 @@ impl Collector for LimitCollector {
         self.look(table, tick, out);
         Ok(())
     }
+}
+
+/// Where a device is mounted.
+fn find_mount<'a>(
+    mounts: impl IntoIterator<Item = &'a (String, PathBuf)>,
+    device: &str,
+) -> Option<String> {
+    let mut mounts = mounts.into_iter();
+    let (_, path) = mounts.find(|(mounted, _)| mounted == device)?;
+    Some(path.to_string_lossy().into_owned())
 }
 
 /// A soft limit of a process: `None` where it can't be asked, and inside of that where there is none.

@@ -11,7 +11,7 @@ use super::{Ceiling, Part, SectionNews, Tick};
 use images::Images;
 use memtrace_model::{
     BootNs, Bytes, CudaCallRow, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record,
-    Role, Tgid, Upid,
+    Role, Tgid, TmpfsRow, Upid,
 };
 use process::{may_be_oom_killed, note_status};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -47,6 +47,7 @@ pub struct RoleDeclaration {
 #[derive(Debug, Default)]
 pub struct ProcessTable {
     by_tgid: HashMap<Tgid, Upid>,
+    revision: u64,
     /// Boxed: a map has room for up to twice as many as it holds.
     live: HashMap<Upid, Box<Process>>,
     ended: Vec<ProcessRow>,
@@ -71,6 +72,8 @@ pub struct ProcessTable {
     ceiling: Arc<Ceiling>,
     memory: Option<Bytes>,
     peak_noise: Option<Bytes>,
+    /// How full a tmpfs was when a page of it could not be had, since the last call.
+    full_tmpfs: Vec<TmpfsRow>,
     /// Processes whose names were cut since this was last asked.
     cut_names_count: i64,
     /// The latest of those whose last row was written, because news can come after a
@@ -89,6 +92,8 @@ const ASKING: [i32; 4] = [1, 2, 13, 15];
 const RECENTLY_ENDED_MAX: usize = 512;
 /// So many wait for whoever takes them, if anybody does.
 const KILLED_FOR_MAX: usize = 64;
+/// A program that handles SIGBUS and touches the page again can cause it without end.
+const FULL_TMPFS_MAX: usize = 64;
 
 impl ProcessTable {
     /// The process that has this process id now.
@@ -144,11 +149,18 @@ impl ProcessTable {
     /// A living process, to be changed.
     pub fn process_mut(&mut self, upid: Upid) -> Option<&mut Process> {
         let process = self.live.get_mut(&upid)?;
+        self.revision += 1;
         if !process.is_listed {
             process.is_listed = true;
             self.listed.push(upid);
         }
         Some(process.as_mut())
+    }
+
+    /// As long as this stays the same nobody came, ended or became another: who looks at all of
+    /// them need not look again.
+    pub fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// What is known of a process that is alive, or that ended lately.
@@ -246,6 +258,7 @@ impl ProcessTable {
         };
         self.live.insert(upid, Box::new(process));
         self.listed.push(upid);
+        self.revision += 1;
         upid
     }
 
@@ -277,6 +290,7 @@ impl ProcessTable {
             process.leave_copy();
             process.execs = Some(execs);
             process.image = self.images.at_exec(process.image);
+            self.revision += 1;
         }
     }
 
@@ -340,6 +354,7 @@ impl ProcessTable {
         let Some(mut process) = self.live.remove(&upid).map(|process| *process) else {
             return;
         };
+        self.revision += 1;
         if self.by_tgid.get(&process.row.tgid) == Some(&upid) {
             self.by_tgid.remove(&process.row.tgid);
         }
@@ -359,6 +374,19 @@ impl ProcessTable {
     /// Whether this signal ended a process since rows were last written.
     pub fn has_just_ended_by(&self, signal: i32) -> bool {
         self.ended.iter().any(|row| row.exit_signal == Some(signal))
+    }
+
+    /// Notes how full a tmpfs was when a page of it could not be had; where it is mounted is left
+    /// empty.
+    pub fn note_full_tmpfs(&mut self, seen: TmpfsRow) {
+        if self.full_tmpfs.len() < FULL_TMPFS_MAX {
+            self.full_tmpfs.push(seen);
+        }
+    }
+
+    /// What was noted of that since the last call.
+    pub fn take_full_tmpfs(&mut self) -> Vec<TmpfsRow> {
+        std::mem::take(&mut self.full_tmpfs)
     }
 
     /// Raises a process's peak; see [`Process::raise_peak`].
@@ -650,6 +678,7 @@ impl ProcessTable {
     /// Notes that an event about the life of a process was lost.
     pub fn note_lost_lifecycle(&mut self) {
         self.has_lost_lifecycle = true;
+        self.revision += 1;
     }
 
     /// Whether an event about the life of a process was ever lost: then who descends from

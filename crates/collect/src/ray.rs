@@ -23,6 +23,8 @@ const LOOKS: u8 = 3;
 pub struct RayDrivers {
     root: PathBuf,
     has_to_invite: bool,
+    /// The revision of the table in which sessions were last looked for.
+    looked_at: Option<u64>,
     sessions: HashMap<PathBuf, Session>,
 }
 
@@ -42,12 +44,16 @@ impl RayDrivers {
         Self {
             root: root.to_owned(),
             has_to_invite,
+            looked_at: None,
             sessions: HashMap::new(),
         }
     }
 
     /// The sessions of the raylets that are recorded.
     fn find_sessions(&mut self, table: &ProcessTable) {
+        if self.looked_at.replace(table.revision()) == Some(table.revision()) {
+            return;
+        }
         for process in table.processes() {
             let row = process.row();
             if row.comm != "raylet" {

@@ -6,6 +6,7 @@ mod cuda;
 mod exec;
 mod exit;
 mod fork;
+mod full_tmpfs;
 mod oom;
 mod origin;
 mod sample;
@@ -20,6 +21,7 @@ pub use cuda::{CUDA_ARGS, CUDA_LIBRARY, CUDA_STRUCTURE_BYTES, CudaCall, CudaCook
 pub use exec::{ARGS_MAX, Exec, PATH_MAX};
 pub use exit::{Ended, EndedKey, Exit};
 pub use fork::Fork;
+pub use full_tmpfs::FullTmpfs;
 pub use oom::Oom;
 pub use origin::{ORIGIN_ARGS_LEN, Origin};
 pub use sample::{Sample, SampleCause};
@@ -61,6 +63,8 @@ pub enum EventKind {
     CudaCall = 10,
     /// [`StackSample`] of a call of the CUDA driver, in the ring of those.
     CudaStack = 11,
+    /// [`FullTmpfs`]
+    FullTmpfs = 12,
 }
 
 impl EventKind {
@@ -78,6 +82,7 @@ impl EventKind {
             9 => Self::StackSample,
             10 => Self::CudaCall,
             11 => Self::CudaStack,
+            12 => Self::FullTmpfs,
             _ => return None,
         })
     }

@@ -13,6 +13,8 @@ use memtrace_abi::event::{COMM_LEN, Counts};
 const PF_EXITING: u32 = 0x4;
 const PF_KTHREAD: u32 = 0x0020_0000;
 const SIGNAL_GROUP_EXIT: u32 = 4;
+/// include/uapi/linux/magic.h
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Now, on CLOCK_BOOTTIME.
 #[inline(always)]
@@ -337,6 +339,41 @@ impl Mm {
     #[inline(always)]
     fn parts(self, counter: u32) -> u64 {
         read(self.0, counter + layout!(counter_to_percpu))
+    }
+}
+
+/// How full a tmpfs is.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct TmpfsUse {
+    /// What it may hold at most; 0 where there is no limit, or no tmpfs.
+    pub size_pages: u64,
+    pub used_pages: i64,
+    pub device: u32,
+    reserved: u32,
+}
+
+impl TmpfsUse {
+    /// Of the file that a vm_area_struct maps.
+    #[inline(always)]
+    pub fn of_mapping(mapping: u64) -> Self {
+        let file: u64 = read(mapping, layout!(vma_file));
+        let inode: u64 = read(file, layout!(file_inode));
+        let sb: u64 = read(inode, layout!(inode_sb));
+        if read::<u64>(sb, layout!(sb_magic)) != TMPFS_MAGIC {
+            return Self::default();
+        }
+        let shmem: u64 = read(sb, layout!(sb_fs_info));
+        let parts = match layout!(shmem_used_parts) {
+            0 => 0,
+            offset => memtrace_sum_one(read(shmem, offset)),
+        };
+        Self {
+            size_pages: read(shmem, layout!(shmem_max)),
+            used_pages: read::<i64>(shmem, layout!(shmem_used)) + parts,
+            device: read(sb, layout!(sb_dev)),
+            reserved: 0,
+        }
     }
 }
 

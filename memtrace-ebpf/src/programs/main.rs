@@ -4,10 +4,10 @@
 //! in user space. One family a file: [`lifecycle`] keeps the members of the recording,
 //! [`rss`] watches their resident pages, [`sweep`] samples those that moved at every tick,
 //! [`snapshot`] finds who runs already, [`oom`] reports kills, [`signal`] keeps who sent
-//! them signals, [`stacks`] samples who
-//! touches new memory, [`cuda`] sees calls of the CUDA driver, [`vm`] accounts calls on
-//! address spaces, which [`vm_ways`] sees by whatever way the kernel offers. [`kernel`] knows
-//! how to read kernel memory, [`space`] what is kept about an address space, [`ring`] how
+//! them signals, [`tmpfs`] how full a file system in memory was where one was sent for a page of
+//! it, [`stacks`] samples who touches new memory, [`cuda`] sees calls of the CUDA driver, [`vm`]
+//! accounts calls on address spaces, which [`vm_ways`] sees by whatever way the kernel offers.
+//! [`kernel`] knows how to read kernel memory, [`space`] what is kept about an address space, [`ring`] how
 //! events leave, [`maps`] where state is kept.
 #![no_std]
 #![no_main]
@@ -26,6 +26,7 @@ mod snapshot;
 mod space;
 mod stacks;
 mod sweep;
+mod tmpfs;
 mod vm;
 mod vm_ways;
 

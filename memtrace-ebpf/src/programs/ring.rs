@@ -65,7 +65,12 @@ pub fn send_at_once<T: 'static>(event: T, class: LossClass) {
 /// Sends a fixed-size event, or counts it as lost.
 #[inline(always)]
 pub fn send<T: 'static>(event: T, class: LossClass) -> bool {
-    let is_sent = try_send(event);
+    send_with(event, wake_flag(fill()), class)
+}
+
+#[inline(always)]
+fn send_with<T: 'static>(event: T, flag: u64, class: LossClass) -> bool {
+    let is_sent = try_send_with(event, flag);
     if !is_sent {
         count_loss(class);
     }
@@ -89,6 +94,11 @@ pub fn send_sample(
         count_loss(LossClass::Sample);
         return false;
     }
+    let flag = match cause {
+        // The reader runs the sweep, and reads what it sent when it returns.
+        SampleCause::Sweep | SampleCause::Keyframe => BPF_RB_NO_WAKEUP,
+        SampleCause::Drift | SampleCause::Peak => wake_flag(fill()),
+    };
     let total = counts.rss_pages();
     space.fold_high();
     let mut sample = Sample {
@@ -112,7 +122,7 @@ pub fn send_sample(
         peak.counts.file_pages = space.high[1].max(0);
         peak.counts.shmem_pages = space.high[2].max(0);
         peak.cause = SampleCause::Peak as u32;
-        if !send(peak, LossClass::Sample) {
+        if !send_with(peak, flag, LossClass::Sample) {
             return false;
         }
     }
@@ -120,7 +130,7 @@ pub fn send_sample(
         sample.seen_peak_pages = total;
         sample.seen_peak_boot_ns = boot_ns;
     }
-    if !send(sample, LossClass::Sample)
+    if !send_with(sample, flag, LossClass::Sample)
         || !space.is_of(sample.header.tgid, sample.header.start_boot_ns)
     {
         return false;

@@ -3,6 +3,7 @@
 
 mod book;
 mod endings;
+mod full_tmpfs;
 mod holdings;
 mod hostile;
 mod identities;
@@ -30,6 +31,7 @@ mod vm;
 
 pub use book::{Book, Score};
 pub use endings::endings;
+pub use full_tmpfs::full_tmpfs;
 pub use holdings::holdings;
 pub use hostile::{Excess, Hostile, hostile};
 pub use identities::{daemons, exec_from_thread, execs, titles};

@@ -15,12 +15,12 @@ use crate::procfs::command_line;
 use crate::{Birth, End, Process, ProcessTable, Targets, Tick, exit_row};
 use memtrace_abi::event::CUDA_LIBRARY;
 use memtrace_abi::{
-    Comm, Counts, CudaCall, Ended, EndedKey, EventHeader, Exec, Exit, Fork, Oom, Origin, Sample,
-    SampleCause, TaskSeen, VmCall, VmTotals,
+    Comm, Counts, CudaCall, Ended, EndedKey, EventHeader, Exec, Exit, Fork, FullTmpfs, Oom, Origin,
+    Sample, SampleCause, TaskSeen, VmCall, VmTotals,
 };
 use memtrace_model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, OomRow, Pages, ProcessRow, Record, Tgid,
-    TitleSource, Upid,
+    TitleSource, TmpfsRow, Upid,
 };
 use names::{executed_file, title};
 use std::collections::{BTreeSet, VecDeque};
@@ -143,9 +143,29 @@ impl Apply {
             Event::VmCall(call) => self.vm_call(&call, tick, table, out),
             Event::VmTotals(totals) => self.vm_totals(&totals, tick, table, out),
             Event::CudaCall(call) => self.cuda_call(&call, tick, table, out),
+            Event::FullTmpfs(full) => self.full_tmpfs(&full, tick, table),
             Event::Oom(oom) => return Some(self.oom(&oom, tick, table)),
         }
         None
+    }
+
+    /// Notes how full a tmpfs was. Where it is mounted is for who knows mounts.
+    fn full_tmpfs(&self, full: &FullTmpfs, tick: &Tick, table: &mut ProcessTable) {
+        let tgid = Tgid(full.header.tgid);
+        let Some(upid) = current(table, tgid, full.header.start_boot_ns) else {
+            return;
+        };
+        let bytes = |pages| Pages(pages).to_bytes(self.peaks.page_size);
+        let at = boot(full.header.boot_ns);
+        table.note_full_tmpfs(TmpfsRow {
+            ts: tick.clock.to_wall(at),
+            boot_ns: at,
+            device: format!("{}:{}", full.device >> 20, full.device & 0xf_ffff),
+            mount_point: String::new(),
+            seen_by_upid: upid,
+            size_bytes: bytes(full.size_pages.cast_signed()),
+            used_bytes: bytes(full.used_pages),
+        });
     }
 
     fn unrecorded(&mut self, tgid: u32, comm: &[u8], args: &[u8], targets: &Targets) {

@@ -2,7 +2,8 @@
 
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX};
 use memtrace_abi::{
-    Comm, CudaCall, EventHeader, EventKind, Exec, Exit, Fork, Oom, Sample, VmCall, VmTotals,
+    Comm, CudaCall, EventHeader, EventKind, Exec, Exit, Fork, FullTmpfs, Oom, Sample, VmCall,
+    VmTotals,
 };
 use memtrace_model::BootNs;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
@@ -22,6 +23,8 @@ pub enum Event<'a> {
     Sample(Sample),
     /// A kill by the OOM killer.
     Oom(Oom),
+    /// A page of a tmpfs could not be had.
+    FullTmpfs(FullTmpfs),
     /// A call on an address space.
     VmCall(VmCall),
     /// What calls without an event add up to.
@@ -40,6 +43,7 @@ impl Event<'_> {
             Self::Comm(event, _) => &event.header,
             Self::Sample(event) => &event.header,
             Self::Oom(event) => &event.header,
+            Self::FullTmpfs(event) => &event.header,
             Self::VmCall(event) => &event.header,
             Self::VmTotals(event) => &event.header,
             Self::CudaCall(event) => &event.header,
@@ -90,6 +94,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         Some(EventKind::Exit) => Event::Exit(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::Sample) => Event::Sample(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::Oom) => Event::Oom(whole(bytes).ok_or(wrong_length)?),
+        Some(EventKind::FullTmpfs) => Event::FullTmpfs(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::VmCall) => Event::VmCall(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::VmTotals) => Event::VmTotals(whole(bytes).ok_or(wrong_length)?),
         Some(EventKind::CudaCall) => Event::CudaCall(whole(bytes).ok_or(wrong_length)?),

@@ -30,6 +30,10 @@ const WANTED: &[&str] = &[
     "linux_binprm",
     "pid_type",
     "cgroup_subsys_id",
+    "vm_area_struct",
+    "inode",
+    "super_block",
+    "shmem_sb_info",
 ];
 
 /// The kernel's places of MM_FILEPAGES and so on in its counters; not an enum with a name,
@@ -104,6 +108,8 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         ..places(&btf, &counters, &cgroup)?
     };
     let has_calls = calls::place(&btf, &mut layout);
+    // Else no mapping leads to a tmpfs, and how full one was is read later.
+    let _ = place_tmpfs(&btf, &mut layout);
     Ok(Resolved {
         layout,
         counting,
@@ -247,6 +253,27 @@ fn places(btf: &Btf<'_>, counters: &Counters, cgroup: &CgroupPath) -> Result<Lay
         victim_is_task: u32::from(victim_is_task),
         ..Layout::new_zeroed()
     })
+}
+
+/// Fills in the way from a mapping to how full its tmpfs is. `None` where a step is not found.
+fn place_tmpfs(btf: &Btf<'_>, layout: &mut Layout) -> Option<()> {
+    let place = |structure, name| Some(btf.field(structure, name)?.offset);
+    let used = btf.field("shmem_sb_info", "used_blocks")?;
+    let parts = btf.field_of(used, "counters");
+    let found = Layout {
+        vma_file: place("vm_area_struct", "vm_file")?,
+        file_inode: place("file", "f_inode")?,
+        inode_sb: place("inode", "i_sb")?,
+        sb_magic: place("super_block", "s_magic")?,
+        sb_dev: place("super_block", "s_dev")?,
+        sb_fs_info: place("super_block", "s_fs_info")?,
+        shmem_max: place("shmem_sb_info", "max_blocks")?,
+        shmem_used: btf.field_of(used, "count")?.offset,
+        shmem_used_parts: parts.map_or(0, |parts| parts.offset),
+        ..*layout
+    };
+    *layout = found;
+    Some(())
 }
 
 /// The part of a kernel's BTF that [`resolve`] looks at, in a few kilobytes: what tests

@@ -514,11 +514,13 @@ fn fdinfo_number(text: &str, key: &str) -> Option<u64> {
 }
 
 fn load_probe(ebpf: &mut Ebpf, probe: &Probe, btf: &Btf) -> Result<(), LoadError> {
-    let name = probe.program;
+    let (name, attached_to) = (probe.program, probe.attached_to());
     match probe.on {
-        On::Tracepoint => program::<BtfTracePoint>(ebpf, name)?.load(name, btf),
-        On::FunctionEntry => program::<FEntry>(ebpf, name)?.load(name, btf),
-        On::TaskIterator => program::<Iter>(ebpf, name)?.load("task", btf),
+        On::Tracepoint | On::TracepointOf(_) => {
+            program::<BtfTracePoint>(ebpf, name)?.load(attached_to, btf)
+        }
+        On::FunctionEntry => program::<FEntry>(ebpf, name)?.load(attached_to, btf),
+        On::TaskIterator => program::<Iter>(ebpf, name)?.load(attached_to, btf),
     }
     .map_err(|error| refused(name, "load", &error))
 }
@@ -527,7 +529,9 @@ fn load_probe(ebpf: &mut Ebpf, probe: &Probe, btf: &Btf) -> Result<(), LoadError
 fn attach_probe(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), LoadError> {
     let name = probe.program;
     match probe.on {
-        On::Tracepoint => program::<BtfTracePoint>(ebpf, name)?.attach().map(drop),
+        On::Tracepoint | On::TracepointOf(_) => {
+            program::<BtfTracePoint>(ebpf, name)?.attach().map(drop)
+        }
         On::FunctionEntry => program::<FEntry>(ebpf, name)?.attach().map(drop),
         On::TaskIterator => Ok(()),
     }

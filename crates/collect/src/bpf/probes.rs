@@ -7,6 +7,8 @@ use memtrace_host::btf::Btf;
 pub(super) enum On {
     /// A tracepoint of the program's own name, by tp_btf.
     Tracepoint,
+    /// A tracepoint that another program hangs on already, by tp_btf.
+    TracepointOf(&'static str),
     /// The entry of a kernel function of the program's own name, by fentry.
     FunctionEntry,
     /// The iterator over all tasks.
@@ -79,6 +81,14 @@ pub(super) const PROBES: &[Probe] = &[
         without: Some("who sent the signal that ended a process is not known"),
     },
     Probe {
+        program: "tmpfs_full",
+        on: On::TracepointOf(SIGNAL_GENERATE),
+        without: Some(
+            "how full a tmpfs was is read only after a process has ended by SIGBUS, when its \
+             files can be gone",
+        ),
+    },
+    Probe {
         program: BEFORE_EXIT,
         on: On::FunctionEntry,
         without: Some(
@@ -89,10 +99,19 @@ pub(super) const PROBES: &[Probe] = &[
 ];
 
 impl Probe {
+    /// The name of what it hangs on.
+    pub(super) fn attached_to(&self) -> &'static str {
+        match self.on {
+            On::TracepointOf(tracepoint) => tracepoint,
+            On::TaskIterator => "task",
+            On::Tracepoint | On::FunctionEntry => self.program,
+        }
+    }
+
     /// What BTF calls it: the typedef of a tracepoint, or a function.
     pub(super) fn btf_name(&self) -> String {
         match self.on {
-            On::Tracepoint => format!("btf_trace_{}", self.program),
+            On::Tracepoint | On::TracepointOf(_) => format!("btf_trace_{}", self.attached_to()),
             On::FunctionEntry => self.program.to_owned(),
             On::TaskIterator => "bpf_iter_task".to_owned(),
         }
@@ -101,7 +120,7 @@ impl Probe {
     /// What it is, for a person.
     pub(super) fn place(&self) -> String {
         match self.on {
-            On::Tracepoint => format!("tracepoint {}", self.program),
+            On::Tracepoint | On::TracepointOf(_) => format!("tracepoint {}", self.attached_to()),
             On::FunctionEntry => format!("function {}", self.program),
             On::TaskIterator => "task iterator (Linux 5.8)".to_owned(),
         }

@@ -14,6 +14,7 @@ use memtrace_model::{
 };
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// How long a group is read after its last recorded process went: an OOM kill is counted
@@ -33,6 +34,7 @@ const MOVED_GROUPS_MAX: usize = 16;
 
 /// Processes that are not recorded are counted so often.
 const OTHERS_PERIOD: DurationNs = DurationNs(10_000_000_000);
+const OTHERS_PERIOD_MAX: DurationNs = DurationNs(60_000_000_000);
 /// The same where they are few: a little less than between two readings.
 const FEW_OTHERS_PERIOD: DurationNs = DurationNs(900_000_000);
 /// But so many times what a count took lies between two: the kernel lists all members of a group, too.
@@ -45,6 +47,9 @@ pub struct CgroupCollector {
     groups: BTreeMap<String, Watched>,
     moves: Moves,
     buffer: TextBuffer,
+    /// The groups that hold a recorded process, and the revision of the table in which they were found.
+    holders: Vec<Arc<str>>,
+    holders_revision: Option<u64>,
     /// Where procfs is, if its process ids are those of the recording.
     proc: Option<PathBuf>,
     /// Whom the count of others leaves out, while one is due.
@@ -117,12 +122,11 @@ impl Watched {
 
 /// After how long others are counted again.
 fn others_period(are_few: bool, took: DurationNs) -> DurationNs {
-    match are_few {
-        true => {
-            DurationNs(took.0.saturating_mul(OTHERS_REST)).clamp(FEW_OTHERS_PERIOD, OTHERS_PERIOD)
-        }
-        false => OTHERS_PERIOD,
-    }
+    let (least, most) = match are_few {
+        true => (FEW_OTHERS_PERIOD, OTHERS_PERIOD),
+        false => (OTHERS_PERIOD, OTHERS_PERIOD_MAX),
+    };
+    DurationNs(took.0.saturating_mul(OTHERS_REST)).clamp(least, most)
 }
 
 impl CgroupCollector {
@@ -134,6 +138,8 @@ impl CgroupCollector {
             groups: BTreeMap::new(),
             moves: Moves::default(),
             buffer: TextBuffer::default(),
+            holders: Vec::new(),
+            holders_revision: None,
             proc: proc.map(Path::to_owned),
             recorded: HashSet::new(),
             now: Instant::now,
@@ -169,25 +175,18 @@ impl CgroupCollector {
     /// Marks the groups that are needed now and opens those that are new.
     fn find_groups(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
         let now = tick.boot;
-        let mut holders: Vec<&str> = Vec::new();
-        for process in table.processes() {
-            let Some(path) = process.row().cgroup.as_deref() else {
-                continue;
-            };
-            // Most processes share a few groups, and the text of their path: this spares most of
-            // them the look-up.
-            if holders.last().is_some_and(|last| std::ptr::eq(*last, path)) {
-                continue;
-            }
-            match self.groups.get_mut(path) {
-                Some(watched) if watched.held_at == Some(now) => continue,
+        if self.holders_revision.replace(table.revision()) != Some(table.revision()) {
+            self.holders = holders(table);
+        }
+        let holders = std::mem::take(&mut self.holders);
+        for path in &holders {
+            match self.groups.get_mut(&**path) {
                 Some(watched) => watched.held_at = Some(now),
                 None => self.watch(path, Some(now), tick, out),
             }
-            holders.push(path);
         }
-        for holder in holders {
-            let mut path = holder;
+        for holder in &holders {
+            let mut path: &str = holder;
             while let Some(above) = parent(path) {
                 path = above;
                 match self.groups.get_mut(path) {
@@ -196,6 +195,7 @@ impl CgroupCollector {
                 }
             }
         }
+        self.holders = holders;
         self.groups.retain(|_, watched| {
             let last_use = watched.needed_at.max(watched.held_at.unwrap_or_default());
             now - last_use <= GRACE
@@ -230,6 +230,24 @@ impl CgroupCollector {
         };
         self.groups.insert(path.to_owned(), watched);
     }
+}
+
+/// The groups of all processes, each once.
+fn holders(table: &ProcessTable) -> Vec<Arc<str>> {
+    let mut holders: Vec<Arc<str>> = Vec::new();
+    let mut seen = HashSet::new();
+    for process in table.processes() {
+        let Some(path) = &process.row().cgroup else {
+            continue;
+        };
+        // Most processes share a few groups, and the text of their path: this spares most of
+        // them the look-up.
+        let is_last = holders.last().is_some_and(|last| Arc::ptr_eq(last, path));
+        if !is_last && seen.insert(Arc::clone(path)) {
+            holders.push(Arc::clone(path));
+        }
+    }
+    holders
 }
 
 /// The group above, down from which a limit works too.

@@ -64,6 +64,8 @@ pub struct SmapsCollector {
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
     last_turn: BootNs,
+    /// The revision of the table of which the thread has a list.
+    listed_revision: Option<u64>,
     /// Whose descriptors are to be looked at. `None` once that is over.
     whose: Option<SyncSender<Whose>>,
 }
@@ -104,6 +106,7 @@ impl SmapsCollector {
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
             last_turn: BootNs(0),
+            listed_revision: None,
             whose: Some(whose),
         };
         // Where one of them can't be started, those before it end with what is dropped.
@@ -225,7 +228,10 @@ impl SmapsCollector {
         }
     }
 
-    fn tell_who_is_there(&self, table: &ProcessTable) {
+    fn tell_who_is_there(&mut self, table: &ProcessTable) {
+        if self.listed_revision.replace(table.revision()) == Some(table.revision()) {
+            return;
+        }
         let processes = table.processes();
         let subjects = processes.map(|process| self.subject(table, process));
         let subjects = Arc::new(subjects.collect());

@@ -280,6 +280,8 @@ fn who_else_lives_in_a_group_is_counted_every_second_as_far_as_that_is_cheap() {
     assert_eq!(after(true, 50_000), 900_000_000);
     assert_eq!(after(true, 1_000_000), 3_000_000_000);
     assert_eq!(after(true, 50_000_000), 10_000_000_000);
+    assert_eq!(after(false, 10_000_000), 30_000_000_000);
+    assert_eq!(after(false, 90_000_000), 60_000_000_000);
     assert_eq!(after(false, 50_000), 10_000_000_000);
 }
 
