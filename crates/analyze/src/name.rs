@@ -86,7 +86,12 @@ impl NameTrack {
         if self.is_past_the_image || role.role == MAIN {
             return None;
         }
-        Some(self.label_then(role))
+        let is_of_main = role.role.strip_prefix("fork of ") == Some(MAIN);
+        match self.at_peak().filter(|_| is_of_main) {
+            // It runs what the main process runs, which has a name.
+            Some(title) => Some((format!("fork of {}", display(Some(title), "")), None)),
+            None => Some(self.label_then(role)),
+        }
     }
 
     /// What to call a process that had this role at its peak, and the method that ran then.
@@ -313,6 +318,29 @@ mod tests {
         .concat();
         let after = label(35, &ended, "actor Trainer").expect("a label");
         assert_eq!(after, (called, None), "the method had ended");
+    }
+
+    #[test]
+    fn a_fork_of_the_main_process_has_its_name() {
+        let mut track = NameTrack::default();
+        let title = row(0, TitleSource::First, "/usr/bin/python3 train.py");
+        track.take(&title, None, &mut Interner::default());
+        let label = |role: &str| {
+            let role = Role {
+                role: role.to_owned(),
+                ..Role::default()
+            };
+            track.label(&role).map(|(name, _)| name)
+        };
+        assert_eq!(
+            label("fork of main").as_deref(),
+            Some("fork of python3 train.py")
+        );
+        assert_eq!(
+            label("fork of fork server").as_deref(),
+            Some("fork of fork server")
+        );
+        assert_eq!(label(MAIN), None);
     }
 
     #[test]
