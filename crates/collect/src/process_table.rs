@@ -9,12 +9,14 @@ pub use process::{End, NAME_BYTES_KEPT, Peak, Process};
 
 use super::{Ceiling, Part, SectionNews, Tick};
 use images::Images;
+use memtrace_host::Person;
 use memtrace_model::{
     BootNs, Bytes, CudaCallRow, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record,
     Role, Tgid, TmpfsRow, Upid,
 };
 use process::{may_be_oom_killed, note_status};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How a process came to be known.
@@ -74,6 +76,8 @@ pub struct ProcessTable {
     peak_noise: Option<Bytes>,
     /// How full a tmpfs was when a page of it could not be had, since the last call.
     full_tmpfs: Vec<TmpfsRow>,
+    /// Logs of recorded programs that say whom they kill, since the last call.
+    logs: Vec<(PathBuf, Option<Person>)>,
     /// Processes whose names were cut since this was last asked.
     cut_names_count: i64,
     /// The latest of those whose last row was written, because news can come after a
@@ -94,6 +98,7 @@ const RECENTLY_ENDED_MAX: usize = 512;
 const KILLED_FOR_MAX: usize = 64;
 /// A program that handles SIGBUS and touches the page again can cause it without end.
 const FULL_TMPFS_MAX: usize = 64;
+const LOGS_MAX: usize = 16;
 
 impl ProcessTable {
     /// The process that has this process id now.
@@ -387,6 +392,19 @@ impl ProcessTable {
     /// What was noted of that since the last call.
     pub fn take_full_tmpfs(&mut self) -> Vec<TmpfsRow> {
         std::mem::take(&mut self.full_tmpfs)
+    }
+
+    /// Notes a log of a recorded program, which says whom it kills, and as whom it is opened where
+    /// that is not who memtrace is.
+    pub fn note_log(&mut self, path: PathBuf, person: Option<Person>) {
+        if self.logs.len() < LOGS_MAX {
+            self.logs.push((path, person));
+        }
+    }
+
+    /// What was noted of that since the last call.
+    pub fn take_logs(&mut self) -> Vec<(PathBuf, Option<Person>)> {
+        std::mem::take(&mut self.logs)
     }
 
     /// Raises a process's peak; see [`Process::raise_peak`].

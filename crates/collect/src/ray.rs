@@ -4,9 +4,11 @@
 
 use super::smaps::processes;
 use super::{CollectError, Collector, ProcessTable, Tick};
-use memtrace_host::clock;
+use memtrace_host::{Person, clock};
 use memtrace_model::{DurationNs, Record, Role, Tgid};
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +16,10 @@ use std::time::{Duration, SystemTime};
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// Timestamps of a directory are this coarse at worst.
 const GRAIN: Duration = Duration::from_secs(2);
+/// Where a raylet says whom it kills as memory runs low, in the directory of logs.
+const RAYLET_LOG: &str = "raylet.out";
+/// The group that owns nothing.
+const NO_GROUP: u32 = 65_534;
 /// Who writes to a log that names no process is looked for so often: it comes after its log.
 const LOOKS: u8 = 3;
 
@@ -50,18 +56,31 @@ impl RayDrivers {
     }
 
     /// The sessions of the raylets that are recorded.
-    fn find_sessions(&mut self, table: &ProcessTable) {
+    fn find_sessions(&mut self, table: &mut ProcessTable) {
         if self.looked_at.replace(table.revision()) == Some(table.revision()) {
             return;
         }
+        let mut new = Vec::new();
         for process in table.processes() {
             let row = process.row();
             if row.comm != "raylet" {
                 continue;
             }
-            if let Some(session) = row.cmdline.as_deref().and_then(session_of) {
-                self.sessions.entry(session.join("logs")).or_default();
+            if let Some(session) = row.cmdline.as_deref().and_then(session_of)
+                && let Entry::Vacant(entry) = self.sessions.entry(session.join("logs"))
+            {
+                let log = entry.key().join(RAYLET_LOG);
+                entry.insert(Session::default());
+                let uid = row.uid.and_then(|uid| u32::try_from(uid).ok());
+                let own = uid.filter(|uid| is_of(&log, *uid));
+                new.extend(own.map(|uid| (log, uid)));
             }
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        for (log, uid) in new {
+            // What the raylet's user may not read it can't make memtrace read.
+            let is_other = is_root && uid != 0;
+            table.note_log(log, is_other.then(|| Person::with_ids(uid, NO_GROUP)));
         }
     }
 }
@@ -167,6 +186,11 @@ impl Session {
     }
 }
 
+/// Whether a user owns a file: what a process says of where it logs is not believed of another's.
+fn is_of(file: &Path, uid: u32) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.uid() == uid)
+}
+
 /// `/tmp/ray/session_2026-…` out of the raylet's arguments.
 fn session_of(cmdline: &str) -> Option<PathBuf> {
     let (_, rest) = cmdline.split_once("--raylet_socket_name=")?;
@@ -208,6 +232,8 @@ fn has_open(root: &Path, tgid: Tgid, file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Birth;
+    use memtrace_model::{BootNs, FirstSeenBy};
 
     #[test]
     fn the_session_is_in_the_raylets_arguments() {
@@ -218,6 +244,40 @@ mod tests {
             Some(Path::new("/tmp/ray/session_1"))
         );
         assert_eq!(session_of("raylet --help"), None);
+    }
+
+    #[test]
+    fn the_log_of_a_raylet_is_followed_where_it_is_its_users() {
+        let session = tempfile::tempdir().unwrap();
+        let logs = session.path().join("logs");
+        std::fs::create_dir(&logs).unwrap();
+        std::fs::write(logs.join(RAYLET_LOG), "").unwrap();
+        let owner = i64::from(logs.metadata().unwrap().uid());
+        let found = |uid: i64| {
+            let mut table = ProcessTable::default();
+            let upid = table.enter(
+                Birth {
+                    tgid: Tgid(7),
+                    start: BootNs(1),
+                    seen_by: FirstSeenBy::Exec,
+                    parent: None,
+                    comm: "raylet".to_owned(),
+                },
+                BootNs(1),
+            );
+            let socket = session.path().join("sockets/raylet");
+            let cmdline = format!("raylet --raylet_socket_name={}", socket.display());
+            let row = table.process_mut(upid).unwrap().row_mut();
+            row.cmdline = Some(cmdline.into());
+            row.uid = Some(uid);
+            let mut drivers = RayDrivers::new(Path::new("/proc"), false);
+            drivers.find_sessions(&mut table);
+            drivers.find_sessions(&mut table);
+            let logs = table.take_logs().into_iter();
+            logs.map(|(path, _)| path).collect::<Vec<_>>()
+        };
+        assert_eq!(found(owner), [logs.join(RAYLET_LOG)]);
+        assert_eq!(found(owner + 1), [""; 0].map(PathBuf::from));
     }
 
     #[test]

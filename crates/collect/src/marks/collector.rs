@@ -8,8 +8,8 @@ use super::socket::{Listener, MarkSocket};
 use crate::{CollectError, Collector, Part, Peak, ProcessTable, SectionNews, Tick};
 use memtrace_host::{Person, clock, is_running};
 use memtrace_model::{
-    BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
-    Record, SelfReport, Severity, Tgid, Upid,
+    BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkRuleError, MarkSource,
+    PeakSource, Record, SelfReport, Severity, Tgid, Upid, builtin_mark_rules,
 };
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
@@ -34,6 +34,9 @@ const LATE_MAX: DurationNs = DurationNs(2_000_000_000);
 /// Marks whose sender is not known yet take no more of the room than this part, or whoever is
 /// recorded would find none beside a crowd of others.
 const UNKNOWN_PART: usize = 2;
+
+/// A thread follows each.
+const FOUND_LOGS_MAX: usize = 4;
 
 /// Where marks come from.
 #[derive(Debug, Default)]
@@ -63,6 +66,9 @@ pub enum MarkSourceError {
     /// The rules can't be used.
     #[error(transparent)]
     Rules(#[from] super::RulesError),
+    /// memtrace's own can't be read.
+    #[error(transparent)]
+    Builtin(#[from] MarkRuleError),
 }
 
 /// Writes the marks that arrive.
@@ -72,6 +78,8 @@ pub struct MarkCollector {
     output: Vec<OutputReader>,
     follower: Option<Follower>,
     followed: Followed,
+    /// Logs of recorded programs, which nobody named: their lines about kills are taken.
+    found_logs: Vec<Follower>,
     inbox: Arc<Inbox>,
     /// Who writes the output, and who that is.
     command: Option<(Tgid, Option<Upid>)>,
@@ -134,6 +142,7 @@ impl MarkCollector {
             output,
             follower,
             followed: sources.followed,
+            found_logs: Vec::new(),
             inbox,
             command: sources.command.map(|command| (command, None)),
             unknown: Vec::new(),
@@ -142,6 +151,23 @@ impl MarkCollector {
             unchecked: BTreeSet::new(),
             unknown_asked: Vec::new(),
         })
+    }
+
+    /// Follows logs that other collectors found.
+    fn follow_found(&mut self, table: &mut ProcessTable) -> Result<(), MarkSourceError> {
+        for (path, person) in table.take_logs() {
+            if self.found_logs.len() == FOUND_LOGS_MAX {
+                break;
+            }
+            let of_kills = builtin_mark_rules()?
+                .into_iter()
+                .filter(|rule| rule.kill.is_some());
+            let rules = Arc::new(Rules::new(of_kills.collect())?);
+            let lines = Lines::new(rules, MarkSource::File, None, Arc::clone(&self.inbox));
+            let follower = Follower::start(vec![(path, lines)], Followed::default(), person)?;
+            self.found_logs.push(follower);
+        }
+        Ok(())
     }
 
     fn write(
@@ -437,7 +463,10 @@ impl Collector for MarkCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.write(false, tick, table, out);
-        Ok(())
+        self.follow_found(table).map_err(|error| CollectError {
+            subject: "log of a recorded program".to_owned(),
+            message: error.to_string(),
+        })
     }
 
     fn finish(
@@ -456,6 +485,7 @@ impl Collector for MarkCollector {
         if let Some(follower) = &mut self.follower {
             follower.stop();
         }
+        self.found_logs.iter_mut().for_each(Follower::stop);
         self.write(true, tick, table, out);
         for path in self.followed.absent() {
             let detail = format!("{} never appeared: it gave no marks", path.display());
