@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Page
@@ -60,6 +61,52 @@ def test_dark_follows_the_system_also_later(open_page: Opener) -> None:
     settle(page)
     assert brightness(page) > 200
     assert any(plot(page).columns("#0072b2"))
+
+
+def swatches(page: Page, by: str) -> dict[str, str]:
+    """The colours of layers by their names."""
+    page.locator("#memory").get_by_label(by, exact=True).check()
+    pairs = page.locator("#memory .readout button").evaluate_all(
+        "(all) => all.map((one) => [one.innerText, "
+        "getComputedStyle(one.querySelector('.swatch')).backgroundColor])"
+    )
+    return dict(pairs)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_colour_means_one_thing(
+    open_page: Opener, scheme: Literal["light", "dark"]
+) -> None:
+    made = documents.ordinary()
+    ((_, held), *_) = [made["curves"]["stacks"][0]["series"]]
+    pods = [{**held, "id": "pod", "name": "/pod/trainer"}]
+    made["curves"]["stacks"].append({**made["curves"]["stacks"][0], "by": "cgroup", "series": pods})
+    made["flames"][1].update(name="worker 820", upid=1_000_820)
+    page = open_page(made, color_scheme=scheme)
+    kinds, roles = swatches(page, "kind of memory"), swatches(page, "role")
+    names = {*roles.values(), *swatches(page, "cgroup").values()}
+    assert len(names) == 3
+    assert names.isdisjoint(kinds.values())
+    ledger = {name: cell for name, cell in backgrounds(page, "#ledger")}
+    assert ledger["anonymous memory"] == kinds["anonymous"]
+    assert ledger["shared objects"] == kinds["shared memory"]
+    assert ledger["vLLM worker TP0 820"] == roles["vLLM worker"]
+    stacks = dict(backgrounds(page, "#stacks"))
+    assert stacks["worker 820"] == roles["vLLM worker"]
+    assert stacks["vllm 820"] not in {*names, *kinds.values()}, "a process without a role"
+    changes = page.locator("#phases .bar .grew").evaluate_all(
+        "(all) => all.map((one) => getComputedStyle(one).backgroundColor)"
+    )
+    assert changes and names.isdisjoint(changes)
+
+
+def backgrounds(page: Page, part: str) -> list[tuple[str, str]]:
+    """The colours of an icicle's cells by their names."""
+    pairs: list[tuple[str, str]] = page.locator(f"{part} .icicle button").evaluate_all(
+        "(all) => all.map((one) => [one.getAttribute('aria-label').split(':')[0], "
+        "getComputedStyle(one).backgroundColor])"
+    )
+    return pairs
 
 
 def test_on_paper_it_is_light_without_tools(open_page: Opener) -> None:

@@ -305,3 +305,43 @@ def test_the_ticks_of_an_axis_are_exact(open_page: Opener) -> None:
     ticks = {text for text in page.evaluate("window.drawn") if text.endswith("iB")}
     assert {"256 MiB", "1.0 GiB", "1.25 GiB", "1.5 GiB"} <= ticks
     assert "1.2 GiB" not in ticks
+
+
+def drawn_words(page: Page) -> list[str]:
+    """What is written into charts when all are drawn again."""
+    page.evaluate(NOTE_WORDS)
+    page.emulate_media(color_scheme="dark")
+    settle(page)
+    words: list[str] = page.evaluate("window.words")
+    return words
+
+
+NOTE_WORDS = """() => {
+  window.words = [];
+  const drawing = CanvasRenderingContext2D.prototype;
+  const fillText = drawing.fillText;
+  drawing.fillText = function (text, ...place) {
+    window.words.push(text);
+    fillText.call(this, text, ...place);
+  };
+}"""
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"peak": [117], "exit": [120]},
+        {"peak": [116], "loss": [112], "exit": [120]},
+        {"exit": [119], "mark": [118, 117, 116]},
+        {"oom": list(range(1, 120))},
+    ],
+)
+def test_an_oom_kill_keeps_its_words_beside_other_flags(
+    open_page: Opener, others: dict[str, list[int]]
+) -> None:
+    made = documents.ordinary()
+    flags = [("oom", 119), *((kind, at) for kind, all_ in others.items() for at in all_)]
+    made["flags"] = [{"at_ns": at * SECOND, "kind": kind, "text": kind} for kind, at in flags]
+    words = drawn_words(open_page(made))
+    assert "OOM kill" in words
+    assert words.count("OOM kill") == 1, "and none covers another's"

@@ -6,7 +6,7 @@
 
 use memtrace_model::tables::{TitleRow, TitleSource};
 use memtrace_model::{BootNs, MAIN, Role, trim_title};
-use memtrace_report::{shorten, visible};
+use memtrace_report::{columns, shorten, visible};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -14,6 +14,15 @@ use std::sync::Arc;
 pub(super) fn in_words(name: &str) -> String {
     const WIDTH: usize = 48;
     shorten(&visible(name), WIDTH).into_owned()
+}
+
+/// A path inside a sentence: of a long one the last part, which says most.
+pub(super) fn path_in_words(path: &str) -> String {
+    const WIDTH: usize = 32;
+    match path.rsplit_once('/') {
+        Some((_, file)) if columns(path) > WIDTH => in_words(&format!("…/{file}")),
+        _ => in_words(path),
+    }
 }
 
 /// Keeps each text once: thousands of children share a command line.
@@ -341,6 +350,18 @@ mod tests {
             Some("fork of fork server")
         );
         assert_eq!(label(MAIN), None);
+    }
+
+    #[test]
+    fn a_long_path_is_its_last_part() {
+        let toolchain = "/root/.rustup/toolchains/stable-x86_64/lib/librustc_driver-5d6f.so";
+        assert_eq!(path_in_words(toolchain), "…/librustc_driver-5d6f.so");
+        let gone = path_in_words(&format!("{toolchain} (deleted)"));
+        assert_eq!(gone, "…/librustc_driver-5d6f.so (deleted)");
+        let kept = ["/usr/lib/libc.so.6", "/models/qwen/model.safetensors"];
+        assert_eq!(kept.map(path_in_words), kept);
+        let long = path_in_words(&format!("/{}", "x".repeat(200)));
+        assert_eq!(columns(&long), 48);
     }
 
     #[test]

@@ -128,15 +128,6 @@ impl Process {
         end_in_short(self.ending, &self.sender, self.asked.as_deref())
     }
 
-    /// The same for a column of so many characters: without the sender where that does not fit.
-    pub fn ended_within(&self, width: usize) -> String {
-        let words = self.ended_in_short();
-        match words.chars().count() <= width {
-            true => words,
-            false => self.ending.shown(),
-        }
-    }
-
     /// What to read first of how processes ended.
     pub(super) fn gravity(&self) -> u8 {
         match self.ending.gravity() {

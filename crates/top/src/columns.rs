@@ -92,7 +92,7 @@ fn ended(line: &ProcessLine<'_>) -> String {
 
 fn ending(line: &ProcessLine<'_>) -> String {
     match line.is_over {
-        true => line.process.ended_within(HOW_WIDTH),
+        true => line.process.ending.shown(),
         false => String::new(),
     }
 }
@@ -142,7 +142,7 @@ const PEAK: Column<OfProcesses> = Column {
 const AT: Column<OfProcesses> = Column {
     title: "AT",
     width: 8,
-    rank: 2,
+    rank: 3,
     cell: |line| at(line.process.peak.at),
     key: Some(|line| time(line.process.peak.at)),
 };
@@ -153,12 +153,10 @@ const ENDED: Column<OfProcesses> = Column {
     cell: ended,
     key: Some(|line| time(line.process.end.filter(|_| line.is_over))),
 };
-/// More would take the column from a screen of 80 characters.
-const HOW_WIDTH: usize = 13;
 const HOW: Column<OfProcesses> = Column {
     title: "HOW",
-    width: HOW_WIDTH,
-    rank: 3,
+    width: 9,
+    rank: 2,
     cell: ending,
     key: Some(|line| Key::Text(ending(line))),
 };

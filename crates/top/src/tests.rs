@@ -151,25 +151,6 @@ impl Person {
 }
 
 #[test]
-fn who_sent_a_signal_is_named_whole_or_not_at_all() {
-    const SENDER: u32 = 4_198_342;
-    let mut run = Script::command(&["serve"], 20.0);
-    run.process(1, None, 0.0, "serve");
-    run.process(SENDER, Some(1), 1.0, "killer");
-    for (tgid, name) in [(2, "worker"), (3, "aborted")] {
-        run.process(tgid, Some(1), 1.0, name);
-        run.mem(tgid, 1.0, [100.0, 0.0, 0.0]);
-    }
-    run.kill_from(SENDER, 2, 5.0, 9);
-    run.kill_from(3, 3, 5.0, 9);
-    let mut person = Person::at(Run::of(run).until(10.0), 120, 24);
-    person.key(KeyCode::Char('3'));
-    let screen = person.screen().join("\n");
-    assert!(screen.contains("SIGKILL       worker"), "{screen}");
-    assert!(screen.contains("SIGKILL       aborted"), "{screen}");
-}
-
-#[test]
 fn every_view_fits_80_columns() {
     let views = [
         ("tree", "trainer_with_vllm", 400.0),
@@ -184,6 +165,15 @@ fn every_view_fits_80_columns() {
         person.key(KeyCode::Char(char::from(b'1' + place as u8)));
         insta::assert_snapshot!(format!("{view}_of_{name}"), person.screen().join("\n"));
     }
+}
+
+#[test]
+fn a_kill_is_in_its_row_of_the_tree_too() {
+    let mut person = Person::at(Run::named("oom_kill").until(200.0), 80, 24);
+    let screen = person.screen();
+    let killed = screen.iter().find(|line| line.starts_with("    510"));
+    assert!(killed.expect("a row").contains("OOM kill"), "{screen:#?}");
+    insta::assert_snapshot!("tree_of_oom_kill", screen.join("\n"));
 }
 
 #[test]
@@ -345,7 +335,7 @@ fn who_has_ended_stays_with_the_exact_peak_until_it_is_hidden() {
 
 #[test]
 fn branches_fold_by_key_and_by_mouse_and_a_title_orders() {
-    let mut person = Person::at(Run::of(up_and_down()).until(70.0), 104, 24);
+    let mut person = Person::at(Run::of(up_and_down()).until(70.0), 110, 24);
     assert!(person.has("child.py"));
     person.key(KeyCode::Home);
     person.key(KeyCode::Enter);

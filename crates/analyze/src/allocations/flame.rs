@@ -1,7 +1,7 @@
 //! Resident memory by stack as trees, for whoever draws it.
 
 use super::resident::{Resident, ResidentProcess};
-use memtrace_model::{Bytes, FrameKind, Order, RowSource};
+use memtrace_model::{Bytes, FrameKind, Order, RowSource, Upid};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,6 +22,9 @@ pub struct Flame {
     name: String,
     /// What it is of; null at the root.
     kind: Option<FrameKind>,
+    /// Whose it is, at the root.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upid: Option<Upid>,
     /// Resident memory, by samples.
     bytes: Bytes,
     /// What it called, the largest first. They can add up to less.
@@ -89,6 +92,7 @@ fn tree(resident: &Resident, process: &ResidentProcess) -> Flame {
                     .map(super::StackFrame::in_words)
                     .unwrap_or_default(),
                 kind: node.frame.and_then(|frame| frame.row.kind),
+                upid: None,
                 bytes: Bytes(node.bytes),
                 parts: called,
             });
@@ -99,6 +103,7 @@ fn tree(resident: &Resident, process: &ResidentProcess) -> Flame {
     Flame {
         name: process.name.clone(),
         kind: None,
+        upid: process.rows.first().map(|row| row.upid),
         bytes: Bytes(whole),
         parts: called,
     }

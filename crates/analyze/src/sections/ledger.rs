@@ -1,6 +1,7 @@
 //! The ledger: what is in use by line, the residual one of them.
 
 use super::peak::{aged, aside};
+use crate::name::path_in_words;
 use crate::{
     Analysis, AnonLine, Attribution, CachedFile, Composition, KernelPart, Report, Scope,
     SharedObject,
@@ -11,6 +12,8 @@ use memtrace_report::{Cell, Chapter, Section, Table, TableOf, Tone, one_part, vi
 
 /// Processes, objects and files that get a line of their own in each group of lines.
 pub(crate) const MAX_LINES: usize = 5;
+/// Objects and files that a sentence names.
+const NAMES_MAX: usize = 3;
 /// How well a sum is known that the kernel keeps.
 const KERNELS_SUM: &str = "kernel's sum";
 /// A smaller part of what is in use gets no line of its own.
@@ -282,7 +285,7 @@ fn sized_object(one: &SharedObject) -> String {
 
 /// The first few, and how many more there are.
 fn some<T>(all: &[T], name: impl Fn(&T) -> String) -> String {
-    let names: Vec<String> = all.iter().take(MAX_LINES).map(name).collect();
+    let names: Vec<String> = all.iter().take(NAMES_MAX).map(name).collect();
     match all.len() - names.len() {
         0 => names.join(", "),
         more => format!("{} and {} more", names.join(", "), words::count(more)),
@@ -373,7 +376,7 @@ fn elsewhere(attribution: &Attribution) -> Option<String> {
     if files.0 > 0 {
         let names = some(&beside.files, |row| {
             let cached = bytes_or_unknown(row.cached_bytes);
-            format!("{cached} of {}", visible(&row.path))
+            format!("{cached} of {}", path_in_words(&row.path))
         });
         reported.push(format!("{} of cached files ({names})", bytes(files)));
     }

@@ -76,6 +76,27 @@ fn every_format_tells_every_run_as_agreed() {
 }
 
 #[test]
+fn files_that_others_pay_for_are_a_few_by_the_ends_of_their_paths() {
+    let mut run = Script::command(&["cargo", "check"], 60.0);
+    run.process(500, None, 0.0, "rustc");
+    run.edit(500, |row| row.cgroup = Some("/user.slice".into()));
+    run.mem(500, 1.0, [1024.0, 0.0, 0.0]);
+    for (place, file) in ["driver", "LLVM", "std", "core", "alloc"].iter().enumerate() {
+        let path = format!("/root/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/lib/lib{file}.so");
+        run.cached(500, 5.0, &path, 3072.0 - place as f64);
+    }
+    run.cgroup(10.0, "/user.slice", [2.125, 1.0, 0.5], None);
+    let style = Style {
+        section: Some("ledger"),
+        ..Style::default()
+    };
+    let report = written(FORMATS[0], &run.reported(None, None), &style);
+    let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
+    let named = "(3.0 GiB of …/libdriver.so, 3.0 GiB of …/libLLVM.so, 3.0 GiB of …/libstd.so and 2 more).";
+    assert!(report.contains(named), "{report}");
+}
+
+#[test]
 fn the_first_lines_say_what_happened_who_held_most_and_what_to_look_at_next() {
     let joined = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     for (name, script, at) in RUNS {

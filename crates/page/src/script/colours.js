@@ -1,11 +1,16 @@
-// Colours: one for a role, a kind or a process, the same in every picture; told apart by people
-// who see red and green alike (after Okabe and Ito), on light and on dark ground.
+// Colours: one for each name (a role, a process without one, a cgroup) and one for each kind of memory,
+// the same in every picture. Those of names are bright, told apart by people who see red and green
+// alike (after Okabe and Ito), on light and on dark ground; those of kinds are dull.
 
 const HUES = {
   light: ['#0072b2', '#e69f00', '#009e73', '#cc79a7', '#56b4e9', '#d55e00', '#b8a900', '#6a51a3'],
   dark: ['#3d9be0', '#f0b429', '#2bbf93', '#d98cb8', '#8fd0f5', '#f07b3a', '#d8cc3c', '#a48ee0'],
 };
-const KINDS = ['anon', 'shmem', 'file', 'swap', 'kernel'];
+/** @type {{ light: { [kind: string]: string }, dark: { [kind: string]: string } }} */
+const KINDS = {
+  light: { anon: '#3f5673', shmem: '#9a7b4f', file: '#93ab8c', swap: '#7d4658', kernel: '#b9a3b0' },
+  dark: { anon: '#7f98ba', shmem: '#b89a6a', file: '#5f7a5c', swap: '#c08a9c', kernel: '#75616d' },
+};
 // From little to much: dark violet to yellow, in steps of equal lightness (viridis).
 const RAMP = ['#440154', '#46327e', '#365c8d', '#277f8e', '#1fa187', '#4ac16d', '#a0da39', '#fde725'];
 
@@ -39,24 +44,19 @@ const colours = {
    * @param {string} name
    */
   place(name) {
-    const known = this.places.get(name);
+    const shown = visible(name);
+    const known = this.places.get(shown);
     if (known !== undefined) return known;
-    this.places.set(name, this.places.size);
+    this.places.set(shown, this.places.size);
     return this.places.size - 1;
   },
 
   /**
-   * The colour of a role. Those beyond the eighth repeat the hues paler.
+   * The colour of a name. Those beyond the eighth repeat the hues paler.
    * @param {string} name
    */
-  role(name) {
-    return this.hue(this.place(name));
-  },
-
-  /**
-   * @param {number} place
-   */
-  hue(place) {
+  of(name) {
+    const place = this.place(name);
     const hues = this.isDark ? HUES.dark : HUES.light;
     const hue = /** @type {string} */ (hues[place % hues.length]);
     const round = Math.floor(place / hues.length);
@@ -67,22 +67,24 @@ const colours = {
    * The colour of a series by what it is one of.
    * @param {string} by
    * @param {{ id: string, name: string }} series
-   * @param {number} place
    */
-  series(by, series, place) {
-    if (series.id === 'rest' || series.id === 'unattributed') return this.isDark ? '#6b7280' : '#a3a9b3';
-    if (series.id === 'reserved') return this.isDark ? '#4b5563' : '#c9ced6';
-    if (by === 'role') return this.role(series.name);
-    if (by === 'kind') return this.kind(series.id);
-    return this.hue(place);
+  series(by, { id, name }) {
+    if (id === 'rest' || id === 'unattributed') return this.rest;
+    if (id === 'reserved') return this.isDark ? '#4b5563' : '#c9ced6';
+    return by === 'kind' ? this.kind(id) : this.of(name);
+  },
+
+  /** The colour of what nothing explains. */
+  get rest() {
+    return this.isDark ? '#6b7280' : '#a3a9b3';
   },
 
   /**
    * @param {string} kind
    */
   kind(kind) {
-    const place = KINDS.findIndex((known) => kind.startsWith(known));
-    return place < 0 ? (this.isDark ? '#6b7280' : '#a3a9b3') : this.hue(place);
+    const known = Object.entries(this.isDark ? KINDS.dark : KINDS.light).find(([name]) => kind.startsWith(name));
+    return known ? known[1] : this.rest;
   },
 
   /**

@@ -81,7 +81,7 @@ class Compared {
 
   show() {
     /** @type {Line[]} */
-    const lines = this.curves.map(({ series, place }) => ({ series, colour: colours.hue(place), width: 1.8, ...(place ? { dash: [6, 3] } : {}) }));
+    const lines = this.curves.map(({ series, place }) => ({ series, colour: colours.ground(place ? 'quiet' : 'ink'), width: 1.8, ...(place ? { dash: [6, 3] } : {}) }));
     this.chart.show({ layers: [], layerColours: [], lines });
     this.readout.show([], lines);
   }

@@ -194,7 +194,7 @@ class Lanes {
     const left = this.hasNames ? this.plotRight + RIGHT_MARGIN + 16 : AXIS_WIDTH + 4;
     const indent = Math.min(lane.depth, 10) * 9;
     if (process.role !== null) {
-      ctx.fillStyle = colours.role(process.role);
+      ctx.fillStyle = colours.of(process.role);
       ctx.fillRect(left + indent - 8, top + 4, 5, LANE_HEIGHT - 8);
     }
     ctx.fillStyle = colours.ground('ink');

@@ -45,7 +45,7 @@ function ledgerParts(report, ledger) {
   const processes = ledger.anonymous.map((line) => ({
     name: `${visible(line.name)} ${line.pid ?? ''}`.trim(),
     bytes: line.bytes,
-    colour: colours.role(roles.get(line.upid ?? -1) ?? visible(line.name)),
+    colour: colours.of(roles.get(line.upid ?? -1) ?? visible(line.name)),
     parts: [],
   }));
   const objects = ledger.shared.map((object) => ({
@@ -68,7 +68,7 @@ function ledgerParts(report, ledger) {
     colour: colours.kind('kernel'),
     parts: [],
   }));
-  const grey = colours.series('', { id: 'rest', name: '' }, 0);
+  const grey = colours.rest;
   const others = ledger.other_process_count === null ? 'other processes' : counted(ledger.other_process_count, 'process', 'processes') + ' not recorded';
   /** @type {[string, Maybe, string, Part[]][]} */
   const lines = [
@@ -123,7 +123,7 @@ function rssParts(report, composition) {
   const byRole = new Map();
   for (const holder of composition.holders) {
     const role = roles.get(holder.upid ?? -1) ?? visible(holder.name);
-    const colour = colours.role(role);
+    const colour = colours.of(role);
     const part = byRole.get(role) ?? { name: role, bytes: 0, colour, parts: [] };
     byRole.set(role, part);
     /** @type {[string, Maybe][]} */

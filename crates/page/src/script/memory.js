@@ -191,7 +191,7 @@ function limitLines({ limits }) {
 
 /** @param {Steps} limit */
 function limitColour({ id }) {
-  return colours.ground(id.startsWith('limit') ? 'alert' : 'warn');
+  return colours.ground(id.startsWith('limit') ? 'alert' : 'ink');
 }
 
 // Processes of one role share its colour in these shades.
@@ -208,12 +208,12 @@ function seriesColours(doc, by, series) {
   const roles = rolesByProcess(doc.report);
   /** @type {Map<string, number>} */
   const seen = new Map();
-  return new Map(series.map((one, place) => {
+  return new Map(series.map((one) => {
     const role = by === 'process' && one.upid !== null ? roles.get(one.upid) : undefined;
-    if (role === undefined) return [one, colours.series(by, one, place)];
+    if (role === undefined) return [one, colours.series(by, one)];
     const before = seen.get(role) ?? 0;
     seen.set(role, before + 1);
-    return [one, mixed(colours.role(role), colours.isDark ? '#14171c' : '#ffffff', SHADES[before % SHADES.length] ?? 0)];
+    return [one, mixed(colours.of(role), colours.isDark ? '#14171c' : '#ffffff', SHADES[before % SHADES.length] ?? 0)];
   }));
 }
 

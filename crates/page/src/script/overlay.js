@@ -22,10 +22,9 @@ class Overlay {
     this.rows = this.bands.reduce((most, { row }) => Math.max(most, row + 1), 0);
     this.leftOut = bands.length - this.bands.length;
     const known = flags.filter((flag) => Number.isFinite(flag.at_ns));
-    const rank = (/** @type {Flag} */ flag) => FLAG_KINDS.indexOf(flag.kind);
     this.flags = known
       .map((flag) => ({ ...flag, seconds: flag.at_ns / NS }))
-      .sort((one, other) => rank(one) - rank(other) || one.seconds - other.seconds);
+      .sort((one, other) => rankOfFlag(one) - rankOfFlag(other) || one.seconds - other.seconds);
   }
 
   /** The height above the chart, in CSS pixels. */
@@ -111,7 +110,7 @@ class Overlay {
     const seen = this.flags.filter(({ seconds }) => seconds >= from && seconds <= to);
     for (const { seconds, kind } of seen) {
       const x = Math.round(chart.x(seconds)) + 0.5;
-      ctx.strokeStyle = colours.ground(GRAVE_FLAGS.has(kind) ? 'alert' : kind === 'loss' ? 'warn' : 'quiet');
+      ctx.strokeStyle = colours.ground(GRAVE_FLAGS.has(kind) ? 'alert' : 'quiet');
       ctx.fillStyle = ctx.strokeStyle;
       ctx.lineWidth = (kind === 'oom' ? 1.5 : 1) * ratio;
       ctx.setLineDash(kind === 'oom' ? [] : [3 * ratio, 3 * ratio]);
@@ -138,31 +137,40 @@ class Overlay {
   labelFlags(ctx, chart, seen, y) {
     const ratio = devicePixelRatio;
     const right = chart.left() + /** @type {uPlot} */ (chart.plot).bbox.width;
-    const boxes = (/** @type {typeof seen} */ flags) =>
-      flags.map(({ seconds }) => [chart.x(seconds) - 5 * ratio, chart.x(seconds) + 5 * ratio]);
-    // Words may cover marks, and those of a mark nothing.
-    const grave = boxes(seen.filter(({ kind }) => kind !== 'mark'));
-    const all = boxes(seen);
+    // From this place on flags are at least as grave; words may cover the others.
+    const firstAsGrave = (/** @type {Flag} */ flag) => seen.findIndex((other) => rankOfFlag(other) >= rankOfFlag(flag));
+    const boxes = seen.map(({ seconds }) => [chart.x(seconds) - 5 * ratio, chart.x(seconds) + 5 * ratio]);
     /** @type {number[][]} */
     const written = [];
+    const labelled = new Set();
     ctx.setLineDash([]);
-    for (const { seconds, kind, text } of [...seen].reverse()) {
+    for (const [place, flag] of [...seen.entries()].reverse()) {
+      const { seconds, kind, text } = flag;
+      // Where grave ones stand so close that none has room, the first has words over the others.
+      const isLastOfKind = seen[place - 1]?.kind !== kind;
+      const mayCover = GRAVE_FLAGS.has(kind) && isLastOfKind && !labelled.has(kind);
+      const taken = mayCover ? written : [...boxes.slice(firstAsGrave(flag)), ...written];
       const words = kind === 'mark' ? shorten(text, 28) : FLAG_WORDS[/** @type {keyof FLAG_WORDS} */ (kind)] ?? shorten(kind, 12);
       const width = ctx.measureText(words).width + 4 * ratio;
       const x = chart.x(seconds);
       const free = [x + 6 * ratio, x - 6 * ratio - width].find((at) => {
         const isInside = at >= chart.left() && at + width <= right;
-        const taken = [...(kind === 'mark' ? all : grave), ...written];
         return isInside && taken.every(([from = 0, to = 0]) => at + width < from || at > to);
       });
       if (free === undefined) continue;
       written.push([free, free + width]);
+      labelled.add(kind);
       ctx.fillStyle = colours.ground('ground');
       ctx.fillRect(free, y - 6 * ratio, width, 12 * ratio);
-      ctx.fillStyle = colours.ground(GRAVE_FLAGS.has(kind) ? 'alert' : kind === 'loss' ? 'warn' : 'ink');
+      ctx.fillStyle = colours.ground(GRAVE_FLAGS.has(kind) ? 'alert' : 'ink');
       ctx.fillText(words, free, y);
     }
   }
+}
+
+/** @param {Flag} flag The graver, the higher. */
+function rankOfFlag({ kind }) {
+  return FLAG_KINDS.indexOf(kind);
 }
 
 /**

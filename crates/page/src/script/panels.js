@@ -77,14 +77,14 @@ class Panel {
   show() {
     const [first, second, third] = this.held;
     const limit = this.line?.limit_bytes ?? null;
-    const blue = colours.hue(0);
+    const colour = colours.of('held');
     /** @type {Line[]} */
     const lines = [];
-    if (first) lines.push({ series: first, colour: blue, width: 1.2, isEdge: third === undefined });
+    if (first) lines.push({ series: first, colour, width: 1.2, isEdge: third === undefined });
     if (third && second) lines.push({ series: second, colour: colours.ground('ink'), width: 1.2 }, { series: third, colour: colours.ground('quiet'), width: 1 });
     if (limit !== null) lines.push({ series: constant('limit', limit, this.view), colour: colours.ground('alert'), width: 1.2, dash: [5, 3], isLimit: true });
     const layers = third === undefined && second ? [second] : [];
-    this.chart.show({ layers, layerColours: [mixed(blue, colours.isDark ? '#14171c' : '#ffffff', 0.45)], lines });
+    this.chart.show({ layers, layerColours: [mixed(colour, colours.isDark ? '#14171c' : '#ffffff', 0.45)], lines });
   }
 
   read() {

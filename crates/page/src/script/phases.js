@@ -67,7 +67,7 @@ function phasesSection(all) {
       rows: bars.map(({ line, host, gpu }) => [line.name, line.pid, isRepeated(line) ? line.count : 1, line.begin && line.begin.offset_ns / NS, line.end.offset_ns / NS,
         host.begin, host.end, host.delta, host.peak, gpu?.delta, gpu?.peak]),
     }),
-    about: `What all recorded processes held, every page once${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their start: grey up to what was held at its start, coloured up to its end, with a mark at the highest within. Open a phase for its roles.`,
+    about: `What all recorded processes held, every page once${hasGpu ? ', and what was in use on all GPUs' : ''}, phase by phase in order of their start: pale up to what was held at its start, dark what it added, hatched what it gave back, with a mark at the highest within. Open a phase for its roles.`,
   });
   const [first, rest] = [bars.slice(0, MOST_PHASES), bars.slice(MOST_PHASES)];
   const drawn = table('phases in order of their start', titles, first.map(rowOf));
@@ -106,7 +106,7 @@ function phaseName(line) {
     : line.roles.map(({ name, delta, peak_rss_bytes }) => ({ name, delta: delta.rss_bytes, peak: peak_rss_bytes }));
   if (roles.length === 0) return el('span', { 'style-padding-left': `${indent}rem` }, ...name);
   const rows = roles.map(({ name, delta, peak }) => [
-    el('span', {}, el('span', { class: 'swatch', 'style-background': colours.role(name) }), named(name, 36)),
+    el('span', {}, el('span', { class: 'swatch', 'style-background': colours.of(name) }), named(name, 36)),
     change(delta),
     bytes(peak),
   ]);

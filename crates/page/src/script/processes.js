@@ -63,7 +63,7 @@ function processColumns() {
     { title: 'pid', isFigure: true, show: ({ process }) => process.pid ?? UNKNOWN, value: ({ process }) => process.pid },
     {
       title: 'name',
-      show: ({ process }) => el('span', {}, process.role !== null && el('span', { class: 'swatch', 'style-background': colours.role(process.role) }), named(process.name, 60)),
+      show: ({ process }) => el('span', {}, process.role !== null && el('span', { class: 'swatch', 'style-background': colours.of(process.role) }), named(process.name, 60)),
       value: ({ process }) => process.name,
     },
     text('role', ({ process }) => process.role, true),

@@ -51,7 +51,7 @@ function sumSection({ doc, curves, seconds, view, clock }) {
   });
   restyled(() => update());
   const update = () => {
-    const colour = colours.hue(0);
+    const colour = colours.of('held');
     const layers = held ? [held] : [];
     /** @type {Line[]} */
     const lines = [most, least].flatMap((series, place) => (series ? [{ series, colour: colours.ground('ink'), width: 1, dash: place ? [1, 3] : [5, 3], hasHalo: true, isEdge: true }] : []));

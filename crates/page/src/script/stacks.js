@@ -21,7 +21,8 @@ function flamePart(flame, colour) {
 function stacksSection(all) {
   const flames = all.doc.flames ?? [];
   if (!flames.length) return null;
-  const made = () => flames.map((flame, place) => flamePart(flame, colours.hue(place)));
+  const roles = rolesByProcess(all.doc.report);
+  const made = () => flames.map((flame) => flamePart(flame, colours.of(roles.get(flame.upid ?? -1) ?? flame.name)));
   /** @type {Icicle} */
   let icicle;
   let place = '';

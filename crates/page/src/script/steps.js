@@ -96,11 +96,11 @@ function stepDrawing(points, slope) {
   const every = Math.ceil(points.length / STEP_POINTS);
   const dots = points
     .filter((point, place) => place % every === 0 || point.value === high || point.value === low)
-    .map(({ step, value }) => svg('circle', { cx: x(step), cy: y(value), r: 1.8, fill: colours.hue(0) }));
+    .map(({ step, value }) => svg('circle', { cx: x(step), cy: y(value), r: 1.8, fill: colours.ground('quiet') }));
   const drawing = svg('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': `from ${bytes(values[0] ?? null)} to ${bytes(values[values.length - 1] ?? null)}` }, ...dots);
   const [from, to] = ends;
   if (from && to) {
-    drawing.append(svg('line', { x1: x(from[0]), y1: y(from[1]), x2: x(to[0]), y2: y(to[1]), stroke: colours.hue(5), 'stroke-width': 1.5 }));
+    drawing.append(svg('line', { x1: x(from[0]), y1: y(from[1]), x2: x(to[0]), y2: y(to[1]), stroke: colours.ground('ink'), 'stroke-width': 1.5 }));
   }
   return el('div', { class: 'steps' }, el('span', { class: 'quiet' }, bytes(high)), drawing, el('span', { class: 'quiet' }, bytes(low)));
 }

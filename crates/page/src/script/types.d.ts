@@ -71,6 +71,7 @@ interface Band {
 interface Flame {
   name: string;
   kind: 'python' | 'native' | null;
+  upid?: number;
   bytes: number;
   parts: Flame[];
 }
