@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conftest import FakeRecorder, run_python
 
-from memtrace._steps import Steps
+from memtrace._steps import Steps, begins, ends
 
 # Their own business.
 foreign_warnings = pytest.mark.filterwarnings("ignore")
@@ -32,6 +32,33 @@ def test_steps_end_when_the_next_begins_or_with_an_error(recorder: FakeRecorder)
     messages = recorder.messages()
     assert [(one["kind"], one["name"]) for one in messages] == steps(0, 2, 4)
     assert messages[-1]["attrs"]["error"] == "KeyError"
+
+
+def numbers(recorder: FakeRecorder) -> list[int | None]:
+    """The number that each phase `step` has at its end; the last has none yet."""
+    messages = [message for message in recorder.messages() if message["name"] == "step"]
+    assert [message["kind"] for message in messages] == ["begin", "end"] * (len(messages) // 2) + [
+        "begin"
+    ]
+    return [message["attrs"]["step"] for message in messages[1::2]]
+
+
+def test_a_step_that_is_logged_ends_and_what_is_logged_of_it_later_ends_none(
+    recorder: FakeRecorder,
+) -> None:
+    class Log:
+        @begins
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @ends
+        def log(self, data: float, step: int, backend: str | None = None) -> str:
+            return f"{self.name} {step}: {data}"
+
+    log = Log("loss")
+    assert [log.log(0.5, step=step) for step in (0, 1, 1, 2)][2] == "loss 1: 0.5"
+    log.log(0.5, 3, "console")
+    assert numbers(recorder) == [0, 1, 2, 3]
 
 
 @foreign_warnings
@@ -130,6 +157,23 @@ def test_steps_of_a_loop_of_ray_train(recorder: FakeRecorder, tmp_path: Path) ->
     finally:
         ray.shutdown()
     assert told(recorder) == steps(0, 1, 2, 3)
+
+
+def test_steps_of_a_trainer_of_verl(recorder: FakeRecorder) -> None:
+    pytest.importorskip("verl.utils.tracking", exc_type=ImportError)
+    code = """
+import memtrace
+
+memtrace.instrument("verl")
+from verl.utils.tracking import Tracking
+
+log = Tracking("project", "experiment", "console")
+for step in (0, 1, 1, 2):
+    log.log(data={"loss": 0.5}, step=step)
+"""
+    ran = run_python("-c", code)
+    assert "step:2 - loss:" in ran.stdout, ran.stderr
+    assert numbers(recorder) == [0, 1, 2]
 
 
 def test_all_of_the_list_of_verl_is_in_it() -> None:

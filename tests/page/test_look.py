@@ -81,6 +81,8 @@ def test_a_colour_means_one_thing(
     ((_, held), *_) = [made["curves"]["stacks"][0]["series"]]
     pods = [{**held, "id": "pod", "name": "/pod/trainer"}]
     made["curves"]["stacks"].append({**made["curves"]["stacks"][0], "by": "cgroup", "series": pods})
+    # A process that had another role before.
+    made["report"]["roles"].append({"name": "loader", "upids": [1_000_820]})
     made["flames"][1].update(name="worker 820", upid=1_000_820)
     page = open_page(made, color_scheme=scheme)
     kinds, roles = swatches(page, "kind of memory"), swatches(page, "role")

@@ -16,13 +16,17 @@ pub(super) fn in_words(name: &str) -> String {
     shorten(&visible(name), WIDTH).into_owned()
 }
 
-/// A path inside a sentence: of a long one the last part, which says most.
+/// A path, kept short: of a long one the last parts, which say most.
 pub(super) fn path_in_words(path: &str) -> String {
     const WIDTH: usize = 32;
-    match path.rsplit_once('/') {
-        Some((_, file)) if columns(path) > WIDTH => in_words(&format!("…/{file}")),
-        _ => in_words(path),
+    let path = visible(path);
+    if columns(&path) <= WIDTH {
+        return path.into_owned();
     }
+    let ends = path.match_indices('/').map(|(place, _)| &path[place..]);
+    let fits = |end: &&str| columns(end) < WIDTH;
+    let end = ends.clone().find(fits).or(ends.last());
+    in_words(&end.map_or(path.clone(), |end| format!("…{end}").into()))
 }
 
 /// Keeps each text once: thousands of children share a command line.
@@ -353,9 +357,9 @@ mod tests {
     }
 
     #[test]
-    fn a_long_path_is_its_last_part() {
+    fn a_long_path_is_its_last_parts() {
         let toolchain = "/root/.rustup/toolchains/stable-x86_64/lib/librustc_driver-5d6f.so";
-        assert_eq!(path_in_words(toolchain), "…/librustc_driver-5d6f.so");
+        assert_eq!(path_in_words(toolchain), "…/lib/librustc_driver-5d6f.so");
         let gone = path_in_words(&format!("{toolchain} (deleted)"));
         assert_eq!(gone, "…/librustc_driver-5d6f.so (deleted)");
         let kept = ["/usr/lib/libc.so.6", "/models/qwen/model.safetensors"];

@@ -237,7 +237,9 @@ def _wrap(module: types.ModuleType, target: str, path: Sequence[str]) -> None:
         return _MeasuredPhase(label, **attrs)
 
     wrapper: Any
-    if path[-1] == "__init__":
+    if target in _lists.VERL_STEPS:
+        wrapper = _lists.VERL_STEPS[target](function)
+    elif path[-1] == "__init__":
         wrapper = _constructor(function, section, target)
     else:
         wrapper = wrapped(function, section)

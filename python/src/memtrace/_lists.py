@@ -4,7 +4,10 @@ Each entry is one part. Where it moved or was renamed, its other names follow, n
 first: all that exist are wrapped, and the part counts as missing only when none does.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from . import _steps
 
 Part = tuple[str, ...]
 
@@ -101,6 +104,12 @@ def _of_verl(name: str, name_before: str) -> Part:
     return (f"{_VERL}:{name}", *(f"{module}:{name_before}" for module in _VERL_BEFORE))
 
 
+# What the trainer logs to, at the end of each step.
+VERL_STEPS: Mapping[str, Callable[[Any], Any]] = {
+    "verl.utils.tracking:Tracking.__init__": _steps.begins,
+    "verl.utils.tracking:Tracking.log": _steps.ends,
+}
+
 # What the workers of verl do in each step. Checked against the sources of verl 0.5.0 (workers for
 # FSDP and for Megatron) and 0.9.1 (one worker for all engines).
 VERL: tuple[Part, ...] = (
@@ -112,6 +121,7 @@ VERL: tuple[Part, ...] = (
     _of_verl("ActorRolloutRefWorker.update_weights", "ActorRolloutRefWorker.generate_sequences"),
     _of_verl("TrainingWorker.infer_batch", "CriticWorker.compute_values"),
     _of_verl("TrainingWorker.train_mini_batch", "CriticWorker.update_critic"),
+    *((target,) for target in VERL_STEPS),
 )
 
 LISTS: Mapping[str, tuple[Part, ...]] = {"verl": VERL, "vllm": VLLM}

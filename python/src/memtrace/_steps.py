@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from ._marks import phase
 
@@ -44,6 +46,41 @@ class Steps:
         step, self._open = self._open, None
         if step is not None:
             step.__exit__(None if error is None else type(error))
+
+
+_LOGGED = "_memtrace_step"
+
+
+def begins(construct: Callable[..., None]) -> Callable[..., None]:
+    """The constructor of a log to which a trainer writes at the end of each step: the first begins."""
+
+    @functools.wraps(construct)
+    def constructed(self: Any, /, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        setattr(self, _LOGGED, (None, phase("step").__enter__()))
+
+    return constructed
+
+
+def ends(log: Callable[..., T]) -> Callable[..., T]:
+    """The method `log(data, step)` of such a log: a step ends, has its number, and the next begins.
+
+    What is logged of a step that has ended, as of a validation, is part of the next one.
+    """
+    parameters = inspect.signature(log)
+
+    @functools.wraps(log)
+    def logged(self: Any, /, *args: Any, **kwargs: Any) -> T:
+        returned = log(self, *args, **kwargs)
+        number = parameters.bind(self, *args, **kwargs).arguments.get("step")
+        last, step = getattr(self, _LOGGED, (number, None))
+        if step is not None and number != last:
+            step.set(step=number)
+            step.__exit__(None)
+            setattr(self, _LOGGED, (number, phase("step").__enter__()))
+        return returned
+
+    return logged
 
 
 def _steps(iterable: Iterable[T], steps: Steps, start: int) -> Iterator[T]:

@@ -113,7 +113,7 @@ fn scope(analysis: &Analysis, scope: &Scope) -> String {
 /// A line of a ledger.
 struct Line {
     group: String,
-    what: String,
+    what: Cell,
     bytes: Option<Bytes>,
     is_lower_bound: bool,
     /// How well it is known.
@@ -130,7 +130,7 @@ impl Lines {
     fn push(
         &mut self,
         group: impl Into<String>,
-        what: impl Into<String>,
+        what: impl Into<Cell>,
         bytes: Option<Bytes>,
         known: &'static str,
     ) {
@@ -149,7 +149,7 @@ impl Lines {
         (name, unknown_count): (&str, usize),
         all: &[T],
         amount: impl Fn(&T) -> Bytes,
-        line: impl Fn(&T) -> String,
+        line: impl Fn(&T) -> Cell,
     ) {
         let sum: Bytes = all.iter().map(&amount).sum();
         let reported = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
@@ -175,7 +175,7 @@ impl Lines {
     }
 
     fn anon(&mut self, attribution: &Attribution) {
-        let line = |line: &AnonLine| line.who.in_words();
+        let line = |line: &AnonLine| line.who.in_words().into();
         let name = ("anonymous", attribution.unknown_process_count);
         self.group(name, &attribution.anon, |line| line.bytes, line);
         let others = attribution.other_processes_bytes;
@@ -216,7 +216,7 @@ impl Lines {
             );
             return;
         }
-        self.group(name, &attribution.objects, amount, object);
+        self.group(name, &attribution.objects, amount, |one| object(one).into());
         if unknown_count > 0 {
             let what = format!("{} of unknown amount", words::objects(unknown_count));
             self.push("", what, None, "");
@@ -240,7 +240,8 @@ impl Lines {
             return;
         }
         self.group(name, &attribution.files, amount, |file| {
-            visible(&file.path).into_owned()
+            let path = Cell::from(visible(&file.path).into_owned());
+            path.shown_as(path_in_words(&file.path))
         });
         let others = attribution.other_files_bytes;
         let title = match others {

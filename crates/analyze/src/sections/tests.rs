@@ -81,8 +81,12 @@ fn files_that_others_pay_for_are_a_few_by_the_ends_of_their_paths() {
     run.process(500, None, 0.0, "rustc");
     run.edit(500, |row| row.cgroup = Some("/user.slice".into()));
     run.mem(500, 1.0, [1024.0, 0.0, 0.0]);
-    for (place, file) in ["driver", "LLVM", "std", "core", "alloc"].iter().enumerate() {
-        let path = format!("/root/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/lib/lib{file}.so");
+    for (place, file) in ["driver", "LLVM", "std", "core", "alloc"]
+        .iter()
+        .enumerate()
+    {
+        let path =
+            format!("/root/.rustup/toolchains/stable-x86_64-unknown-linux-gnu/lib/lib{file}.so");
         run.cached(500, 5.0, &path, 3072.0 - place as f64);
     }
     run.cgroup(10.0, "/user.slice", [2.125, 1.0, 0.5], None);
@@ -92,7 +96,7 @@ fn files_that_others_pay_for_are_a_few_by_the_ends_of_their_paths() {
     };
     let report = written(FORMATS[0], &run.reported(None, None), &style);
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
-    let named = "(3.0 GiB of …/libdriver.so, 3.0 GiB of …/libLLVM.so, 3.0 GiB of …/libstd.so and 2 more).";
+    let named = "(3.0 GiB of …/lib/libdriver.so, 3.0 GiB of …/lib/libLLVM.so, 3.0 GiB of …/lib/libstd.so and 2 more).";
     assert!(report.contains(named), "{report}");
 }
 

@@ -26,12 +26,13 @@ function toldCompositions(report) {
 }
 
 /**
+ * Of a process that had several roles, that which held most.
  * @param {Report} report
  * @returns {Map<number, string>}
  */
 function rolesByProcess(report) {
   const roles = new Map();
-  for (const { name, upids } of report.roles) for (const upid of upids) roles.set(upid, name);
+  for (const { name, upids } of [...report.roles].reverse()) for (const upid of upids) roles.set(upid, name);
   return roles;
 }
 
