@@ -81,7 +81,7 @@ fn files_that_others_pay_for_are_a_few_by_the_ends_of_their_paths() {
     run.process(500, None, 0.0, "rustc");
     run.edit(500, |row| row.cgroup = Some("/user.slice".into()));
     run.mem(500, 1.0, [1024.0, 0.0, 0.0]);
-    for (place, file) in ["driver", "LLVM", "std", "core", "alloc"]
+    for (place, file) in ["driver", "LLVM", "std", "alloc", "backend"]
         .iter()
         .enumerate()
     {
