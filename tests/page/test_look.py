@@ -74,11 +74,9 @@ def swatches(page: Page, by: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_colour_means_one_thing(
-    open_page: Opener, scheme: Literal["light", "dark"]
-) -> None:
+def test_a_colour_means_one_thing(open_page: Opener, scheme: Literal["light", "dark"]) -> None:
     made = documents.ordinary()
-    ((_, held), *_) = [made["curves"]["stacks"][0]["series"]]
+    _, held = made["curves"]["stacks"][0]["series"]
     pods = [{**held, "id": "pod", "name": "/pod/trainer"}]
     made["curves"]["stacks"].append({**made["curves"]["stacks"][0], "by": "cgroup", "series": pods})
     # A process that had another role before.
@@ -89,7 +87,7 @@ def test_a_colour_means_one_thing(
     names = {*roles.values(), *swatches(page, "cgroup").values()}
     assert len(names) == 3
     assert names.isdisjoint(kinds.values())
-    ledger = {name: cell for name, cell in backgrounds(page, "#ledger")}
+    ledger = dict(backgrounds(page, "#ledger"))
     assert ledger["anonymous memory"] == kinds["anonymous"]
     assert ledger["shared objects"] == kinds["shared memory"]
     assert ledger["vLLM worker TP0 820"] == roles["vLLM worker"]

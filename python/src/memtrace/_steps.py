@@ -52,7 +52,7 @@ _LOGGED = "_memtrace_step"
 
 
 def begins(construct: Callable[..., None]) -> Callable[..., None]:
-    """The constructor of a log to which a trainer writes at the end of each step: the first begins."""
+    """The constructor of a log to which a trainer writes as a step ends: the first step begins."""
 
     @functools.wraps(construct)
     def constructed(self: Any, /, *args: Any, **kwargs: Any) -> None:
