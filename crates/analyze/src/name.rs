@@ -23,9 +23,9 @@ pub(super) fn path_in_words(path: &str) -> String {
     if columns(&path) <= WIDTH {
         return path.into_owned();
     }
-    let ends = path.match_indices('/').map(|(place, _)| &path[place..]);
+    let mut ends = path.match_indices('/').map(|(place, _)| &path[place..]);
     let fits = |end: &&str| columns(end) < WIDTH;
-    let end = ends.clone().find(fits).or(ends.last());
+    let end = ends.clone().find(fits).or(ends.next_back());
     in_words(&end.map_or(path.clone(), |end| format!("…{end}").into()))
 }
 
