@@ -105,7 +105,7 @@ impl LimitCollector {
             self.find_due(now, table);
         }
         let new = self.due.iter().take_while(|due| due.since.is_none());
-        let count = new.take(ASKED_MAX).count().max(ASKED_AGAIN_COUNT);
+        let count = new.take(ASKED_MAX).count() + ASKED_AGAIN_COUNT;
         let count = self.due.len().min(count);
         for due in self.due.drain(..count).collect::<Vec<_>>() {
             if table.process(due.upid).is_some() {
@@ -114,7 +114,7 @@ impl LimitCollector {
         }
     }
 
-    /// Finds those who are to be asked, as many as are asked until they are found again.
+    /// Finds those who are to be asked, no fewer than are asked until they are found again.
     fn find_due(&mut self, now: BootNs, table: &ProcessTable) {
         let mut due = BinaryHeap::new();
         for process in table.processes() {
@@ -209,18 +209,18 @@ impl LimitCollector {
 
     /// Writes how full a tmpfs was as the kernel reported it.
     fn report_full(&mut self, mut row: TmpfsRow, table: &ProcessTable, out: &mut Vec<Record>) {
-        let known = self
-            .namespaces
-            .values()
-            .filter_map(|one| one.mounts.as_ref());
-        let found = find_mount(known.flatten(), &row.device);
-        row.mount_point = found
+        let now = (row.size_bytes, row.used_bytes);
+        if self.reported.insert(row.device.clone(), now) == Some(now) {
+            return;
+        }
+        let own = self.asked.get(&row.seen_by_upid);
+        let own = own.and_then(|asked| self.namespaces.get(&asked.mount_namespace?));
+        let known = own.into_iter().chain(self.namespaces.values());
+        let known = known.filter_map(|one| one.mounts.as_ref());
+        row.mount_point = find_mount(known.flatten(), &row.device)
             .or_else(|| self.mount_point(&row, table))
             .unwrap_or_else(|| format!("device {}", row.device));
-        let now = (row.size_bytes, row.used_bytes);
-        if self.reported.insert(row.device.clone(), now) != Some(now) {
-            out.push(Record::Tmpfs(row));
-        }
+        out.push(Record::Tmpfs(row));
     }
 
     /// Where a tmpfs that no look has found is mounted, as whoever sees it has it, its parent or

@@ -9,14 +9,13 @@ pub use process::{End, NAME_BYTES_KEPT, Peak, Process};
 
 use super::{Ceiling, Part, SectionNews, Tick};
 use images::Images;
-use memtrace_host::Person;
 use memtrace_model::{
     BootNs, Bytes, CudaCallRow, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record,
     Role, Tgid, TmpfsRow, Upid,
 };
 use process::{may_be_oom_killed, note_status};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// How a process came to be known.
@@ -77,7 +76,7 @@ pub struct ProcessTable {
     /// How full a tmpfs was when a page of it could not be had, since the last call.
     full_tmpfs: Vec<TmpfsRow>,
     /// Logs of recorded programs that say whom they kill, since the last call.
-    logs: Vec<(PathBuf, Option<Person>)>,
+    logs: Vec<(Upid, OwnedFd)>,
     /// Processes whose names were cut since this was last asked.
     cut_names_count: i64,
     /// The latest of those whose last row was written, because news can come after a
@@ -96,8 +95,8 @@ const ASKING: [i32; 4] = [1, 2, 13, 15];
 const RECENTLY_ENDED_MAX: usize = 512;
 /// So many wait for whoever takes them, if anybody does.
 const KILLED_FOR_MAX: usize = 64;
-/// A program that handles SIGBUS and touches the page again can cause it without end.
-const FULL_TMPFS_MAX: usize = 64;
+/// So many devices are noted: a program that handles SIGBUS can cause it without end.
+const FULL_TMPFS_MAX: usize = 8;
 const LOGS_MAX: usize = 16;
 
 impl ProcessTable {
@@ -162,8 +161,8 @@ impl ProcessTable {
         Some(process.as_mut())
     }
 
-    /// As long as this stays the same nobody came, ended or became another: who looks at all of
-    /// them need not look again.
+    /// As long as this stays the same nobody came, ended or was touched: who looks at all of them
+    /// need not look again.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -384,6 +383,7 @@ impl ProcessTable {
     /// Notes how full a tmpfs was when a page of it could not be had; where it is mounted is left
     /// empty.
     pub fn note_full_tmpfs(&mut self, seen: TmpfsRow) {
+        self.full_tmpfs.retain(|known| known.device != seen.device);
         if self.full_tmpfs.len() < FULL_TMPFS_MAX {
             self.full_tmpfs.push(seen);
         }
@@ -394,16 +394,15 @@ impl ProcessTable {
         std::mem::take(&mut self.full_tmpfs)
     }
 
-    /// Notes a log of a recorded program, which says whom it kills, and as whom it is opened where
-    /// that is not who memtrace is.
-    pub fn note_log(&mut self, path: PathBuf, person: Option<Person>) {
+    /// Notes the log of a recorded program that says whom it kills.
+    pub fn note_log(&mut self, upid: Upid, log: OwnedFd) {
         if self.logs.len() < LOGS_MAX {
-            self.logs.push((path, person));
+            self.logs.push((upid, log));
         }
     }
 
     /// What was noted of that since the last call.
-    pub fn take_logs(&mut self) -> Vec<(PathBuf, Option<Person>)> {
+    pub fn take_logs(&mut self) -> Vec<(Upid, OwnedFd)> {
         std::mem::take(&mut self.logs)
     }
 

@@ -4,11 +4,11 @@
 
 use super::smaps::processes;
 use super::{CollectError, Collector, ProcessTable, Tick};
-use memtrace_host::{Person, clock};
-use memtrace_model::{DurationNs, Record, Role, Tgid};
-use std::collections::hash_map::Entry;
+use memtrace_host::clock;
+use memtrace_model::{DurationNs, Record, Role, Tgid, Upid};
+use rustix::fs::{Mode, OFlags};
 use std::collections::{HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -16,10 +16,6 @@ use std::time::{Duration, SystemTime};
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// Timestamps of a directory are this coarse at worst.
 const GRAIN: Duration = Duration::from_secs(2);
-/// Where a raylet says whom it kills as memory runs low, in the directory of logs.
-const RAYLET_LOG: &str = "raylet.out";
-/// The group that owns nothing.
-const NO_GROUP: u32 = 65_534;
 /// Who writes to a log that names no process is looked for so often: it comes after its log.
 const LOOKS: u8 = 3;
 
@@ -31,6 +27,8 @@ pub struct RayDrivers {
     has_to_invite: bool,
     /// The revision of the table in which sessions were last looked for.
     looked_at: Option<u64>,
+    /// Whose logs were looked for.
+    raylets: HashSet<Upid>,
     sessions: HashMap<PathBuf, Session>,
 }
 
@@ -51,6 +49,7 @@ impl RayDrivers {
             root: root.to_owned(),
             has_to_invite,
             looked_at: None,
+            raylets: HashSet::new(),
             sessions: HashMap::new(),
         }
     }
@@ -60,27 +59,23 @@ impl RayDrivers {
         if self.looked_at.replace(table.revision()) == Some(table.revision()) {
             return;
         }
-        let mut new = Vec::new();
+        let root = &self.root;
+        let mut logs = Vec::new();
         for process in table.processes() {
             let row = process.row();
             if row.comm != "raylet" {
                 continue;
             }
-            if let Some(session) = row.cmdline.as_deref().and_then(session_of)
-                && let Entry::Vacant(entry) = self.sessions.entry(session.join("logs"))
-            {
-                let log = entry.key().join(RAYLET_LOG);
-                entry.insert(Session::default());
-                let uid = row.uid.and_then(|uid| u32::try_from(uid).ok());
-                let own = uid.filter(|uid| is_of(&log, *uid));
-                new.extend(own.map(|uid| (log, uid)));
+            if let Some(session) = row.cmdline.as_deref().and_then(session_of) {
+                self.sessions.entry(session.join("logs")).or_default();
+                if self.raylets.insert(row.upid) {
+                    logs.extend(log_of(root, row.tgid).map(|log| (row.upid, log)));
+                }
             }
         }
-        let is_root = rustix::process::geteuid().is_root();
-        for (log, uid) in new {
-            // What the raylet's user may not read it can't make memtrace read.
-            let is_other = is_root && uid != 0;
-            table.note_log(log, is_other.then(|| Person::with_ids(uid, NO_GROUP)));
+        self.raylets.retain(|upid| table.process(*upid).is_some());
+        for (upid, log) in logs {
+            table.note_log(upid, log);
         }
     }
 }
@@ -186,9 +181,16 @@ impl Session {
     }
 }
 
-/// Whether a user owns a file: what a process says of where it logs is not believed of another's.
-fn is_of(file: &Path, uid: u32) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.uid() == uid)
+/// Where a raylet says whom it kills as memory runs low: its standard output. By its descriptor, so
+/// that neither a link nor another mount namespace leads elsewhere; with O_PATH, so that no file
+/// system is asked yet, which might not answer.
+fn log_of(root: &Path, raylet: Tgid) -> Option<OwnedFd> {
+    let output = root.join(format!("{raylet}/fd/1"));
+    let name = std::fs::read_link(&output).ok()?;
+    if name.file_name()? != "raylet.out" {
+        return None;
+    }
+    rustix::fs::open(output, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// `/tmp/ray/session_2026-…` out of the raylet's arguments.
@@ -247,37 +249,36 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_a_raylet_is_followed_where_it_is_its_users() {
-        let session = tempfile::tempdir().unwrap();
-        let logs = session.path().join("logs");
-        std::fs::create_dir(&logs).unwrap();
-        std::fs::write(logs.join(RAYLET_LOG), "").unwrap();
-        let owner = i64::from(logs.metadata().unwrap().uid());
-        let found = |uid: i64| {
-            let mut table = ProcessTable::default();
-            let upid = table.enter(
-                Birth {
-                    tgid: Tgid(7),
-                    start: BootNs(1),
-                    seen_by: FirstSeenBy::Exec,
-                    parent: None,
-                    comm: "raylet".to_owned(),
-                },
-                BootNs(1),
-            );
-            let socket = session.path().join("sockets/raylet");
-            let cmdline = format!("raylet --raylet_socket_name={}", socket.display());
-            let row = table.process_mut(upid).unwrap().row_mut();
-            row.cmdline = Some(cmdline.into());
-            row.uid = Some(uid);
-            let mut drivers = RayDrivers::new(Path::new("/proc"), false);
-            drivers.find_sessions(&mut table);
-            drivers.find_sessions(&mut table);
-            let logs = table.take_logs().into_iter();
-            logs.map(|(path, _)| path).collect::<Vec<_>>()
+    fn the_log_of_a_raylet_is_what_its_output_goes_to() {
+        let (proc, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let raylet = |tgid: u32, log: &str| {
+            let log = logs.path().join(log);
+            std::fs::write(&log, "").unwrap();
+            let directory = proc.path().join(format!("{tgid}/fd"));
+            std::fs::create_dir_all(&directory).unwrap();
+            std::os::unix::fs::symlink(log, directory.join("1")).unwrap();
         };
-        assert_eq!(found(owner), [logs.join(RAYLET_LOG)]);
-        assert_eq!(found(owner + 1), [""; 0].map(PathBuf::from));
+        raylet(7, "raylet.out");
+        raylet(8, "other.out");
+        let mut table = ProcessTable::default();
+        let mut drivers = RayDrivers::new(proc.path(), false);
+        let mut upids = Vec::new();
+        for tgid in [7, 8] {
+            let birth = Birth {
+                tgid: Tgid(tgid),
+                start: BootNs(1),
+                seen_by: FirstSeenBy::Exec,
+                parent: None,
+                comm: "raylet".to_owned(),
+            };
+            let upid = table.enter(birth, BootNs(1));
+            let cmdline = "raylet --raylet_socket_name=/tmp/ray/session_1/sockets/raylet";
+            table.process_mut(upid).unwrap().row_mut().cmdline = Some(cmdline.into());
+            upids.push(upid);
+            drivers.find_sessions(&mut table);
+        }
+        let found: Vec<Upid> = table.take_logs().iter().map(|(upid, _)| *upid).collect();
+        assert_eq!(found, [upids[0]]);
     }
 
     #[test]

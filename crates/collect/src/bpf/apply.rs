@@ -5,6 +5,7 @@ mod names;
 
 use super::decode::{Event, boot, comm_text};
 use super::known::{current, identity};
+use super::layout::Counting;
 use super::peaks::{Peaks, Seen};
 use super::sender::Senders;
 use super::vm;
@@ -155,6 +156,13 @@ impl Apply {
         let Some(upid) = current(table, tgid, full.header.start_boot_ns) else {
             return;
         };
+        let size = full.size_pages.cast_signed();
+        // What CPUs have not handed in yet can make it less, and more than all.
+        let used = full.used_pages.clamp(0, size);
+        if self.peaks.counting != Counting::Exact && used < size / 2 {
+            // They hold back more than it has, or it is not full: a later look tells.
+            return;
+        }
         let bytes = |pages| Pages(pages).to_bytes(self.peaks.page_size);
         let at = boot(full.header.boot_ns);
         table.note_full_tmpfs(TmpfsRow {
@@ -163,8 +171,8 @@ impl Apply {
             device: format!("{}:{}", full.device >> 20, full.device & 0xf_ffff),
             mount_point: String::new(),
             seen_by_upid: upid,
-            size_bytes: bytes(full.size_pages.cast_signed()),
-            used_bytes: bytes(full.used_pages),
+            size_bytes: bytes(size),
+            used_bytes: bytes(used),
         });
     }
 

@@ -4,7 +4,7 @@
 
 use super::calls;
 use super::error::LayoutError;
-use super::probes::{BEFORE_EXIT, PROBES, Probe};
+use super::probes::{BEFORE_EXIT, PROBES, Probe, TMPFS_FULL};
 use memtrace_abi::Layout;
 use memtrace_abi::config::CPUS_MAX;
 use memtrace_host::btf::{Btf, BtfError, Field};
@@ -87,7 +87,7 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
     let btf = Btf::parse(bytes, &[WANTED, calls::WANTED, &attached_to].concat())?;
     let mut missing = Vec::new();
     let exit_has_group_dead = exit_has_group_dead(&btf)?;
-    let offered = offered(&btf, exit_has_group_dead, &mut missing)?;
+    let mut offered = offered(&btf, exit_has_group_dead, &mut missing)?;
     let counters = Counters::find(&btf).ok_or(LayoutError::missing("mm_struct.rss_stat"))?;
     let cgroup = CgroupPath::find(&btf).unwrap_or_else(|| {
         missing.push(
@@ -108,8 +108,12 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         ..places(&btf, &counters, &cgroup)?
     };
     let has_calls = calls::place(&btf, &mut layout);
-    // Else no mapping leads to a tmpfs, and how full one was is read later.
-    let _ = place_tmpfs(&btf, &mut layout);
+    if place_tmpfs(&btf, &mut layout).is_none()
+        && let Some(place) = offered.iter().position(|probe| probe.program == TMPFS_FULL)
+    {
+        let lost = offered.remove(place).without.unwrap_or_default();
+        missing.push(format!("{lost}: a step to it is not in this kernel's BTF"));
+    }
     Ok(Resolved {
         layout,
         counting,

@@ -33,6 +33,8 @@ pub(super) const TASK_ITERATOR: &str = "task_iter";
 pub(super) const MARK_VICTIM: &str = "mark_victim";
 /// The program that sees who sends a signal.
 pub(super) const SIGNAL_GENERATE: &str = "signal_generate";
+/// The program that sees how full a tmpfs is when a page of it can't be had.
+pub(super) const TMPFS_FULL: &str = "tmpfs_full";
 /// The program that sees a process end while its address space is still there: for kernels
 /// whose exit tracepoint comes after that (before 6.16).
 pub(super) const BEFORE_EXIT: &str = "taskstats_exit";
@@ -81,7 +83,7 @@ pub(super) const PROBES: &[Probe] = &[
         without: Some("who sent the signal that ended a process is not known"),
     },
     Probe {
-        program: "tmpfs_full",
+        program: TMPFS_FULL,
         on: On::TracepointOf(SIGNAL_GENERATE),
         without: Some(
             "how full a tmpfs was is read only after a process has ended by SIGBUS, when its \

@@ -1,6 +1,7 @@
 //! From received marks to rows: whose they are, and when they were.
 
 use super::asked::Asked;
+use super::found_log::FoundLog;
 use super::inbox::{ASKED_MAX, Inbox, Received, UNCHECKED_MAX, Waiting, Waits};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules, next_span};
 use super::questions::Questions;
@@ -8,8 +9,8 @@ use super::socket::{Listener, MarkSocket};
 use crate::{CollectError, Collector, Part, Peak, ProcessTable, SectionNews, Tick};
 use memtrace_host::{Person, clock, is_running};
 use memtrace_model::{
-    BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkRuleError, MarkSource,
-    PeakSource, Record, SelfReport, Severity, Tgid, Upid, builtin_mark_rules,
+    BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
+    Record, SelfReport, Severity, Tgid, Upid,
 };
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
@@ -66,9 +67,6 @@ pub enum MarkSourceError {
     /// The rules can't be used.
     #[error(transparent)]
     Rules(#[from] super::RulesError),
-    /// memtrace's own can't be read.
-    #[error(transparent)]
-    Builtin(#[from] MarkRuleError),
 }
 
 /// Writes the marks that arrive.
@@ -79,7 +77,9 @@ pub struct MarkCollector {
     follower: Option<Follower>,
     followed: Followed,
     /// Logs of recorded programs, which nobody named: their lines about kills are taken.
-    found_logs: Vec<Follower>,
+    found_logs: Vec<FoundLog>,
+    /// Log files that somebody named.
+    named: Arc<[PathBuf]>,
     inbox: Arc<Inbox>,
     /// Who writes the output, and who that is.
     command: Option<(Tgid, Option<Upid>)>,
@@ -124,6 +124,7 @@ impl MarkCollector {
             .into_iter()
             .map(|passed| OutputReader::start(passed, lines(MarkSource::Output, sources.command)));
         let output = output.collect::<io::Result<_>>()?;
+        let named = Arc::from(sources.files.as_slice());
         let files = sources.files.into_iter();
         let files: Vec<_> = files
             .map(|path| (path, lines(MarkSource::File, None)))
@@ -143,6 +144,7 @@ impl MarkCollector {
             follower,
             followed: sources.followed,
             found_logs: Vec::new(),
+            named,
             inbox,
             command: sources.command.map(|command| (command, None)),
             unknown: Vec::new(),
@@ -153,21 +155,27 @@ impl MarkCollector {
         })
     }
 
-    /// Follows logs that other collectors found.
-    fn follow_found(&mut self, table: &mut ProcessTable) -> Result<(), MarkSourceError> {
-        for (path, person) in table.take_logs() {
-            if self.found_logs.len() == FOUND_LOGS_MAX {
-                break;
+    /// Follows logs that other collectors found, as long as their programs live.
+    fn follow_found(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+        for (upid, log) in table.take_logs() {
+            let found = match self.found_logs.len() {
+                FOUND_LOGS_MAX => Err("so many logs are followed already".to_owned()),
+                _ => FoundLog::start(upid, log, &self.named, &self.inbox),
+            };
+            match found {
+                Ok(found) => self.found_logs.push(found),
+                Err(error) => {
+                    let detail = format!("whom it kills is not read in its log: {error}");
+                    let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
+                    out.push(tick.diag(severity, kind, "raylet", None, detail));
+                }
             }
-            let of_kills = builtin_mark_rules()?
-                .into_iter()
-                .filter(|rule| rule.kill.is_some());
-            let rules = Arc::new(Rules::new(of_kills.collect())?);
-            let lines = Lines::new(rules, MarkSource::File, None, Arc::clone(&self.inbox));
-            let follower = Follower::start(vec![(path, lines)], Followed::default(), person)?;
-            self.found_logs.push(follower);
         }
-        Ok(())
+        let ended = |found: &mut FoundLog| table.process(found.upid).is_none();
+        for mut found in self.found_logs.extract_if(.., ended) {
+            // Not here: what it has by now is read first.
+            std::thread::spawn(move || found.stop());
+        }
     }
 
     fn write(
@@ -463,10 +471,8 @@ impl Collector for MarkCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.write(false, tick, table, out);
-        self.follow_found(table).map_err(|error| CollectError {
-            subject: "log of a recorded program".to_owned(),
-            message: error.to_string(),
-        })
+        self.follow_found(tick, table, out);
+        Ok(())
     }
 
     fn finish(
@@ -485,7 +491,7 @@ impl Collector for MarkCollector {
         if let Some(follower) = &mut self.follower {
             follower.stop();
         }
-        self.found_logs.iter_mut().for_each(Follower::stop);
+        self.found_logs.iter_mut().for_each(FoundLog::stop);
         self.write(true, tick, table, out);
         for path in self.followed.absent() {
             let detail = format!("{} never appeared: it gave no marks", path.display());

@@ -6,6 +6,7 @@
 
 mod asked;
 mod collector;
+mod found_log;
 mod inbox;
 mod lines;
 mod questions;

@@ -161,6 +161,7 @@ fn each_other_thing_that_is_missing_turns_one_feature_off_and_is_said() {
             "btf_trace_mark_victim",
             "kills by the OOM killer",
         ),
+        (LINUX_6_18, "shmem_sb_info", "how full a tmpfs was"),
         (LINUX_6_18, "memory_cgrp_id", "memory cgroups of processes"),
         (LINUX_6_18, "pptrs", "exact counters: their per-CPU parts"),
         (
