@@ -13,6 +13,7 @@ from pathlib import Path
 
 from checks import Finding
 from ends import ends
+from leaks import leaks
 from live import LIVE
 from ooms import kills
 from staged import staged
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--staged", action="store_true", help="what forty trees held")
     parser.add_argument("--ends", action="store_true", help="how processes of frameworks end")
     parser.add_argument("--kills", action="store_true", help="fifty kills by the OOM killer")
+    parser.add_argument("--leaks", action="store_true", help="whether the line that leaks is named")
     parser.add_argument("--live", choices=sorted(LIVE))
     parser.add_argument("--python", type=Path, help="the one that has ray or vllm")
     parser.add_argument("--keep", type=Path, help="where recordings stay")
@@ -37,7 +39,10 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memtrace-lab-") as directory:
         kept, memtrace = ((args.keep or Path(directory)).absolute(), args.memtrace.absolute())
-        if args.ends:
+        if args.leaks:
+            for name, finding in leaks(args.python, memtrace, kept, args.names):
+                say(name, finding)
+        elif args.ends:
             for name, finding in ends(args.python, memtrace, kept, args.names):
                 say(name, finding)
         elif args.kills:

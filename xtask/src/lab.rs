@@ -38,6 +38,11 @@ pub(crate) struct Args {
     /// report names who grew.
     #[arg(long, conflicts_with_all = ["live", "quick", "staged", "ends"])]
     kills: bool,
+    /// Leaks that are planted, and patterns of public leak reports, recorded with `--stacks`: whether the
+    /// first lines of the report name the line. With `--python`, which is to have numpy and torch, those
+    /// that need these too.
+    #[arg(long, conflicts_with_all = ["live", "quick", "staged", "ends", "kills"])]
+    leaks: bool,
     /// Trials of real programs instead of synthetic trees.
     #[arg(long)]
     live: Option<Live>,
@@ -67,7 +72,7 @@ enum Live {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let programs = sh::build_programs(&[])?;
     let mut findings = trials(args, &programs)?;
-    let is_whole = !(args.quick || args.staged || args.ends || args.kills);
+    let is_whole = !(args.quick || args.staged || args.ends || args.kills || args.leaks);
     if is_whole && args.live.is_none() && args.names.is_empty() {
         findings.extend(staged::run()?);
     }
@@ -108,11 +113,12 @@ fn trials(args: &Args, programs: &Path) -> Result<Vec<Finding>> {
         (args.staged, "--staged"),
         (args.ends, "--ends"),
         (args.kills, "--kills"),
+        (args.leaks, "--leaks"),
     ];
     for (is_given, word) in kinds {
         lab.args(is_given.then_some(word));
     }
-    if let (true, Some(python)) = (args.ends, &args.python) {
+    if let (true, Some(python)) = (args.ends || args.leaks, &args.python) {
         lab.arg("--python").arg(python);
     }
     if let Some(keep) = &args.keep {
