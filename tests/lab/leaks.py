@@ -53,8 +53,8 @@ def reports() -> dict[str, Case]:
     }
 
 
-# What a step frees again, as a part of what it keeps: little, or as much. Of memory that is handed out
-# again memtrace knows who had it first, which it says (docs/stacks.md): these are not counted.
+# What a step frees again, as a part of what it keeps: little, or as much. Of memory that is handed
+# out again memtrace knows who had it first (docs/stacks.md): these are not counted.
 LITTLE, AS_MUCH = ("0.1",), ("1",)
 
 CASES: dict[str, dict[str, Case]] = {
@@ -73,7 +73,9 @@ CASES: dict[str, dict[str, Case]] = {
         "shared-memory": Case("segments.py"),
         "extension": Case("extension.py", library="keep.c"),
         "c-no-frame-pointers": Case("keep.c", flags="-DMAIN -fomit-frame-pointer"),
-        "c-only-frame-pointers": Case("mapped.c", flags=f"{FRAMED} -fno-asynchronous-unwind-tables"),
+        "c-only-frame-pointers": Case(
+            "mapped.c", flags=f"{FRAMED} -fno-asynchronous-unwind-tables"
+        ),
         "c-stripped": Case("keep.c", flags="-DMAIN", is_stripped=True),
         "c-jemalloc": Case("keep.c", flags="-DMAIN", preload="libjemalloc.so.2"),
         "c++-threads": Case("threads.cc", flags="-DCOUNT=2"),
@@ -163,7 +165,7 @@ def play(case: Case, place: Path, python: Path | None, memtrace: Path) -> Findin
     if run.returncode:
         raise ChildProcessError(f"it ended with {run.returncode}: {log.read_text()[-200:]}")
     found = Recording(memtrace, path).answer("allocated") or "no line is named"
-    named = re.search(r": \d+% at (\S+)(.*)\.$", found)
+    named = re.search(r": \d+% (?:of these )?at (\S+?)\.?(?:\s|,|$)", found)
     is_line = named is not None and function(named[1], place) == marked(case)
     is_right = is_line and (KEPT in found) == case.is_kept
     asked = marked(case) + (KEPT if case.is_kept else "")
@@ -207,9 +209,9 @@ def interpreter(version: str, given: Path | None) -> str:
     of_pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
     name = f"python{version}"
     places = [*of_pyenv.glob(f"{version}.*/bin/{name}"), shutil.which(name)]
-    for path in filter(None, places):
+    for path in [str(place) for place in places if place]:
         if subprocess.run([path, "-c", ""], stderr=subprocess.DEVNULL).returncode == 0:
-            return str(path)
+            return path
     raise Missing(name)
 
 
@@ -222,8 +224,8 @@ def shared_library(name: str) -> str:
 
 
 def function(named: str, place: Path) -> str:
-    """The function that a report names without its class. Of stripped code it names the place in the
-    file, and the program with its symbols knows what lies there."""
+    """The function that a report names, without its class. Of stripped code it names the place in
+    the file, and the program with its symbols knows what lies there."""
     offset = re.fullmatch(r"program\+0x(\w+)", named)
     if not offset:
         return named.rsplit("::", 1)[-1]

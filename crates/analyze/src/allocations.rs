@@ -50,6 +50,13 @@ pub struct ProcessAllocations {
     pub unnamed_bytes: Bytes,
     /// The lines, the one with most resident memory first; at most 50.
     pub sites: Vec<AllocationSite>,
+    /// What came to its resident bytes in the later half of its life, as far as that was recorded: a
+    /// start-up is over by then. 0 where that is not known.
+    #[serde(skip)]
+    pub(crate) later_bytes: Bytes,
+    /// The line that most of that came by.
+    #[serde(skip)]
+    pub(crate) later: Option<AllocationSite>,
     /// All of them by function, whatever the line: for comparisons.
     #[serde(skip)]
     pub(crate) functions: BTreeMap<String, Sampled>,
@@ -64,6 +71,9 @@ pub struct AllocationSite {
     /// What was sampled there.
     #[serde(flatten)]
     pub sum: Sampled,
+    /// What of its resident bytes came in the later half of the process's life; negative where some went.
+    #[serde(skip)]
+    pub(crate) later_bytes: Bytes,
 }
 
 /// Memory by samples.
@@ -143,20 +153,30 @@ impl Sampled {
 pub(super) fn read<S: RowSource>(
     source: &S,
     table: &ProcessTable,
+    end: BootNs,
 ) -> Result<Vec<ProcessAllocations>, S::Error> {
     let place = |upid| table.find(upid);
     let exit = |upid| table.processes[place(upid)?].exit_boot_ns();
-    let sites = read_sites(source, BootNs(i64::MAX), exit)?;
+    let sites = read_sites(source, |_| BootNs(i64::MAX), exit)?;
     if sites.is_empty() {
         return Ok(Vec::new());
     }
+    let middle = |upid| {
+        let process = place(upid).map(|place| &table.processes[place]);
+        let first = process.map_or(end, |process| process.first_seen.boot_ns);
+        let last = process.and_then(Process::exit_boot_ns).unwrap_or(end);
+        BootNs(first.0 + (last.0 - first.0).max(0) / 2)
+    };
+    let mut earlier = read_sites(source, middle, |_| None)?;
     let stacks = read_stacks(source, &sites)?;
     let mut all: Vec<ProcessAllocations> = sites
         .into_iter()
         .filter_map(|(upid, rows)| {
             let process = &table.processes[place(upid)?];
             let has_ended = process.exit_boot_ns().is_some();
-            Some(of_process(Who::from(process), has_ended, rows, &stacks))
+            let earlier = earlier.remove(&upid).unwrap_or_default();
+            let who = Who::from(process);
+            Some(of_process(who, has_ended, rows, Some(earlier), &stacks))
         })
         .collect();
     all.order_by_key(|one| (Reverse(one.sum.resident_bytes), one.who.upid));
@@ -172,17 +192,22 @@ pub(super) fn at<S: RowSource>(
 ) -> Result<Option<ProcessAllocations>, S::Error> {
     let until = at + LATE_NS;
     let exit = process.exit_boot_ns().filter(|exit| *exit <= until);
-    let mut sites = read_sites(source, until, |upid| exit.filter(|_| upid == process.upid))?;
+    let mut sites = read_sites(
+        source,
+        |_| until,
+        |upid| exit.filter(|_| upid == process.upid),
+    )?;
     sites.retain(|upid, _| *upid == process.upid);
     let stacks = read_stacks(source, &sites)?;
     let rows = sites.remove(&process.upid);
-    Ok(rows.map(|rows| of_process(Who::from(process), exit.is_some(), rows, &stacks)))
+    Ok(rows.map(|rows| of_process(Who::from(process), exit.is_some(), rows, None, &stacks)))
 }
 
 fn of_process(
     who: Who,
     has_ended: bool,
     mut rows: Vec<GrowthSiteRow>,
+    earlier: Option<Vec<GrowthSiteRow>>,
     stacks: &Stacks,
 ) -> ProcessAllocations {
     // The first stack of a line is the one that is shown of it.
@@ -198,12 +223,33 @@ fn of_process(
     for row in &rows {
         sum.add(&Sampled::from(row));
     }
-    let rows = rows.iter().map(|row| (row.stack_id, Sampled::from(row)));
-    let sites = by_line(rows, stacks, |sum: &mut Sampled, row| sum.add(&row));
+    let later_of = |row: &GrowthSiteRow| earlier.as_ref().map_or(Bytes(0), |_| row.resident_bytes);
+    let at_end = rows.iter();
+    let at_end = at_end.map(|row| (row.stack_id, (Some(Sampled::from(row)), later_of(row))));
+    let before = earlier.iter().flatten();
+    let before = before.map(|row| (row.stack_id, (None, Bytes(0) - row.resident_bytes)));
+    let sites = by_line(
+        at_end.chain(before),
+        stacks,
+        |sum: &mut (Sampled, Bytes), row| {
+            let (sampled, later_bytes): (Option<Sampled>, Bytes) = row;
+            if let Some(sampled) = sampled {
+                sum.0.add(&sampled);
+            }
+            sum.1 = sum.1 + later_bytes;
+        },
+    );
     let sites = sites
         .into_iter()
-        .map(|(line, sum)| AllocationSite { line, sum });
+        .map(|(line, (sum, later_bytes))| AllocationSite {
+            line,
+            sum,
+            later_bytes,
+        });
     let mut sites: Vec<AllocationSite> = sites.collect();
+    let later_bytes = sites.iter().map(|site| site.later_bytes).sum();
+    let named = sites.iter().filter(|site| site.line.frame.is_some());
+    let later = named.max_by_key(|site| site.later_bytes).cloned();
     let mut functions: BTreeMap<String, Sampled> = BTreeMap::new();
     for site in &sites {
         if site.line.frame.is_none() {
@@ -226,6 +272,8 @@ fn of_process(
         sum,
         unnamed_bytes,
         sites,
+        later_bytes,
+        later,
         functions,
     }
 }
@@ -256,11 +304,32 @@ mod tests {
         called.push(frame(FrameKind::Native, Some("f(int)"), "/x/prog", None));
         let stacks = HashMap::from([(1, grow(1)), (2, grow(2)), (3, called)]);
         let rows = vec![site(1, 3), site(2, 4), site(3, 2), site(0, 1)];
-        let text = of_process(Who::default(), false, rows, &stacks);
+        let text = of_process(Who::default(), false, rows, None, &stacks);
         assert_eq!(text.sites.len(), 3);
         assert_eq!(text.sites[1].line.callers[0].short(), Some("f".to_owned()));
         assert_eq!(text.sites[0].sum.grown_error_bytes, Bytes(5 << 20));
         assert_eq!(text.sites[0].sum.resident_bytes, Bytes(7 << 20));
         assert_eq!(text.unnamed_bytes, Bytes(1 << 20));
+        assert_eq!(text.later_bytes, Bytes(0));
+    }
+
+    #[test]
+    fn what_came_after_the_start_up_has_a_line_of_its_own() {
+        let site = |stack_id, mib: i64| GrowthSiteRow {
+            stack_id,
+            grown_bytes: Bytes(mib << 20),
+            resident_bytes: Bytes(mib << 20),
+            ..GrowthSiteRow::default()
+        };
+        let stack = |function| vec![frame(FrameKind::Native, Some(function), "/x/prog", None)];
+        let stacks = HashMap::from([(1, stack("load")), (2, stack("leak"))]);
+        let earlier = vec![site(1, 310), site(2, 40)];
+        let rows = vec![site(1, 300), site(2, 100)];
+        let text = of_process(Who::default(), false, rows, Some(earlier), &stacks);
+        assert_eq!(text.sites[0].line.place(), "load (prog)");
+        assert_eq!(text.later_bytes, Bytes(50 << 20));
+        let later = text.later.unwrap();
+        assert_eq!(later.line.place(), "leak (prog)");
+        assert_eq!(later.later_bytes, Bytes(60 << 20));
     }
 }

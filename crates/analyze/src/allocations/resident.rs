@@ -36,7 +36,7 @@ impl Resident {
             let name = format!("{} {}", row.comm, row.tgid);
             known.insert(row.upid, (row.tgid, name, row.exit_boot_ns));
         })?;
-        let sites = read_sites(source, BootNs(i64::MAX), |upid| known.get(&upid)?.2)?;
+        let sites = read_sites(source, |_| BootNs(i64::MAX), |upid| known.get(&upid)?.2)?;
         let stacks = read_stacks(source, &sites)?;
         let processes = sites.into_iter().filter_map(|(upid, mut rows)| {
             rows.retain(|row| row.resident_bytes.0 > 0);
@@ -94,15 +94,16 @@ impl Growing {
     }
 }
 
-/// The sums by process and stack: at `until`, or before the end of the process, whose time `exit` gives.
+/// The sums by process and stack: when `until` says, or before the end of the process, whose time `exit`
+/// gives.
 pub(super) fn read_sites<S: RowSource>(
     source: &S,
-    until: BootNs,
+    until: impl Fn(Upid) -> BootNs,
     exit: impl Fn(Upid) -> Option<BootNs>,
 ) -> Result<BTreeMap<Upid, Vec<GrowthSiteRow>>, S::Error> {
     let mut growing: HashMap<Upid, Growing> = HashMap::new();
     source.scan(&[], |row: GrowthSiteRow| {
-        if row.boot_ns > until {
+        if row.boot_ns > until(row.upid) {
             return;
         }
         let exit = exit(row.upid);

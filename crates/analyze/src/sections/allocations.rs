@@ -121,15 +121,28 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let grower = growth::grower(analysis).and_then(|(grower, _)| grower.upid);
     let all = || analysis.allocations.iter().filter(|one| matters(one));
     let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
-    let process = grower.or_else(|| all().next())?;
+    let later = || all().filter(|one| later(one).is_some());
+    let later = later().max_by_key(|one| one.later_bytes);
+    let process = grower.or(later).or_else(|| all().next())?;
     let first = process.sites.first()?;
     first.line.frame.as_ref()?;
     let is_large =
         first.sum.resident_bytes.0 as f64 >= LARGE_PART * process.sum.resident_bytes.0 as f64;
-    is_large.then(|| sentence(analysis, process))
+    (is_large || self::later(process).is_some()).then(|| sentence(analysis, process))
 }
 
-/// `22924 python3 grew by 24 MiB that is still resident: 71 % at cache.py:118 update.`
+/// The line that most of what came in the later half of a process's life came by, where much came, and
+/// one stands out: a start-up, which often holds more, is over by then.
+fn later(process: &ProcessAllocations) -> Option<&AllocationSite> {
+    let came = process.later_bytes;
+    let is_much =
+        came >= MATTERS && came.0 as f64 >= NOTABLE_PART * process.sum.resident_bytes.0 as f64;
+    let named = process.later.as_ref().filter(|_| is_much)?;
+    (named.later_bytes.0 as f64 >= LARGE_PART * came.0 as f64).then_some(named)
+}
+
+/// `22924 python3 grew by 24 MiB that is still resident: 71 % at cache.py:118 update.` Where another line
+/// leads in the later half of its life, that comes first.
 fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     let who = analysis.with_role(&process.who);
     let sum = &process.sum;
@@ -168,7 +181,18 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         Some(first) if resident.0 > 0 => {
             let share = words::share(first.sum.resident(), Some(resident));
             let kept = kept_in_words(&first.sum);
-            format!("{reported}: {share} at {}{kept}.", first.line.place())
+            let place = first.line.place();
+            let Some(later) = later(process).filter(|later| later.line.place() != place) else {
+                return format!("{reported}: {share} at {place}{kept}.");
+            };
+            let came = bytes(process.later_bytes);
+            let later_share = words::share(Some(later.later_bytes), Some(process.later_bytes));
+            let later_kept = kept_in_words(&later.sum);
+            let later = later.line.place();
+            format!(
+                "{reported}, {came} of it in its later half: {later_share} of these at \
+                 {later}{later_kept}; {share} of all at {place}{kept}."
+            )
         }
         _ => format!("{reported}."),
     }
@@ -230,4 +254,45 @@ fn table_of_all<'a>(
             site.sum.sample_count.to_string()
         })
         .done()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocations::CodeLine;
+
+    #[test]
+    fn a_line_leads_in_the_later_half_where_much_came_and_it_stands_out() {
+        let led = |resident: i64, came: i64, by_line: i64| {
+            let mib = |mib: i64| Bytes(mib << 20);
+            let site = AllocationSite {
+                line: CodeLine {
+                    frame: None,
+                    callers: Vec::new(),
+                    stack: Vec::new(),
+                },
+                sum: Sampled::default(),
+                later_bytes: mib(by_line),
+            };
+            let process = ProcessAllocations {
+                who: Who::default(),
+                has_ended: false,
+                sum: Sampled {
+                    resident_bytes: mib(resident),
+                    ..Sampled::default()
+                },
+                unnamed_bytes: Bytes(0),
+                sites: Vec::new(),
+                later_bytes: mib(came),
+                later: Some(site),
+                functions: Default::default(),
+            };
+            later(&process).is_some()
+        };
+        assert!(led(400, 60, 50));
+        // Little came, or little beside what is there, or no line stands out.
+        assert!(!led(30, 15, 15));
+        assert!(!led(4_000, 60, 50));
+        assert!(!led(400, 60, 10));
+    }
 }

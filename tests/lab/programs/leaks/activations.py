@@ -6,11 +6,11 @@ import torch
 
 torch.set_num_threads(1)
 seen = []
-layer = torch.nn.Linear(256, 256)
-layer.register_forward_hook(lambda module, given, answer: seen.append(answer.clone()))  # LEAK
+layer = torch.nn.Linear(32, 512)
+layer.register_forward_hook(lambda module, given, answer: seen.append(answer))
 
 with torch.no_grad():
-    for step in range(500):
-        layer(torch.randn(500, 256))
+    for _ in range(300):
+        layer(torch.randn(150, 32))  # LEAK
         time.sleep(0.01)
 time.sleep(2)

@@ -8,7 +8,7 @@ import time
 BESIDE = float(sys.argv[1])
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=None)  # noqa: UP033
 def embedding(token):
     return bytearray(token.to_bytes(4, "little") * 80_000)  # LEAK
 

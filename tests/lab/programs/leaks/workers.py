@@ -28,7 +28,7 @@ for index in range(600):
     asked.put(index)
     answers.get()
     time.sleep(0.004)
-for worker in workers:
+for _ in workers:
     asked.put(None)
 for worker in workers:
     worker.join()

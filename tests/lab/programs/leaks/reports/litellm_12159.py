@@ -16,16 +16,17 @@ class Child:
                 bucket[1] += 1
 
 
-class Histogram:
-    BUCKETS = [0.005 * number for number in range(1, 21)]
+BUCKETS = [0.005 * number for number in range(1, 21)]
 
+
+class Histogram:
     def __init__(self, names):
         self.names, self.children, self.lock = names, {}, threading.Lock()
 
     def labels(self, *values):
         with self.lock:
             if values not in self.children:
-                self.children[values] = Child(values, self.BUCKETS)
+                self.children[values] = Child(values, BUCKETS)
             return self.children[values]
 
 

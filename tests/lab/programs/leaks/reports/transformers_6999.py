@@ -33,5 +33,5 @@ class Trainer:
         return tr_loss
 
 
-kept = Trainer().train(500)
+kept = Trainer().train(300)
 time.sleep(2)

@@ -1,5 +1,5 @@
-"""vllm-project/vllm#44490: the ids of new blocks are collected for a connector that would take them,
-and there is none."""
+"""vllm-project/vllm#44490: the ids of new blocks are collected for a connector that would take
+them, and there is none."""
 
 import time
 
