@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 /// One that is followed from its end as of now, for its lines about kills.
 pub(super) struct FoundLog {
-    /// The program.
+    /// The program whose log it is.
     pub(super) upid: Upid,
     /// A file system may take its time to open it.
     opening: Option<JoinHandle<Option<Follower>>>,
