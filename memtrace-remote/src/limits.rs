@@ -15,6 +15,9 @@ use std::time::Duration;
 /// 64 MiB of it for a heap.
 const MEMORY_BYTES: u64 = 112 << 20;
 
+/// So much more for the figures of a recording: some 4 KiB for each process that is alive.
+pub(crate) const FIGURES_BYTES: u64 = 144 << 20;
+
 /// The head of an answer, and what is read of an answer in one go. There may be 4,096 connections.
 pub(crate) const HEAD_BYTES: usize = 16 << 10;
 
@@ -147,7 +150,7 @@ fn given(there: *mut u8, size: usize) -> *mut u8 {
         let _ = setrlimit(Resource::Data, raised);
         memtrace::cli::say(&format!(
             "ended, since it would hold more than the {} that it may ({size} bytes more were asked for): a \
-             server or a file gave more than any that is sound",
+             server or a file gave more than any that is sound, or a recording has more processes than fit",
             BinaryBytes(most)
         ));
         std::process::exit(1);

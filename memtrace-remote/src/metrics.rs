@@ -7,6 +7,7 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
+use crate::limits::{FIGURES_BYTES, hold_memory};
 use clap::Subcommand;
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ enum How {
 /// # Errors
 /// When there is nothing to read, or nobody to hand them to.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
+    hold_memory(FIGURES_BYTES);
     match args.how {
         How::Serve(args) => serve::run(&args),
         How::Send(args) => send::run(&args),

@@ -41,16 +41,15 @@ impl ProcessTable {
     /// Reads the table `process`.
     pub(super) fn read<S: RowSource>(source: &S, info: &RunInfo) -> Result<Self, S::Error> {
         let mut texts = Interner::default();
-        let mut entries: Vec<(Process, Links)> = Vec::new();
+        let mut processes: Vec<Process> = Vec::new();
         let mut command = None;
         source.scan(&[], |row: ProcessRow| {
             if row.first_seen_by == Some(FirstSeenBy::Command) {
                 command = Some(row.upid);
             }
-            entries.push((process_of(&row, &mut texts), Links::of(&row)));
+            processes.push(process_of(&row, &mut texts));
         })?;
-        entries.order_by_key(|(process, _)| (process.start, process.upid));
-        let (processes, links): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
+        processes.order_by_key(|process| (process.start, process.upid));
         let mut table = Self {
             index: Places::of(&processes),
             listed: processes.len(),
@@ -60,16 +59,18 @@ impl ProcessTable {
             is_of_command: matches!(info.target, Target::Command { .. }),
             texts,
         };
-        table.link(&links, info);
+        table.link(info);
         Ok(table)
     }
 
-    fn link(&mut self, links: &[Links], info: &RunInfo) {
-        let main = main_process(&self.processes, links, info);
-        for (position, link) in links.iter().enumerate() {
+    /// Finds the parents and roots that rows name.
+    fn link(&mut self, info: &RunInfo) {
+        let main = main_process(&self.processes, info);
+        for position in 0..self.processes.len() {
             let find = |upid: Option<Upid>| self.find(upid?);
-            let parent = find(link.parent).filter(|&parent| parent != position);
-            let root = find(link.root).or(main);
+            let process = &self.processes[position];
+            let parent = find(process.parent_upid).filter(|&parent| parent != position);
+            let root = find(process.root_upid).or(main);
             let upid_of = |place: Option<usize>| Some(self.processes[place?].upid);
             let (parent_upid, root_upid) = (upid_of(parent), upid_of(root));
             let process = &mut self.processes[position];
@@ -282,22 +283,6 @@ impl ProcessTable {
     }
 }
 
-/// A process's place among the others, by identity.
-#[derive(Clone, Copy, Debug)]
-struct Links {
-    parent: Option<Upid>,
-    root: Option<Upid>,
-}
-
-impl Links {
-    fn of(row: &ProcessRow) -> Self {
-        Self {
-            parent: row.parent_upid,
-            root: row.root_upid,
-        }
-    }
-}
-
 /// The position of every process by its identity. Every row asks for one, and a recorder counts
 /// its processes from one on: those are found by counting.
 #[derive(Clone, Debug)]
@@ -343,7 +328,7 @@ impl Places {
 
 /// The one root that the recording is about, where there is one: its pid can have been reused,
 /// so a process that is its own root goes first.
-fn main_process(processes: &[Process], links: &[Links], info: &RunInfo) -> Option<usize> {
+fn main_process(processes: &[Process], info: &RunInfo) -> Option<usize> {
     let tgid = match info.target {
         Target::All => return None,
         _ => info.root_tgid?,
@@ -353,7 +338,7 @@ fn main_process(processes: &[Process], links: &[Links], info: &RunInfo) -> Optio
         positions.filter(|&position| processes[position].tgid == Some(tgid))
     };
     candidates()
-        .find(|&position| links[position].root == Some(processes[position].upid))
+        .find(|&position| processes[position].root_upid == Some(processes[position].upid))
         .or_else(|| candidates().next())
 }
 
@@ -379,9 +364,9 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         upid: row.upid,
         tgid: Some(row.tgid),
         ns_tgid: row.ns_tgid,
-        parent_upid: None,
+        parent_upid: row.parent_upid,
         parent: None,
-        root_upid: None,
+        root_upid: row.root_upid,
         root: None,
         is_main: false,
         name: Arc::clone(&comm),
