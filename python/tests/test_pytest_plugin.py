@@ -129,7 +129,9 @@ def model():
 def test_it(model):
     pass
 """
-    Ran(pytester, code).outcomes(passed=1)
+    ran = Ran(pytester, code, "--memtrace")
+    ran.outcomes(passed=1)
+    assert "memory of 1 test =" in ran.text
 
 
 def test_a_test_that_keeps_more_than_its_limit_fails(pytester: pytest.Pytester) -> None:

@@ -158,7 +158,9 @@ class Tests:
                 for sentence in sentences:
                     write(f"{test}: {sentence}")
         if top is not None and self._shown:
-            terminal.write_sep("=", f"memtrace: memory of {len(self._shown)} tests")
+            count = len(self._shown)
+            tests = "1 test" if count == 1 else f"{count} tests"
+            terminal.write_sep("=", f"memtrace: memory of {tests}")
             for line in _table(self._shown, top):
                 write(line)
         if self._shown and self._why_no_children:
