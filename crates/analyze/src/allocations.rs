@@ -23,7 +23,7 @@ use super::who::Who;
 use memtrace_model::tables::GrowthSiteRow;
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
 pub(super) use resident::frames_of;
-use resident::{Stacks, read_sites, read_stacks};
+use resident::{Stacks, read_sites, read_sites_twice, read_stacks};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -157,17 +157,16 @@ pub(super) fn read<S: RowSource>(
 ) -> Result<Vec<ProcessAllocations>, S::Error> {
     let place = |upid| table.find(upid);
     let exit = |upid| table.processes[place(upid)?].exit_boot_ns();
-    let sites = read_sites(source, |_| BootNs(i64::MAX), exit)?;
-    if sites.is_empty() {
-        return Ok(Vec::new());
-    }
     let middle = |upid| {
         let process = place(upid).map(|place| &table.processes[place]);
         let first = process.map_or(end, |process| process.first_seen.boot_ns);
         let last = process.and_then(Process::exit_boot_ns).unwrap_or(end);
         BootNs(first.0 + (last.0 - first.0).max(0) / 2)
     };
-    let mut earlier = read_sites(source, middle, |_| None)?;
+    let (sites, mut earlier) = read_sites_twice(source, BootNs(i64::MAX), exit, middle)?;
+    if sites.is_empty() {
+        return Ok(Vec::new());
+    }
     let stacks = read_stacks(source, &sites)?;
     let mut all: Vec<ProcessAllocations> = sites
         .into_iter()
@@ -192,11 +191,7 @@ pub(super) fn at<S: RowSource>(
 ) -> Result<Option<ProcessAllocations>, S::Error> {
     let until = at + LATE_NS;
     let exit = process.exit_boot_ns().filter(|exit| *exit <= until);
-    let mut sites = read_sites(
-        source,
-        |_| until,
-        |upid| exit.filter(|_| upid == process.upid),
-    )?;
+    let mut sites = read_sites(source, until, |upid| exit.filter(|_| upid == process.upid))?;
     sites.retain(|upid, _| *upid == process.upid);
     let stacks = read_stacks(source, &sites)?;
     let rows = sites.remove(&process.upid);

@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_long_path_is_its_last_parts() {
-        let toolchain = "/root/.rustup/toolchains/stable-x86_64/lib/librustc_driver-5d6f.so";
+        let toolchain = "/opt/rust/toolchains/stable-x86_64/lib/librustc_driver-5d6f.so";
         assert_eq!(path_in_words(toolchain), "…/lib/librustc_driver-5d6f.so");
         let gone = path_in_words(&format!("{toolchain} (deleted)"));
         assert_eq!(gone, "…/librustc_driver-5d6f.so (deleted)");

@@ -208,7 +208,7 @@ const READ_AGAIN: &[(&str, usize)] = &[
     ("cuda_memory", 2),
     ("gpu_device", 3),
     ("gpu_process", 2),
-    ("growth_site", 3),
+    ("growth_site", 2),
     ("node_mem", 4),
     ("oom", 2),
     ("pss", 2),

@@ -36,7 +36,7 @@ impl Resident {
             let name = format!("{} {}", row.comm, row.tgid);
             known.insert(row.upid, (row.tgid, name, row.exit_boot_ns));
         })?;
-        let sites = read_sites(source, |_| BootNs(i64::MAX), |upid| known.get(&upid)?.2)?;
+        let sites = read_sites(source, BootNs(i64::MAX), |upid| known.get(&upid)?.2)?;
         let stacks = read_stacks(source, &sites)?;
         let processes = sites.into_iter().filter_map(|(upid, mut rows)| {
             rows.retain(|row| row.resident_bytes.0 > 0);
@@ -94,32 +94,46 @@ impl Growing {
     }
 }
 
-/// The sums by process and stack: when `until` says, or before the end of the process, whose time `exit`
-/// gives.
+/// The sums by process and stack.
+pub(super) type Sites = BTreeMap<Upid, Vec<GrowthSiteRow>>;
+
+/// The sums at `until`, or before the end of the process, whose time `exit` gives.
 pub(super) fn read_sites<S: RowSource>(
     source: &S,
-    until: impl Fn(Upid) -> BootNs,
+    until: BootNs,
     exit: impl Fn(Upid) -> Option<BootNs>,
-) -> Result<BTreeMap<Upid, Vec<GrowthSiteRow>>, S::Error> {
-    let mut growing: HashMap<Upid, Growing> = HashMap::new();
+) -> Result<Sites, S::Error> {
+    Ok(read_sites_twice(source, until, exit, |_| BootNs(i64::MIN))?.0)
+}
+
+/// The same, and the sums at an earlier instant of each process.
+pub(super) fn read_sites_twice<S: RowSource>(
+    source: &S,
+    until: BootNs,
+    exit: impl Fn(Upid) -> Option<BootNs>,
+    earlier: impl Fn(Upid) -> BootNs,
+) -> Result<(Sites, Sites), S::Error> {
+    let mut growing: HashMap<Upid, (Growing, Growing)> = HashMap::new();
     source.scan(&[], |row: GrowthSiteRow| {
-        if row.boot_ns > until(row.upid) {
+        if row.boot_ns > until {
             return;
         }
+        let (last, before) = growing.entry(row.upid).or_default();
+        if row.boot_ns <= earlier(row.upid) {
+            before.add(row.clone(), None);
+        }
         let exit = exit(row.upid);
-        growing.entry(row.upid).or_default().add(row, exit);
+        last.add(row, exit);
     })?;
-    let rows = growing
-        .into_iter()
-        .map(|(upid, growing)| (upid, growing.rows(exit(upid))));
-    Ok(rows.collect())
+    let rows = growing.into_iter().map(|(upid, (last, before))| {
+        let last = last.rows(exit(upid));
+        ((upid, last), (upid, before.rows(None)))
+    });
+    Ok(rows.unzip())
 }
 
 /// The frames of the stacks of these sums.
-pub(super) fn read_stacks<S: RowSource>(
-    source: &S,
-    sites: &BTreeMap<Upid, Vec<GrowthSiteRow>>,
-) -> Result<Stacks, S::Error> {
+pub(super) fn read_stacks<S: RowSource>(source: &S, sites: &Sites) -> Result<Stacks, S::Error> {
     let rows = sites.values().flatten();
     frames_of(source, &rows.map(|row| row.stack_id).collect())
 }

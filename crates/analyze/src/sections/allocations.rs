@@ -121,19 +121,19 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let grower = growth::grower(analysis).and_then(|(grower, _)| grower.upid);
     let all = || analysis.allocations.iter().filter(|one| matters(one));
     let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
-    let later = || all().filter(|one| later(one).is_some());
-    let later = later().max_by_key(|one| one.later_bytes);
+    let later = all().filter(|one| later_line(one).is_some());
+    let later = later.max_by_key(|one| one.later_bytes);
     let process = grower.or(later).or_else(|| all().next())?;
     let first = process.sites.first()?;
     first.line.frame.as_ref()?;
     let is_large =
         first.sum.resident_bytes.0 as f64 >= LARGE_PART * process.sum.resident_bytes.0 as f64;
-    (is_large || self::later(process).is_some()).then(|| sentence(analysis, process))
+    (is_large || later_line(process).is_some()).then(|| sentence(analysis, process))
 }
 
 /// The line that most of what came in the later half of a process's life came by, where much came, and
 /// one stands out: a start-up, which often holds more, is over by then.
-fn later(process: &ProcessAllocations) -> Option<&AllocationSite> {
+fn later_line(process: &ProcessAllocations) -> Option<&AllocationSite> {
     let came = process.later_bytes;
     let is_much =
         came >= MATTERS && came.0 as f64 >= NOTABLE_PART * process.sum.resident_bytes.0 as f64;
@@ -182,7 +182,7 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
             let share = words::share(first.sum.resident(), Some(resident));
             let kept = kept_in_words(&first.sum);
             let place = first.line.place();
-            let Some(later) = later(process).filter(|later| later.line.place() != place) else {
+            let Some(later) = later_line(process).filter(|later| later.line.place() != place) else {
                 return format!("{reported}: {share} at {place}{kept}.");
             };
             let came = bytes(process.later_bytes);
@@ -287,7 +287,7 @@ mod tests {
                 later: Some(site),
                 functions: Default::default(),
             };
-            later(&process).is_some()
+            later_line(&process).is_some()
         };
         assert!(led(400, 60, 50));
         // Little came, or little beside what is there, or no line stands out.

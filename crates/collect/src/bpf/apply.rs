@@ -156,7 +156,8 @@ impl Apply {
         let Some(upid) = current(table, tgid, full.header.start_boot_ns) else {
             return;
         };
-        let size = full.size_pages.cast_signed();
+        // As large as an option of the mount makes it, which anybody may have chosen.
+        let size = i64::try_from(full.size_pages).unwrap_or(i64::MAX);
         // What CPUs have not handed in yet can make it less, and more than all.
         let used = full.used_pages.clamp(0, size);
         if self.peaks.counting != Counting::Exact && used < size / 2 {

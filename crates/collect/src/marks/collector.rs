@@ -173,8 +173,8 @@ impl MarkCollector {
         }
         let ended = |found: &mut FoundLog| table.process(found.upid).is_none();
         for mut found in self.found_logs.extract_if(.., ended) {
-            // Not here: what it has by now is read first.
-            std::thread::spawn(move || found.stop());
+            // Not here: what it has by now is read first. Where no thread can be had it goes unread.
+            let _ = std::thread::Builder::new().spawn(move || found.stop());
         }
     }
 
