@@ -44,6 +44,32 @@ mod needs_bpf {
         Ok(())
     }
 
+    const SHARED: &str = r#"
+import mmap, time
+KEPT = []
+def publish(i):
+    memory = mmap.mmap(-1, 1 << 20)
+    memory.write(bytes([i]) * (1 << 20))
+    KEPT.append(memory)
+for i in range(100):
+    publish(i)
+    time.sleep(0.01)
+time.sleep(1.5)
+"#;
+
+    #[test]
+    fn shared_memory_is_named_by_who_touched_it() -> Result<()> {
+        need::require("bpf");
+        let recorded = record(&["--stacks"], Command::new("python3").args(["-c", SHARED]))?;
+        let report = recorded.report(&[])?;
+        let publish = site(&report, "publish")?;
+        let [shared, resident] = ["shared_bytes", "resident_bytes"].map(|key| mib(publish, key));
+        assert!(shared >= 60.0 && shared >= 0.9 * resident, "{publish}");
+        let text = recorded.report_text(&[])?;
+        assert!(text.contains("of it shared memory"), "{text}");
+        Ok(())
+    }
+
     /// Who keeps memory, nine times as much as a thread does, and who gives it back. Some twenty samples
     /// of each are drawn, so what is closer can change places.
     const SCRIPT: &str = r#"

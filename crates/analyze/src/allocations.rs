@@ -87,6 +87,9 @@ pub struct Sampled {
     pub grown_error_bytes: Bytes,
     /// Of all of it, what was resident or swapped when it was last looked at.
     pub resident_bytes: Bytes,
+    /// Of that, what was shared memory, which counts in each process that touches it; `None` where it was
+    /// not sampled.
+    pub shared_bytes: Option<Bytes>,
     /// Of that, what lay in a block of malloc that was in use; `None` where no heap was searched for it.
     pub live_bytes: Option<Bytes>,
     /// Of that, what the program had freed and malloc kept. What is in neither is not known.
@@ -104,6 +107,7 @@ impl From<&GrowthSiteRow> for Sampled {
             grown_bytes: row.grown_bytes,
             grown_error_bytes: row.grown_error_bytes,
             resident_bytes: row.resident_bytes,
+            shared_bytes: row.shared_bytes,
             live_bytes: row.live_bytes,
             kept_bytes: row.kept_bytes,
             returned_bytes: row.returned_bytes,
@@ -121,6 +125,7 @@ impl Sampled {
         self.grown_error_bytes = Bytes(one.hypot(other) as i64);
         self.resident_bytes = self.resident_bytes + row.resident_bytes;
         for (sum, part) in [
+            (&mut self.shared_bytes, row.shared_bytes),
             (&mut self.live_bytes, row.live_bytes),
             (&mut self.kept_bytes, row.kept_bytes),
         ] {

@@ -12,7 +12,7 @@ pub const RECORDER_BYTES_MAX: Bytes = Bytes(256 << 20);
 
 /// The version of the tables this build writes. A new nullable column raises the minor
 /// part, a changed meaning the major part.
-pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 7 };
+pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 8 };
 
 /// A version of the recording's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

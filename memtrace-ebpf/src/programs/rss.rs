@@ -13,10 +13,11 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 use memtrace_abi::event::{Counts, SampleCause};
 
-// enum in include/linux/mm_types_task.h; what is none of these is MM_SHMEMPAGES.
+// enum in include/linux/mm_types_task.h
 const MM_FILEPAGES: u32 = 0;
 const MM_ANONPAGES: u32 = 1;
 const MM_SWAPENTS: u32 = 2;
+const MM_SHMEMPAGES: u32 = 3;
 
 /// What the last event on this CPU saw. Since 6.2 a counter moves only when a CPU hands in
 /// its part, once in 32 page faults or more; an event that finds what the last one found
@@ -53,8 +54,8 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
         vm_pages: 0,
         heap_bytes: 0,
     };
-    if config!(has_stacks) != 0 && ctx.arg::<u32>(1) == MM_ANONPAGES {
-        stacks::note_growth(mm as u64, space, resident.anon_pages);
+    if config!(has_stacks) != 0 && matches!(ctx.arg(1), MM_ANONPAGES | MM_SHMEMPAGES) {
+        stacks::note_growth(mm as u64, space, &resident);
     }
     let total = resident.rss_pages();
     if total > space.high_seen_pages {

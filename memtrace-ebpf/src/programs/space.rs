@@ -89,7 +89,7 @@ impl Space {
             tgid,
             is_recorders_copy: 0,
             keyframe: 0,
-            growing: Growing::from(counts.anon_pages),
+            growing: Growing::from(counts),
         };
         space.note_sample(counts, boot_ns, 0);
         SPACES.insert(mm.0, space, 0).is_ok()

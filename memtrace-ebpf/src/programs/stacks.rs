@@ -1,4 +1,4 @@
-//! Samples of growth: with `--stacks`, who touches new anonymous memory.
+//! Samples of growth: with `--stacks`, who touches new anonymous or shared memory.
 //!
 //! A counter of an address space moves when a CPU hands in its part. What it grew by then is
 //! sampled with a chance in proportion to it, so that the weights add up to the growth without
@@ -17,7 +17,7 @@ use aya_ebpf::helpers::generated::{
 };
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_abi::event::{PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIECE};
+use memtrace_abi::event::{Counts, PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIECE};
 use memtrace_abi::{
     EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, PythonWalk, StackSample, Touched,
 };
@@ -46,8 +46,8 @@ const WAKE_SAMPLES: u64 = 16;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Growing {
-    /// Where the counter last stood.
-    anon_pages: i64,
+    /// Where the counters of anonymous and of shared pages together last stood.
+    pages: i64,
     /// When the window began that `samples` counts.
     window_boot_ns: u64,
     /// One sample for so many pages; 0 before the first.
@@ -58,9 +58,9 @@ pub struct Growing {
 impl Growing {
     /// Begins at memory that is there already, and nobody's growth.
     #[inline(always)]
-    pub fn from(anon_pages: i64) -> Self {
+    pub fn from(counts: &Counts) -> Self {
         Self {
-            anon_pages,
+            pages: counts.anon_pages + counts.shmem_pages,
             window_boot_ns: 0,
             interval_pages: 0,
             samples: 0,
@@ -146,12 +146,14 @@ fn note_touched_again(key: u64) {
     }
 }
 
-/// Takes note that the counter of anonymous pages stands at this, and samples what it grew by.
+/// Takes note of where the counters stand, and samples what those of anonymous and of shared pages
+/// grew by.
 #[inline(always)]
-pub fn note_growth(mm: u64, space: &mut Space, anon_pages: i64) {
+pub fn note_growth(mm: u64, space: &mut Space, counts: &Counts) {
     let growing = &mut space.growing;
-    let grown = anon_pages - growing.anon_pages;
-    growing.anon_pages = anon_pages;
+    let pages = counts.anon_pages + counts.shmem_pages;
+    let grown = pages - growing.pages;
+    growing.pages = pages;
     if grown <= 0 {
         return;
     }

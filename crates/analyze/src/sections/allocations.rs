@@ -56,9 +56,10 @@ pub(super) const SECTION: Section<Report> = Section {
         section.rest(wanted.len(), most, words::processes, MORE_IN_JSON);
         section.explain(
             "Who allocated it: from samples, by the line of Python or the native function that \
-             touched anonymous memory first. RESIDENT is what of that was in memory or swapped \
+             touched anonymous or shared memory first. RESIDENT is what of that was in memory or swapped \
              when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, ± its \
-             standard error. KEPT FREE is what of RESIDENT the program had freed and malloc of \
+             standard error. SHARED is what of RESIDENT was shared memory, which counts in each process \
+             that touches it. KEPT FREE is what of RESIDENT the program had freed and malloc of \
              glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
              first; what other allocators keep free is reported by `--section layout`.",
         );
@@ -171,7 +172,13 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         }
         None => of_heaps(),
     };
-    let remarks: Vec<String> = kept.into_iter().chain(unknown).collect();
+    let shared = sum.shared_bytes.filter(|shared| is_notable(*shared));
+    let shared = shared.map(|shared| match shared == resident {
+        true => "shared memory".to_owned(),
+        false => format!("{} of it shared memory", bytes(shared)),
+    });
+    let remarks = shared.into_iter().chain(kept).chain(unknown);
+    let remarks: Vec<String> = remarks.collect();
     let remarks = match remarks.is_empty() {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
@@ -182,7 +189,8 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
             let share = words::share(first.sum.resident(), Some(resident));
             let kept = kept_in_words(&first.sum);
             let place = first.line.place();
-            let Some(later) = later_line(process).filter(|later| later.line.place() != place) else {
+            let Some(later) = later_line(process).filter(|later| later.line.place() != place)
+            else {
                 return format!("{reported}: {share} at {place}{kept}.");
             };
             let came = bytes(process.later_bytes);
@@ -224,6 +232,8 @@ fn table(process: &ProcessAllocations, most: usize) -> Table {
         .words("share", 1, move |site| {
             Cell::shown_only(&words::share(site.sum.resident(), Some(all)))
         })
+        .figures(("shared_bytes", "SHARED"), 1, |site| site.sum.shared_bytes)
+        .only_if(process.sum.shared_bytes > Some(Bytes(0)))
         .figures(("kept_bytes", "KEPT FREE"), 1, |site| site.sum.kept_bytes)
         .only_if(process.sum.kept_bytes > Some(Bytes(0)))
         .figures(("grown_bytes", "TOUCHED"), 2, |site| site.sum.grown_bytes)
@@ -246,6 +256,7 @@ fn table_of_all<'a>(
         .figures("grown_error_bytes", 2, |(_, site)| {
             site.sum.grown_error_bytes
         })
+        .figures("shared_bytes", 2, |(_, site)| site.sum.shared_bytes)
         .figures("live_bytes", 2, |(_, site)| site.sum.live_bytes)
         .figures("kept_bytes", 2, |(_, site)| site.sum.kept_bytes)
         .figures("returned_bytes", 2, |(_, site)| site.sum.returned_bytes)

@@ -85,8 +85,7 @@ fn files_that_others_pay_for_are_a_few_by_the_ends_of_their_paths() {
         .iter()
         .enumerate()
     {
-        let path =
-            format!("/opt/rust/toolchains/stable-x86_64-unknown-linux-gnu/lib/lib{file}.so");
+        let path = format!("/opt/rust/toolchains/stable-x86_64-unknown-linux-gnu/lib/lib{file}.so");
         run.cached(500, 5.0, &path, 3072.0 - place as f64);
     }
     run.cgroup(10.0, "/user.slice", [2.125, 1.0, 0.5], None);

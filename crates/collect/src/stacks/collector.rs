@@ -104,14 +104,16 @@ impl StackCollector {
         for (upid, watched) in &self.watched {
             let touched = self.source.touched();
             self.sites.look(*upid, now, is_all, |one| {
-                match watched.is_resident(one.address, page_size) {
-                    None => Seen::Ended,
-                    Some(false) => Seen::Returned,
-                    Some(true) => match touched.is_again(watched.tgid, one.address, one.boot_ns) {
-                        None => Seen::Unsure,
-                        Some(true) => Seen::Returned,
-                        Some(false) => Seen::Resident,
-                    },
+                let Some((is_resident, is_shared)) = watched.page(one.address, page_size) else {
+                    return Seen::Ended;
+                };
+                if !is_resident {
+                    return Seen::Returned;
+                }
+                match touched.is_again(watched.tgid, one.address, one.boot_ns) {
+                    None => Seen::Unsure,
+                    Some(true) => Seen::Returned,
+                    Some(false) => Seen::Resident { is_shared },
                 }
             });
             if !watched.is_there() {

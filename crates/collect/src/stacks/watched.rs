@@ -35,6 +35,8 @@ const FUNCTIONS_MAX: usize = 600_000;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
+/// A page of a file or of shared memory.
+const OF_FILE: u64 = 1 << 61;
 
 /// The mapped files of all processes.
 #[derive(Default)]
@@ -359,13 +361,14 @@ impl Watched {
             .collect()
     }
 
-    /// Whether the page at an address is there, in memory or swapped; `None` when the process has
-    /// ended.
-    pub(super) fn is_resident(&self, address: u64, page_size: u64) -> Option<bool> {
+    /// Whether the page at an address is there, in memory or swapped, and whether it is one of shared
+    /// memory; `None` when the process has ended.
+    pub(super) fn page(&self, address: u64, page_size: u64) -> Option<(bool, bool)> {
         let mut entry = [0; 8];
         let at = address.checked_div(page_size)? * 8;
         self.pagemap.read_exact_at(&mut entry, at).ok()?;
-        Some(u64::from_le_bytes(entry) & (PRESENT | SWAPPED) != 0)
+        let entry = u64::from_le_bytes(entry);
+        Some((entry & (PRESENT | SWAPPED) != 0, entry & OF_FILE != 0))
     }
 
     /// Whether addresses, in ascending order, lie in blocks that malloc has free, as far as `left` bytes

@@ -15,6 +15,7 @@ AMOUNTS = (
     "grown_bytes",
     "grown_error_bytes",
     "resident_bytes",
+    "shared_bytes",
     "live_bytes",
     "kept_bytes",
     "returned_bytes",
