@@ -228,7 +228,8 @@ fn sampling(recording: &Recording, dir: &Path, period: DurationNs) -> anyhow::Re
     instants.extend(falls.map(|fall| fall.host_from));
     let around =
         |at: BootNs| BootNs(at.0.saturating_sub(BEFORE.0))..BootNs(at.0.saturating_add(AFTER.0));
-    let kills = analysis.ooms.iter().map(|kill| kill.at.boot_ns);
+    let kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
+    let kills = kills.map(|kill| kill.at.boot_ns);
     let crashes = analysis
         .processes
         .iter()

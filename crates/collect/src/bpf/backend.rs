@@ -91,7 +91,7 @@ const DRIFT_BURST: u64 = 32;
 /// apart, and further where they would take a larger share of a CPU than that.
 const FULL_SWEEP_EVERY: DurationNs = DurationNs(1_000_000_000);
 const FULL_SWEEP_AT_LEAST_EVERY: DurationNs = DurationNs(10_000_000_000);
-const FULL_SWEEP_SHARE: f64 = 0.005;
+const FULL_SWEEP_SHARE: f64 = 0.0005;
 /// The kernel is asked so often what was lost: a system call for each class.
 const LOSSES_EVERY: DurationNs = DurationNs(1_000_000_000);
 /// CPU time per turn for looking up in /proc who was found running.

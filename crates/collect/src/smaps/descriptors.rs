@@ -25,8 +25,11 @@ use std::time::Duration;
 const MOVED_BYTES: u64 = 16 << 20;
 /// On a large machine so much comes and goes all the time, as a part of what there is.
 const MOVED_PART: u64 = 32;
-/// Time between two looks at whether it has moved, and at files that nobody maps.
+/// Time between two looks at whether it has moved, and at files that nobody maps; and where it stood
+/// still to the byte for so long.
 const PERIOD: DurationNs = DurationNs(100_000_000);
+const QUIET_PERIOD: DurationNs = DurationNs(500_000_000);
+const QUIET_AFTER: DurationNs = DurationNs(5_000_000_000);
 /// A look at one process that can soon be gone takes no longer than this: the next one can be, too.
 const AT_ONCE: DurationNs = DurationNs(50_000_000);
 /// What may be spent is saved up for so long: enough for some hundred processes at once.
@@ -52,6 +55,8 @@ pub(super) struct Descriptors {
     in_turn: Allowance,
     /// The machine's shared memory when it was looked at last.
     seen_bytes: Option<u64>,
+    /// The same to the byte, and since when.
+    still: Option<(u64, BootNs)>,
     waiting: Vec<Subject>,
     next_glance: BootNs,
     /// What the last glance found and there was no room for.
@@ -74,6 +79,7 @@ impl Descriptors {
             at_once: Allowance::new(share),
             in_turn: Allowance::new(share),
             seen_bytes: None,
+            still: None,
             waiting: Vec::new(),
             next_glance: BootNs(0),
             unsent: None,
@@ -85,7 +91,7 @@ impl Descriptors {
         loop {
             self.glance();
             let rest = match self.waiting.is_empty() {
-                true => PERIOD,
+                true => self.period(shared_bytes(), clock::boot()),
                 false => self.in_turn.rest().min(PERIOD),
             };
             let rest = Duration::from_nanos(rest.0.cast_unsigned());
@@ -124,6 +130,18 @@ impl Descriptors {
             (!rows.is_empty()).then_some(Found::Shared(rows))
         });
         self.unsent = found.and_then(|found| self.teller.offer(found).err());
+    }
+
+    /// How long nothing need be looked at, where the machine's shared memory stands at this.
+    fn period(&mut self, shared: u64, now: BootNs) -> DurationNs {
+        let (last, since) = self.still.get_or_insert((shared, now));
+        if *last != shared {
+            (*last, *since) = (shared, now);
+        }
+        match now - *since >= QUIET_AFTER {
+            true => QUIET_PERIOD,
+            false => PERIOD,
+        }
     }
 
     /// Looks at the next one who waits, or whether there is reason to look at all of them.
@@ -256,6 +274,20 @@ mod tests {
         for (bytes, has_moved) in steps.into_iter().chain([((1 << 40) + (32 << 30), true)]) {
             assert_eq!(descriptors.has_moved(bytes), has_moved, "{bytes}");
         }
+    }
+
+    #[test]
+    fn where_the_shared_memory_stands_still_looks_are_fewer_until_it_moves() {
+        let (mut descriptors, _opener) = watch();
+        let mut period = |shared, second: i64| {
+            let now = BootNs(second * 1_000_000_000);
+            descriptors.period(shared, now)
+        };
+        assert_eq!(period(1 << 20, 10), PERIOD);
+        assert_eq!(period(1 << 20, 14), PERIOD);
+        assert_eq!(period(1 << 20, 15), QUIET_PERIOD);
+        assert_eq!(period((1 << 20) + 4_096, 16), PERIOD);
+        assert_eq!(period(1 << 20, 17), PERIOD);
     }
 
     #[test]

@@ -6,8 +6,8 @@ use memtrace_model::DurationNs;
 #[test]
 fn a_dear_full_sweep_is_made_more_rarely_but_never_given_up() {
     let ms = |ms: i64| DurationNs(ms * 1_000_000);
-    assert_eq!(wait_after(ms(1)), ms(1_000));
-    assert_eq!(wait_after(ms(20)), ms(4_000));
+    assert_eq!(wait_after(DurationNs(100_000)), ms(1_000));
+    assert_eq!(wait_after(ms(2)), ms(4_000));
     assert_eq!(wait_after(ms(300)), ms(10_000));
 }
 
