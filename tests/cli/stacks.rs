@@ -45,28 +45,48 @@ mod needs_bpf {
     }
 
     const SHARED: &str = r#"
-import mmap, time
+import mmap, os, time
 KEPT = []
-def publish(i):
+ONES = b"1" * (1 << 20)
+def keep_own():
     memory = mmap.mmap(-1, 1 << 20)
-    memory.write(bytes([i]) * (1 << 20))
+    memory.write(ONES)
     KEPT.append(memory)
-for i in range(100):
-    publish(i)
+def keep_for_reader():
+    memory = mmap.mmap(-1, 1 << 20)
+    memory.write(ONES)
+    KEPT.append(memory)
+for i in range(50):
+    keep_for_reader()
     time.sleep(0.01)
-time.sleep(1.5)
+if os.fork() == 0:
+    held = [memory[:] for memory in KEPT]
+    time.sleep(4)
+    os._exit(0)
+for i in range(100):
+    keep_own()
+    time.sleep(0.01)
+time.sleep(2)
+os.wait()
 "#;
 
     #[test]
-    fn shared_memory_is_named_by_who_touched_it() -> Result<()> {
+    fn shared_memory_is_of_who_touched_it_until_others_map_it_too() -> Result<()> {
         need::require("bpf");
         let recorded = record(&["--stacks"], Command::new("python3").args(["-c", SHARED]))?;
         let report = recorded.report(&[])?;
-        let publish = site(&report, "publish")?;
-        let [shared, resident] = ["shared_bytes", "resident_bytes"].map(|key| mib(publish, key));
-        assert!(shared >= 60.0 && shared >= 0.9 * resident, "{publish}");
+        let [own, read] =
+            ["keep_own", "keep_for_reader"].map(|function| site(&report, function));
+        let (own, read) = (own?, read?);
+        assert!(mib(own, "resident_bytes") >= 60.0, "{own}");
+        assert_eq!(mib(own, "shared_bytes"), 0.0, "{own}");
+        assert!(mib(read, "shared_bytes") >= 30.0, "{read}");
+        assert!(mib(read, "resident_bytes") <= 10.0, "{read}");
         let text = recorded.report_text(&[])?;
-        assert!(text.contains("of it shared memory"), "{text}");
+        assert!(
+            text.contains("more is shared with other processes"),
+            "{text}"
+        );
         Ok(())
     }
 

@@ -85,15 +85,15 @@ pub struct Sampled {
     pub grown_bytes: Bytes,
     /// Standard error of that.
     pub grown_error_bytes: Bytes,
-    /// Of all of it, what was resident or swapped when it was last looked at.
+    /// Of all of it, what was resident or swapped when it was last looked at, but for what is shared.
     pub resident_bytes: Bytes,
-    /// Of that, what was shared memory, which counts in each process that touches it; `None` where it was
-    /// not sampled.
-    pub shared_bytes: Option<Bytes>,
     /// Of that, what lay in a block of malloc that was in use; `None` where no heap was searched for it.
     pub live_bytes: Option<Bytes>,
     /// Of that, what the program had freed and malloc kept. What is in neither is not known.
     pub kept_bytes: Option<Bytes>,
+    /// What was resident then in shared memory that other processes mapped, too; `None` where shared
+    /// memory was not sampled.
+    pub shared_bytes: Option<Bytes>,
     /// What was seen to be given back.
     pub returned_bytes: Bytes,
     /// Of which neither is known: it has no address, or its process ended before it was looked at.
@@ -107,9 +107,9 @@ impl From<&GrowthSiteRow> for Sampled {
             grown_bytes: row.grown_bytes,
             grown_error_bytes: row.grown_error_bytes,
             resident_bytes: row.resident_bytes,
-            shared_bytes: row.shared_bytes,
             live_bytes: row.live_bytes,
             kept_bytes: row.kept_bytes,
+            shared_bytes: row.shared_bytes,
             returned_bytes: row.returned_bytes,
             unknown_bytes: Bytes(0),
         }
@@ -125,14 +125,14 @@ impl Sampled {
         self.grown_error_bytes = Bytes(one.hypot(other) as i64);
         self.resident_bytes = self.resident_bytes + row.resident_bytes;
         for (sum, part) in [
-            (&mut self.shared_bytes, row.shared_bytes),
             (&mut self.live_bytes, row.live_bytes),
             (&mut self.kept_bytes, row.kept_bytes),
+            (&mut self.shared_bytes, row.shared_bytes),
         ] {
             *sum = part.map(|part| part + sum.unwrap_or_default()).or(*sum);
         }
         self.returned_bytes = self.returned_bytes + row.returned_bytes;
-        let known = self.resident_bytes + self.returned_bytes;
+        let known = self.resident_bytes + self.shared() + self.returned_bytes;
         self.unknown_bytes = (self.grown_bytes - known).max(Bytes(0));
     }
 
@@ -148,9 +148,14 @@ impl Sampled {
         self.grown_error_bytes.0 as f64 * part.clamp(0.0, 1.0).sqrt()
     }
 
-    /// What is not known to be given back.
+    /// What is known to be shared with other processes.
+    pub(crate) fn shared(&self) -> Bytes {
+        self.shared_bytes.unwrap_or_default()
+    }
+
+    /// What is not known to be given back, nor shared.
     pub(crate) fn not_returned(&self) -> Bytes {
-        (self.grown_bytes - self.returned_bytes).max(Bytes(0))
+        (self.grown_bytes - self.returned_bytes - self.shared()).max(Bytes(0))
     }
 }
 

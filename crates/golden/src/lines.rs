@@ -51,9 +51,9 @@ impl Script {
             grown_bytes: mib(grown),
             grown_error_bytes: mib(grown / 10.0),
             resident_bytes: mib(resident),
-            shared_bytes: Some(mib(0.0)),
             live_bytes: (live + kept > 0.0).then(|| mib(live)),
             kept_bytes: (live + kept > 0.0).then(|| mib(kept)),
+            shared_bytes: Some(mib(0.0)),
             returned_bytes: mib((grown - resident) * 0.9),
         });
     }

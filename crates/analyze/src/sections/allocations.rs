@@ -58,8 +58,8 @@ pub(super) const SECTION: Section<Report> = Section {
             "Who allocated it: from samples, by the line of Python or the native function that \
              touched anonymous or shared memory first. RESIDENT is what of that was in memory or swapped \
              when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, ± its \
-             standard error. SHARED is what of RESIDENT was shared memory, which counts in each process \
-             that touches it. KEPT FREE is what of RESIDENT the program had freed and malloc of \
+             standard error. SHARED is what of TOUCHED was resident then in shared memory that other \
+             processes map, too, and is not in RESIDENT. KEPT FREE is what of RESIDENT the program had freed and malloc of \
              glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
              first; what other allocators keep free is reported by `--section layout`.",
         );
@@ -172,12 +172,10 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         }
         None => of_heaps(),
     };
-    let shared = sum.shared_bytes.filter(|shared| is_notable(*shared));
-    let shared = shared.map(|shared| match shared == resident {
-        true => "shared memory".to_owned(),
-        false => format!("{} of it shared memory", bytes(shared)),
-    });
-    let remarks = shared.into_iter().chain(kept).chain(unknown);
+    let shared = Some(sum.shared()).filter(|shared| shared.0 > 0 && is_notable(*shared));
+    let shared =
+        shared.map(|shared| format!("{} more is shared with other processes", bytes(shared)));
+    let remarks = kept.into_iter().chain(shared).chain(unknown);
     let remarks: Vec<String> = remarks.collect();
     let remarks = match remarks.is_empty() {
         true => String::new(),
@@ -232,10 +230,10 @@ fn table(process: &ProcessAllocations, most: usize) -> Table {
         .words("share", 1, move |site| {
             Cell::shown_only(&words::share(site.sum.resident(), Some(all)))
         })
-        .figures(("shared_bytes", "SHARED"), 1, |site| site.sum.shared_bytes)
-        .only_if(process.sum.shared_bytes > Some(Bytes(0)))
         .figures(("kept_bytes", "KEPT FREE"), 1, |site| site.sum.kept_bytes)
         .only_if(process.sum.kept_bytes > Some(Bytes(0)))
+        .figures(("shared_bytes", "SHARED"), 1, |site| site.sum.shared_bytes)
+        .only_if(process.sum.shared().0 > 0)
         .figures(("grown_bytes", "TOUCHED"), 2, |site| site.sum.grown_bytes)
         .figures(("grown_error_bytes", "±"), 3, |site| {
             site.sum.grown_error_bytes
@@ -256,9 +254,9 @@ fn table_of_all<'a>(
         .figures("grown_error_bytes", 2, |(_, site)| {
             site.sum.grown_error_bytes
         })
-        .figures("shared_bytes", 2, |(_, site)| site.sum.shared_bytes)
         .figures("live_bytes", 2, |(_, site)| site.sum.live_bytes)
         .figures("kept_bytes", 2, |(_, site)| site.sum.kept_bytes)
+        .figures("shared_bytes", 2, |(_, site)| site.sum.shared_bytes)
         .figures("returned_bytes", 2, |(_, site)| site.sum.returned_bytes)
         .figures("unknown_bytes", 2, |(_, site)| site.sum.unknown_bytes)
         .data("sample_count", |(_, site)| {

@@ -113,7 +113,8 @@ impl StackCollector {
                 match touched.is_again(watched.tgid, one.address, one.boot_ns) {
                     None => Seen::Unsure,
                     Some(true) => Seen::Returned,
-                    Some(false) => Seen::Resident { is_shared },
+                    Some(false) if is_shared => Seen::Shared,
+                    Some(false) => Seen::Resident,
                 }
             });
             if !watched.is_there() {

@@ -45,14 +45,14 @@ impl Stacks {
 enum Fate {
     NotSeen,
     Resident(Use),
+    /// Resident, and others map it, too.
+    Shared,
     Returned,
 }
 
-/// What resident memory is, and whether it is in use.
+/// Whether resident memory is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Of shared memory.
-    Shared,
     Unknown,
     Live,
     /// Free, and kept by the allocator.
@@ -74,7 +74,9 @@ pub(super) struct Sampled {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
     /// The page of the sample is there.
-    Resident { is_shared: bool },
+    Resident,
+    /// The same, of shared memory that others map, too.
+    Shared,
     /// It is not, or another one is there.
     Returned,
     /// A page is there, and whether it is the one is no longer known.
@@ -92,10 +94,10 @@ struct Site {
     /// Of `grown`, in bytes squared.
     variance: f64,
     resident: i64,
-    /// Of `resident`, what is shared memory, what is in use, and what malloc keeps free.
-    shared: i64,
+    /// Of `resident`, what is in use, and what malloc keeps free.
     live: i64,
     kept: i64,
+    shared: i64,
     returned: i64,
     has_changed: bool,
 }
@@ -160,9 +162,9 @@ impl Sites {
             grown: 0,
             variance: 0.0,
             resident: 0,
-            shared: 0,
             live: 0,
             kept: 0,
+            shared: 0,
             returned: 0,
             has_changed: false,
         });
@@ -189,11 +191,11 @@ impl Sites {
             let age = now.0 - one.boot_ns.cast_signed();
             one.next_look = BootNs(now.0 + age / LOOKS_PER_AGE);
             let fate = match see(one) {
-                Seen::Resident { is_shared: true } => Fate::Resident(Use::Shared),
-                Seen::Resident { is_shared: false } => match one.fate {
-                    Fate::Resident(state) if state != Use::Shared => one.fate,
+                Seen::Resident => match one.fate {
+                    Fate::Resident(_) => one.fate,
                     _ => Fate::Resident(Use::Unknown),
                 },
+                Seen::Shared => Fate::Shared,
                 Seen::Returned => Fate::Returned,
                 Seen::Unsure => one.fate,
                 Seen::Ended => break,
@@ -203,11 +205,10 @@ impl Sites {
         sampled.retain(|one| one.fate != Fate::Returned);
     }
 
-    /// The addresses of a process whose memory is resident and its own, in ascending order.
+    /// The addresses of a process whose memory is resident, in ascending order.
     pub(super) fn resident(&self, upid: Upid) -> Vec<u64> {
         let sampled = self.sampled.get(&upid).into_iter().flatten();
-        let resident =
-            sampled.filter(|one| matches!(one.fate, Fate::Resident(state) if state != Use::Shared));
+        let resident = sampled.filter(|one| matches!(one.fate, Fate::Resident(_)));
         let mut addresses: Vec<u64> = resident.map(|one| one.address).collect();
         addresses.sort_unstable();
         addresses.dedup();
@@ -243,9 +244,9 @@ impl Sites {
                 grown_bytes: Bytes(site.grown),
                 grown_error_bytes: Bytes(site.variance.sqrt() as i64),
                 resident_bytes: Bytes(site.resident),
-                shared_bytes: Some(Bytes(site.shared)),
                 live_bytes: (site.live + site.kept > 0).then_some(Bytes(site.live)),
                 kept_bytes: (site.live + site.kept > 0).then_some(Bytes(site.kept)),
+                shared_bytes: Some(Bytes(site.shared)),
                 returned_bytes: Bytes(site.returned),
             }));
         }
@@ -273,11 +274,11 @@ impl Site {
                 self.resident += weight;
                 match state {
                     Use::Unknown => {}
-                    Use::Shared => self.shared += weight,
                     Use::Live => self.live += weight,
                     Use::Kept => self.kept += weight,
                 }
             }
+            Fate::Shared => self.shared += weight,
             Fate::Returned => self.returned += weight,
         }
     }
@@ -289,7 +290,6 @@ mod tests {
     use memtrace_model::ClockOffset;
 
     const MIB: i64 = 1 << 20;
-    const OWN: Seen = Seen::Resident { is_shared: false };
 
     fn rows(sites: &mut Sites) -> Vec<GrowthSiteRow> {
         let reading = memtrace_host::clock::read();
@@ -315,12 +315,12 @@ mod tests {
         sites.add(upid, 1, MIB, 4 * MIB, (Some(0x2000), 0));
         sites.add(upid, 2, MIB, MIB, (None, 0));
         let now = BootNs(9);
-        sites.look(upid, now, true, |_| OWN);
+        sites.look(upid, now, true, |_| Seen::Resident);
         sites.look(upid, now, true, |one| match one.address {
             0x2000 => Seen::Returned,
             _ => Seen::Unsure,
         });
-        sites.look(upid, now, true, |_| OWN);
+        sites.look(upid, now, true, |_| Seen::Resident);
         let text = rows(&mut sites);
         let amounts = |row: &GrowthSiteRow| {
             let bytes = [row.grown_bytes, row.resident_bytes, row.returned_bytes];
@@ -345,47 +345,46 @@ mod tests {
             let bytes = [Some(row.resident_bytes), row.live_bytes, row.kept_bytes];
             bytes.map(|bytes| bytes.map(|bytes| bytes.0 / MIB))
         };
-        sites.look(upid, BootNs(9), true, |_| OWN);
+        sites.look(upid, BootNs(9), true, |_| Seen::Resident);
         assert_eq!(sites.resident(upid), [0x1000, 0x2000, 0x3000]);
         assert_eq!(amounts(&mut sites), [Some(7), None, None]);
         sites.note_use(upid, &[(0x1000, true), (0x2000, false)]);
-        sites.look(upid, BootNs(9), true, |_| OWN);
+        sites.look(upid, BootNs(9), true, |_| Seen::Resident);
         assert_eq!(amounts(&mut sites), [Some(7), Some(2), Some(1)]);
         sites.look(upid, BootNs(9), true, |one| match one.address {
             0x1000 => Seen::Returned,
-            _ => OWN,
+            _ => Seen::Resident,
         });
         sites.note_use(upid, &[(0x2000, true)]);
         assert_eq!(amounts(&mut sites), [Some(6), Some(0), Some(2)]);
     }
 
     #[test]
-    fn shared_memory_is_no_block_of_malloc() {
+    fn what_others_map_too_is_apart_as_long_as_they_do() {
         let mut sites = Sites::default();
         let upid = Upid(7);
         for (address, weight) in [(0x1000, 1), (0x2000, 2)] {
             sites.add(upid, 1, MIB, weight * MIB, (Some(address), 0));
         }
-        sites.look(upid, BootNs(9), true, |one| Seen::Resident {
-            is_shared: one.address == 0x2000,
+        let amounts = |sites: &mut Sites| {
+            let row = rows(sites).remove(0);
+            [Some(row.resident_bytes), row.shared_bytes].map(|bytes| bytes.map(|one| one.0 / MIB))
+        };
+        sites.look(upid, BootNs(9), true, |one| match one.address {
+            0x1000 => Seen::Resident,
+            _ => Seen::Shared,
         });
         assert_eq!(sites.resident(upid), [0x1000]);
-        let row = rows(&mut sites).remove(0);
-        assert_eq!(row.shared_bytes, Some(Bytes(2 * MIB)));
-        sites.look(upid, BootNs(9), true, |_| OWN);
-        let row = rows(&mut sites).remove(0);
-        assert_eq!(
-            row.shared_bytes,
-            Some(Bytes(0)),
-            "another mapping is there now"
-        );
+        assert_eq!(amounts(&mut sites), [Some(1), Some(2)]);
+        sites.look(upid, BootNs(9), true, |_| Seen::Resident);
+        assert_eq!(amounts(&mut sites), [Some(3), Some(0)]);
     }
 
     #[test]
     fn of_a_process_that_has_ended_the_last_look_stands() {
         let mut sites = Sites::default();
         sites.add(Upid(7), 1, MIB, MIB, (Some(0x1000), 0));
-        sites.look(Upid(7), BootNs(9), true, |_| OWN);
+        sites.look(Upid(7), BootNs(9), true, |_| Seen::Resident);
         sites.look(Upid(7), BootNs(9), true, |_| Seen::Ended);
         assert_eq!(rows(&mut sites)[0].resident_bytes, Bytes(MIB));
     }

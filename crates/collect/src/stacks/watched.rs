@@ -37,6 +37,8 @@ const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 /// A page of a file or of shared memory.
 const OF_FILE: u64 = 1 << 61;
+/// One that is mapped once (4.2).
+const MAPPED_ONCE: u64 = 1 << 56;
 
 /// The mapped files of all processes.
 #[derive(Default)]
@@ -362,13 +364,14 @@ impl Watched {
     }
 
     /// Whether the page at an address is there, in memory or swapped, and whether it is one of shared
-    /// memory; `None` when the process has ended.
+    /// memory that others map, too; `None` when the process has ended.
     pub(super) fn page(&self, address: u64, page_size: u64) -> Option<(bool, bool)> {
         let mut entry = [0; 8];
         let at = address.checked_div(page_size)? * 8;
         self.pagemap.read_exact_at(&mut entry, at).ok()?;
         let entry = u64::from_le_bytes(entry);
-        Some((entry & (PRESENT | SWAPPED) != 0, entry & OF_FILE != 0))
+        let is_shared = entry & (OF_FILE | MAPPED_ONCE) == OF_FILE;
+        Some((entry & (PRESENT | SWAPPED) != 0, is_shared))
     }
 
     /// Whether addresses, in ascending order, lie in blocks that malloc has free, as far as `left` bytes

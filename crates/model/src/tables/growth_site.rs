@@ -4,7 +4,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, Upid, WallNs};
 
 table! {
-    /// What anonymous or shared memory a process touched anew at one stack, with `record --stacks`. From samples, drawn by bytes without bias. A row holds from its time until the next of the same process and stack; figures count from the start of the recording. Growth that a thread of the process itself brought; whoever touches memory first is named, also where the allocator hands it to others later. Shared memory counts in each process that touches it.
+    /// What anonymous or shared memory a process touched anew at one stack, with `record --stacks`. From samples, drawn by bytes without bias. A row holds from its time until the next of the same process and stack; figures count from the start of the recording. Growth that a thread of the process itself brought; whoever touches memory first is named, also where the allocator hands it to others later.
     pub struct GrowthSiteRow in "growth_site" {
         /// Wall-clock time (UTC).
         ts: WallNs,
@@ -20,14 +20,14 @@ table! {
         grown_bytes: Bytes,
         /// Standard error of `grown_bytes`.
         grown_error_bytes: Bytes,
-        /// Of `grown_bytes`, what was resident or swapped when it was last looked at.
+        /// Of `grown_bytes`, what was resident or swapped when it was last looked at, but for `shared_bytes`.
         resident_bytes: Bytes,
-        /// Of `resident_bytes`, what was shared memory: of tmpfs, memfd, System V, or mapped to be shared. Null where it was not sampled (recordings of older versions).
-        shared_bytes: Option<Bytes>,
         /// Of `resident_bytes`, what lay in a block of malloc that was in use when its heap was last searched (glibc). Null where no heap was searched for it.
         live_bytes: Option<Bytes>,
         /// Of `resident_bytes`, what lay in a block that the program had freed and malloc kept. Null as `live_bytes` is. What is in neither is not known: memory of other allocators, mappings of their own, heaps that were not searched yet.
         kept_bytes: Option<Bytes>,
+        /// Of `grown_bytes`, what was resident then in shared memory (of tmpfs, memfd, System V, or mapped to be shared) that other processes mapped, too. Null where shared memory was not sampled (recordings of older versions).
+        shared_bytes: Option<Bytes>,
         /// Of `grown_bytes`, what was seen to be given back to the kernel. The rest was not looked at, or its address is not known.
         returned_bytes: Bytes,
     }

@@ -339,8 +339,9 @@ class Recording:
         It stands as at a moment (`at` says which there are), of the processes that live then; by
         default as the report says: at the end, and of a process that has ended at the moment in its
         last three seconds at which most was resident. `resident_bytes` is what was still there of
-        `grown_bytes`; of it `shared_bytes` was shared memory, `live_bytes` in use and `kept_bytes`
-        freed, and kept by malloc, each None where that is not known.
+        `grown_bytes`; of it `live_bytes` was in use and `kept_bytes` freed, and kept by malloc,
+        both None where that is not known. `shared_bytes` was there too, in shared memory that other
+        processes map.
         `returned_bytes` was seen to go back to the kernel. `python` and `native` are the innermost
         frames of each kind, `frames` has all of them, the outermost first, with `;` between.
         """

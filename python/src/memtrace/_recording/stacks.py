@@ -15,9 +15,9 @@ AMOUNTS = (
     "grown_bytes",
     "grown_error_bytes",
     "resident_bytes",
-    "shared_bytes",
     "live_bytes",
     "kept_bytes",
+    "shared_bytes",
     "returned_bytes",
 )
 _COLUMNS = (
