@@ -56,6 +56,11 @@ def keep_for_reader():
     memory = mmap.mmap(-1, 1 << 20)
     memory.write(ONES)
     KEPT.append(memory)
+for i in range(30):
+    if os.fork() == 0:
+        held = b"2" * (4 << 20)
+        os._exit(0)
+    os.wait()
 for i in range(50):
     keep_for_reader()
     time.sleep(0.01)
@@ -75,8 +80,7 @@ os.wait()
         need::require("bpf");
         let recorded = record(&["--stacks"], Command::new("python3").args(["-c", SHARED]))?;
         let report = recorded.report(&[])?;
-        let [own, read] =
-            ["keep_own", "keep_for_reader"].map(|function| site(&report, function));
+        let [own, read] = ["keep_own", "keep_for_reader"].map(|function| site(&report, function));
         let (own, read) = (own?, read?);
         assert!(mib(own, "resident_bytes") >= 60.0, "{own}");
         assert_eq!(mib(own, "shared_bytes"), 0.0, "{own}");

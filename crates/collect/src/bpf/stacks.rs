@@ -9,7 +9,7 @@ use aya::programs::RawTracePoint;
 use memtrace_abi::{Layout, PythonLayout, StackSample, Touched, names};
 use memtrace_model::Tgid;
 use std::os::fd::{AsFd, OwnedFd};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Room for some 120 samples.
 pub(super) const RING_BYTES: u32 = 4 << 20;
@@ -22,6 +22,8 @@ pub struct StackSource {
     ring: RingBuf<MapData>,
     python: BpfHashMap<MapData, u32, [u8; size_of::<PythonLayout>()]>,
     touched: TouchedPages,
+    /// A sample that was not taken yet.
+    early: Option<Box<StackSample>>,
 }
 
 /// What became of sampled pages, as far as page faults tell.
@@ -39,13 +41,27 @@ impl TouchedPages {
 }
 
 impl StackSource {
-    /// The next sample, and whether it was one of this version.
-    pub fn next(&mut self, take: impl FnOnce(Option<&StackSample>)) -> bool {
+    /// Hands over the next sample, or `None` for one that is not of this version. False where there is
+    /// none, and where it is not taken: then it comes again.
+    pub fn next(&mut self, take: impl FnOnce(Option<&StackSample>) -> bool) -> bool {
+        if let Some(early) = &self.early {
+            let is_taken = take(Some(early));
+            if is_taken {
+                self.early = None;
+            }
+            return is_taken;
+        }
         let Some(bytes) = self.ring.next() else {
             return false;
         };
-        take(StackSample::ref_from_bytes(&bytes).ok());
-        true
+        let sample = StackSample::ref_from_bytes(&bytes).ok();
+        let is_taken = take(sample);
+        if !is_taken && let Some(sample) = sample {
+            let mut early = Box::new(StackSample::new_zeroed());
+            early.as_mut_bytes().copy_from_slice(sample.as_bytes());
+            self.early = Some(early);
+        }
+        is_taken
     }
 
     /// What became of sampled pages.
@@ -101,6 +117,7 @@ pub(super) fn take(
         touched: TouchedPages(Array::try_from(touched).map_err(map_error(names::TOUCHED))?),
         ring: RingBuf::try_from(ring).map_err(map_error(names::STACKS))?,
         python: BpfHashMap::try_from(python).map_err(map_error(names::PYTHON))?,
+        early: None,
     })
 }
 

@@ -81,13 +81,17 @@ impl StackCollector {
             };
             let undecoded_count = &mut self.undecoded_count;
             let left_out_count = &mut self.left_out_count;
-            let is_one = self
-                .source
-                .next(|sample| match sample.map(|one| names.take(one)) {
+            let is_one = self.source.next(|sample| {
+                if sample.is_some_and(|one| names.is_early(one)) {
+                    return false;
+                }
+                match sample.map(|one| names.take(one)) {
                     Some(Some(layout)) => reported = layout,
                     Some(None) => *left_out_count += 1,
                     None => *undecoded_count += 1,
-                });
+                }
+                true
+            });
             if let Some((tgid, layout)) = reported {
                 self.source.tell(tgid, &layout);
             }
@@ -189,12 +193,22 @@ struct Naming<'a> {
 }
 
 impl Naming<'_> {
+    fn upid(&self, sample: &StackSample) -> Option<Upid> {
+        let start = BootNs(sample.header.start_boot_ns.cast_signed());
+        self.table.identity(Tgid(sample.header.tgid), start)
+    }
+
+    /// Whether it came after this turn had begun, of a process that came then, too: the next turn knows it.
+    fn is_early(&self, sample: &StackSample) -> bool {
+        let is_new = sample.header.boot_ns.cast_signed() > self.tick.boot.0;
+        is_new && self.upid(sample).is_none()
+    }
+
     /// Takes a sample, and gives what the BPF programs are to know of the process's interpreter, if
     /// anything. `None` for one that is left out.
     fn take(&mut self, sample: &StackSample) -> Option<Option<(Tgid, PythonLayout)>> {
         let tgid = Tgid(sample.header.tgid);
-        let start = BootNs(sample.header.start_boot_ns.cast_signed());
-        let upid = self.table.identity(tgid, start)?;
+        let upid = self.upid(sample)?;
         self.watch(upid, tgid, sample.mm);
         let (frames, layout) = match self.watched.get_mut(&upid) {
             Some(watched) => frames(watched, sample, self.files),
