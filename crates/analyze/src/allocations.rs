@@ -76,6 +76,20 @@ pub struct AllocationSite {
     pub(crate) later_bytes: Bytes,
 }
 
+/// What one line of a process came to hold in a time.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct AllocationGain {
+    /// The process that touched the memory.
+    #[serde(flatten)]
+    pub who: Who,
+    /// Which line it is.
+    #[serde(flatten)]
+    pub line: CodeLine,
+    /// What it held more at the end than at the begin, by samples; what it touched in a second before and
+    /// after can count, too.
+    pub gained_bytes: Bytes,
+}
+
 /// Memory by samples.
 #[derive(Clone, Copy, Debug, Default, Serialize, JsonSchema)]
 pub struct Sampled {
@@ -206,6 +220,42 @@ pub(super) fn at<S: RowSource>(
     let stacks = read_stacks(source, &sites)?;
     let rows = sites.remove(&process.upid);
     Ok(rows.map(|rows| of_process(Who::from(process), exit.is_some(), rows, None, &stacks)))
+}
+
+/// Which lines came to hold most from one instant to another, those first; at most 50.
+pub(super) fn gained<S: RowSource>(
+    source: &S,
+    table: &ProcessTable,
+    [begin, end]: [BootNs; 2],
+) -> Result<Vec<AllocationGain>, S::Error> {
+    let until = end + LATE_NS;
+    let process = |upid| Some(&table.processes[table.find(upid)?]);
+    let exit = |upid| process(upid)?.exit_boot_ns().filter(|exit| *exit <= until);
+    let (sites, mut earlier) = read_sites_twice(source, until, exit, |_| begin)?;
+    let stacks = read_stacks(source, &sites)?;
+    let mut all = Vec::new();
+    for (upid, rows) in sites {
+        let Some(process) = process(upid) else {
+            continue;
+        };
+        let (who, before) = (
+            Who::from(process),
+            earlier.remove(&upid).unwrap_or_default(),
+        );
+        let found = of_process(who, exit(upid).is_some(), rows, Some(before), &stacks);
+        let gained = found
+            .sites
+            .into_iter()
+            .filter(|site| site.later_bytes.0 > 0);
+        all.extend(gained.map(|site| AllocationGain {
+            who: found.who.clone(),
+            line: site.line,
+            gained_bytes: site.later_bytes,
+        }));
+    }
+    all.order_by_key(|one| (Reverse(one.gained_bytes), one.who.upid));
+    all.truncate(SITES_MAX);
+    Ok(all)
 }
 
 fn of_process(

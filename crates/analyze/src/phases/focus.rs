@@ -4,6 +4,7 @@ use super::lines::{self, SamePhases};
 use super::memory::Memory;
 use super::pair::{OPEN, Span, WINDOW};
 use super::{DeviceLevel, Level, Phase, Repeated, Stretch};
+use crate::allocations::AllocationGain;
 use crate::composition::Composition;
 use crate::who::Who;
 use memtrace_model::keys;
@@ -92,6 +93,9 @@ pub struct PhaseFocus {
     pub holder_count: usize,
     /// Those processes, what changed most first.
     pub holders: Vec<HolderChange>,
+    /// Which lines of code came to hold most, from the start of the first to the end of the last; empty
+    /// without `record --stacks`.
+    pub allocated: Vec<AllocationGain>,
 }
 
 /// As many phases are reported in JSON, of each some KiB: half of them from the start, half from the end.
@@ -285,6 +289,7 @@ impl Focus {
             page_cache: memory.device_history.page_cache(&whole),
             holder_count: holders.len(),
             holders,
+            allocated: Vec::new(),
         })
     }
 }

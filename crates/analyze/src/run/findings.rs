@@ -78,7 +78,11 @@ where
         groups: &facts.groups,
         states: &holdings.states,
     };
-    let (phases, phase, under_load) = facts.phases.reported(noted, &clock, end);
+    let (phases, mut phase, under_load) = facts.phases.reported(noted, &clock, end);
+    if let Some(focus) = phase.as_mut().filter(|_| !allocations.is_empty()) {
+        let ends = [focus.begin, focus.end].map(|at| at.boot_ns);
+        focus.allocated = allocations::gained(source, &facts.table, ends)?;
+    }
     let (load, requests) = (facts.load, &facts.requests);
     let conditions = conditions::reported(load, requests, under_load, &seen.held_at, &clock, end);
     let process = options.process.as_deref();

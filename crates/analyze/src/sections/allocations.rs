@@ -225,7 +225,9 @@ fn free_in_heaps(analysis: &Analysis, process: &ProcessAllocations) -> Option<(B
 
 fn table(process: &ProcessAllocations, most: usize) -> Table {
     let all = process.sum.resident_bytes;
-    TableOf::of(process.sites.iter().take(most))
+    let mut sites: Vec<&AllocationSite> = process.sites.iter().collect();
+    sites.order_by_key(|site| Reverse(site.sum.resident_bytes + site.sum.shared()));
+    TableOf::of(sites.into_iter().take(most))
         .figures("resident_bytes", 0, |site| site.sum.resident())
         .words("share", 1, move |site| {
             Cell::shown_only(&words::share(site.sum.resident(), Some(all)))

@@ -454,3 +454,26 @@ fn what_overlapping_phases_of_one_line_gained_counts_once() {
         Some(20.0)
     );
 }
+
+#[test]
+fn a_window_names_the_lines_that_gained_in_it() {
+    let run = RUNS.iter().find(|(name, ..)| *name == "grown_by_lines");
+    let (info, rows, _) = run.expect("the run").1().recorded();
+    let options = Options {
+        from: Some("+20s".parse().expect("a moment")),
+        to: Some("+40s".parse().expect("a moment")),
+        ..Options::default()
+    };
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+    let gained = analysis.phase.expect("the window").allocated;
+    let named = gained
+        .iter()
+        .map(|gain| (gain.line.place(), mib(Some(gain.gained_bytes))));
+    let named: Vec<_> = named.collect();
+    let all = [
+        ("buffer.py:118 Trainer.update".to_owned(), Some(480.0)),
+        ("train.py:77 collate".to_owned(), Some(160.0)),
+        ("an unknown place".to_owned(), Some(12.0)),
+    ];
+    assert_eq!(named, all);
+}

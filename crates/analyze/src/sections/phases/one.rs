@@ -7,7 +7,12 @@ use super::{doubt, explain, per_step, repeat_table, stage_table, table};
 use crate::keys::highest;
 use crate::{Amounts, Analysis, GpuChange, Phase, PhaseFocus, PhasePart, Report, Slope};
 use memtrace_model::{Bytes, Kind};
-use memtrace_report::{Cell, Chapter, Mode, Section, TableOf, one_part, words};
+use memtrace_report::{
+    Cell, Chapter, MORE_IN_JSON, Mode, Section, TableOf, one_part, shorten, words,
+};
+
+/// Longer places leave no room for who it is.
+const PLACE_WIDTH: usize = 52;
 
 /// The column of what grows from step to step.
 const PER_STEP: (&str, &str) = ("bytes_per_step", "PER STEP");
@@ -61,6 +66,7 @@ pub(in crate::sections) const SECTION: Section<Report> = Section {
         let mut sections = vec![section];
         sections.extend(parts.into_iter().flatten());
         sections.push(holders(focus, view.top));
+        sections.extend(allocated(focus, view.top));
         sections
     },
     ..Section::EMPTY
@@ -217,6 +223,28 @@ fn around(analysis: &Analysis, focus: &PhaseFocus) -> Option<Chapter> {
         _ => "; GPU memory by role and process from the driver's last list",
     };
     section.quiet(format!("From the last readings before{lists}."));
+    Some(section)
+}
+
+/// Which lines of code came to hold most.
+fn allocated(focus: &PhaseFocus, top: usize) -> Option<Chapter> {
+    if focus.allocated.is_empty() {
+        return None;
+    }
+    let from_to = match focus.phases.len() {
+        1 => "its start to its end",
+        _ => "the first start to the last end",
+    };
+    let mut section = Chapter::new(format!("Who allocated from {from_to}"));
+    let shown = TableOf::of(focus.allocated.iter().take(top));
+    shown
+        .who(|gain| gain.who.cells())
+        .figures("gained_bytes", 0, |gain| gain.gained_bytes)
+        .flexible("place", |gain| {
+            shorten(&gain.line.place(), PLACE_WIDTH).into_owned()
+        })
+        .add_to(&mut section);
+    section.rest(focus.allocated.len(), top, words::count, MORE_IN_JSON);
     Some(section)
 }
 
