@@ -7,6 +7,7 @@ use object::elf::{
     SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_OBJECT, SectionHeader64, Sym64,
 };
 use object::pod::{self, Pod};
+use std::cell::OnceCell;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -22,6 +23,13 @@ const SYMBOLS_BYTES_MAX: u64 = 48 << 20;
 const NAME_MAX: usize = 1_024;
 /// Symbols are read in pieces of so many.
 const PIECE: usize = 8_192;
+/// No symbol that is asked for by its name has a longer one.
+const ASKED_NAME_MAX: usize = 32;
+/// Their names are read in pieces of so many bytes, in all so many: they need not be in order.
+const NAMES_PIECE: u64 = 256 << 10;
+const NAMES_MAX: u64 = 64 << 20;
+/// What a Python interpreter has, and no other program.
+const OF_PYTHON: [&str; 3] = ["_PyRuntime", "Py_Version", "_PyEval_EvalFrameDefault"];
 
 /// The part of a file that is mapped to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +56,8 @@ pub(super) struct Elf {
     pub(super) eh_frame: Option<Section>,
     pub(super) eh_frame_hdr: Option<Section>,
     symbols: Option<SymbolTable>,
+    /// Found once, and asked for by each process that maps it.
+    python: OnceCell<[Option<Range<u64>>; OF_PYTHON.len()]>,
 }
 
 /// Where symbols are in the file.
@@ -91,6 +101,7 @@ impl Elf {
             eh_frame: None,
             eh_frame_hdr: None,
             symbols: None,
+            python: OnceCell::new(),
         };
         elf.read_sections(&header, room);
         Some(elf)
@@ -180,15 +191,23 @@ impl Elf {
         Functions(functions)
     }
 
+    /// Where a Python interpreter has its state, its version and its loop.
+    pub(super) fn python(&self) -> [Option<Range<u64>>; OF_PYTHON.len()] {
+        self.python.get_or_init(|| self.find(OF_PYTHON)).clone()
+    }
+
     /// Where symbols of these names are.
-    pub(super) fn find<const N: usize>(&self, names: [&str; N]) -> [Option<Range<u64>>; N] {
+    fn find<const N: usize>(&self, names: [&str; N]) -> [Option<Range<u64>>; N] {
         let mut found = [const { None }; N];
+        let Some(table) = self.symbols else {
+            return found;
+        };
+        let mut text = SymbolNames::new(&self.file, table.names);
         self.each_symbol(|symbol| {
             if ![STT_FUNC, STT_OBJECT].contains(&(symbol.st_info & 0xf)) {
                 return;
             }
-            // A name that is not asked for is mostly reported by its first bytes.
-            let Some(name) = self.symbol_name(symbol.st_name.get(LE), 32) else {
+            let Some(name) = text.at(symbol.st_name.get(LE)) else {
                 return;
             };
             for (place, wanted) in found.iter_mut().zip(names) {
@@ -222,9 +241,9 @@ impl Elf {
         }
     }
 
-    fn symbol_name(&self, at: u32, max: usize) -> Option<Vec<u8>> {
+    fn symbol_name(&self, at: u32) -> Option<Vec<u8>> {
         let names = self.symbols?.names;
-        let mut bytes = vec![0; max];
+        let mut bytes = vec![0; NAME_MAX];
         let read = self
             .file
             .read_at(&mut bytes, names.checked_add(u64::from(at))?)
@@ -238,8 +257,63 @@ impl Elf {
     /// The name of the function at an address of the file, as a person knows it.
     pub(super) fn name(&self, functions: &Functions, address: u64) -> Option<String> {
         let function = functions.at(address)?;
-        let name = self.symbol_name(function.name, NAME_MAX)?;
+        let name = self.symbol_name(function.name)?;
         Some(demangled(&String::from_utf8_lossy(&name)))
+    }
+}
+
+/// The names of symbols, read piece by piece.
+struct SymbolNames<'a> {
+    file: &'a File,
+    /// Where they begin.
+    start: u64,
+    /// The last piece, and where it is among them.
+    piece: Vec<u8>,
+    at: u64,
+    /// So much may still be read.
+    left: u64,
+}
+
+impl<'a> SymbolNames<'a> {
+    fn new(file: &'a File, start: u64) -> Self {
+        Self {
+            file,
+            start,
+            piece: Vec::new(),
+            at: 0,
+            left: NAMES_MAX,
+        }
+    }
+
+    /// The name there. `None` for a longer one than is asked for.
+    fn at(&mut self, at: u32) -> Option<&[u8]> {
+        let at = u64::from(at);
+        let end = self.at + self.piece.len() as u64;
+        if at < self.at || at + ASKED_NAME_MAX as u64 > end {
+            self.read(at - at % NAMES_PIECE)?;
+        }
+        let rest = self.piece.get(usize::try_from(at - self.at).ok()?..)?;
+        let end = rest
+            .iter()
+            .take(ASKED_NAME_MAX)
+            .position(|byte| *byte == 0)?;
+        rest.get(..end)
+    }
+
+    fn read(&mut self, at: u64) -> Option<()> {
+        if self.at == at && !self.piece.is_empty() {
+            // The file ends in it.
+            return Some(());
+        }
+        let len = NAMES_PIECE + ASKED_NAME_MAX as u64;
+        self.left = self.left.checked_sub(len)?;
+        self.piece.resize(usize::try_from(len).ok()?, 0);
+        let read = self
+            .file
+            .read_at(&mut self.piece, self.start.checked_add(at)?);
+        self.piece.truncate(read.unwrap_or(0));
+        self.at = at;
+        Some(())
     }
 }
 
@@ -341,4 +415,38 @@ fn many<T: Pod>(file: &File, at: u64, count: u64, max: u64) -> Option<Vec<T>> {
 
 fn one<T: Pod>(file: &File, at: u64) -> Option<T> {
     many(file, at, 1, 1)?.first().copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn names_are_found_across_pieces_and_at_the_end_of_the_file() {
+        let piece = NAMES_PIECE as usize;
+        let mut bytes = vec![b'x'; 2 * piece];
+        let start = 7;
+        for (at, name) in [
+            (0, "first\0"),
+            (piece - 3, "across\0"),
+            (2 * piece - 12, "last\0"),
+        ] {
+            bytes[start + at..start + at + name.len()].copy_from_slice(name.as_bytes());
+        }
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        let mut names = SymbolNames::new(&file, start as u64);
+        let mut text = |at: usize| {
+            let name = names.at(at as u32).map(<[u8]>::to_vec);
+            name.map(|name| String::from_utf8(name).unwrap())
+        };
+        for _ in 0..2 {
+            assert_eq!(text(2 * piece - 12).as_deref(), Some("last"));
+            assert_eq!(text(0).as_deref(), Some("first"));
+            assert_eq!(text(piece - 3).as_deref(), Some("across"));
+        }
+        assert_eq!(text(100), None, "no name of an interpreter is so long");
+        assert_eq!(text(3 * piece), None);
+    }
 }

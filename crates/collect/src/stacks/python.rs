@@ -317,8 +317,7 @@ impl Interpreter {
         mm: u64,
         memory: &File,
     ) -> Option<Self> {
-        let names = ["_PyRuntime", "Py_Version", "_PyEval_EvalFrameDefault"];
-        let [runtime, version, evaluates] = elf.find(names);
+        let [runtime, version, evaluates] = elf.python();
         let at = |address: u64| address.wrapping_add(bias);
         let (runtime, evaluates) = (at(runtime?.start), evaluates?);
         let version = match version {
