@@ -17,6 +17,8 @@ use std::sync::Arc;
 const NAME_MAX: u64 = 2_048;
 /// Where lines are in code, of the longest function that is believed.
 const TABLE_MAX: u64 = 256 << 10;
+/// What is read of a code object lies within so much.
+const CODE_MAX: u64 = 4 << 10;
 /// Code objects that are remembered of one process, and bytes of their tables.
 const CODES_MAX: usize = 8_192;
 const TABLES_MAX: usize = 4 << 20;
@@ -443,13 +445,24 @@ fn version_by_name(path: &str) -> Option<u64> {
 
 /// What tells one code object from another at the same place: file, name, table, first line.
 fn words_of(memory: &impl Memory, code: u64, objects: &Objects) -> Option<[u64; 4]> {
-    let word = |offset: u64| memory.word(code.checked_add(offset)?);
-    Some([
-        word(objects.code_filename)?,
-        word(objects.code_qualname)?,
-        word(objects.code_linetable)?,
-        word(objects.code_first_line)? & 0xffff_ffff,
-    ])
+    let places = [
+        objects.code_filename,
+        objects.code_qualname,
+        objects.code_linetable,
+        objects.code_first_line,
+    ];
+    // Each frame of each sample asks for them: in one call.
+    let (first, last) = places.iter().fold((u64::MAX, 0), |(first, last), place| {
+        (first.min(*place), last.max(*place))
+    });
+    let len = last.checked_sub(first)?.checked_add(8)?;
+    let bytes = memory.bytes(code.checked_add(first)?, len, CODE_MAX)?;
+    let word = |place: u64| {
+        let at = usize::try_from(place - first).ok()?;
+        Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
+    };
+    let [file, name, table, first_line] = places.map(word);
+    Some([file?, name?, table?, first_line? & 0xffff_ffff])
 }
 
 /// A string in its compact form, as names in code are.
