@@ -23,7 +23,7 @@ use super::who::Who;
 use memtrace_model::tables::GrowthSiteRow;
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
 pub(super) use resident::frames_of;
-use resident::{Stacks, read_sites, read_sites_twice, read_stacks};
+use resident::{Stacks, read_sites, read_sites_twice, read_stacks, there};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -71,9 +71,16 @@ pub struct AllocationSite {
     /// What was sampled there.
     #[serde(flatten)]
     pub sum: Sampled,
-    /// What of its resident bytes came in the later half of the process's life; negative where some went.
+    /// What came there since an earlier instant, shared or not; negative where some went.
     #[serde(skip)]
-    pub(crate) later_bytes: Bytes,
+    pub(crate) gained_bytes: Bytes,
+}
+
+impl AllocationSite {
+    /// What of its resident bytes came since then.
+    pub(crate) fn later(&self) -> Bytes {
+        self.gained_bytes.min(self.sum.resident_bytes)
+    }
 }
 
 /// What one line of a process came to hold in a time.
@@ -99,18 +106,18 @@ pub struct Sampled {
     pub grown_bytes: Bytes,
     /// Standard error of that.
     pub grown_error_bytes: Bytes,
-    /// Of all of it, what was resident or swapped when it was last looked at, but for what is shared.
+    /// Of all of it, what was resident or swapped when it was last looked at, without what is shared.
     pub resident_bytes: Bytes,
     /// Of that, what lay in a block of malloc that was in use; `None` where no heap was searched for it.
     pub live_bytes: Option<Bytes>,
     /// Of that, what the program had freed and malloc kept. What is in neither is not known.
     pub kept_bytes: Option<Bytes>,
-    /// What was resident then in shared memory that other processes mapped, too; `None` where shared
-    /// memory was not sampled.
+    /// What was resident then in shared memory that is mapped more than once, as by other processes; `None`
+    /// where shared memory was not sampled.
     pub shared_bytes: Option<Bytes>,
     /// What was seen to be given back.
     pub returned_bytes: Bytes,
-    /// Of which neither is known: it has no address, or its process ended before it was looked at.
+    /// Of which none of these is known: it has no address, or its process ended before it was looked at.
     pub unknown_bytes: Bytes,
 }
 
@@ -167,9 +174,9 @@ impl Sampled {
         self.shared_bytes.unwrap_or_default()
     }
 
-    /// What is not known to be given back, nor shared.
+    /// What is not known to be given back.
     pub(crate) fn not_returned(&self) -> Bytes {
-        (self.grown_bytes - self.returned_bytes - self.shared()).max(Bytes(0))
+        (self.grown_bytes - self.returned_bytes).max(Bytes(0))
     }
 }
 
@@ -246,11 +253,11 @@ pub(super) fn gained<S: RowSource>(
         let gained = found
             .sites
             .into_iter()
-            .filter(|site| site.later_bytes.0 > 0);
+            .filter(|site| site.gained_bytes.0 > 0);
         all.extend(gained.map(|site| AllocationGain {
             who: found.who.clone(),
             line: site.line,
-            gained_bytes: site.later_bytes,
+            gained_bytes: site.gained_bytes,
         }));
     }
     all.order_by_key(|one| (Reverse(one.gained_bytes), one.who.upid));
@@ -278,33 +285,33 @@ fn of_process(
     for row in &rows {
         sum.add(&Sampled::from(row));
     }
-    let later_of = |row: &GrowthSiteRow| earlier.as_ref().map_or(Bytes(0), |_| row.resident_bytes);
+    let later_of = |row: &GrowthSiteRow| earlier.as_ref().map_or(Bytes(0), |_| there(row));
     let at_end = rows.iter();
     let at_end = at_end.map(|row| (row.stack_id, (Some(Sampled::from(row)), later_of(row))));
     let before = earlier.iter().flatten();
-    let before = before.map(|row| (row.stack_id, (None, Bytes(0) - row.resident_bytes)));
+    let before = before.map(|row| (row.stack_id, (None, Bytes(0) - there(row))));
     let sites = by_line(
         at_end.chain(before),
         stacks,
         |sum: &mut (Sampled, Bytes), row| {
-            let (sampled, later_bytes): (Option<Sampled>, Bytes) = row;
+            let (sampled, gained_bytes): (Option<Sampled>, Bytes) = row;
             if let Some(sampled) = sampled {
                 sum.0.add(&sampled);
             }
-            sum.1 = sum.1 + later_bytes;
+            sum.1 = sum.1 + gained_bytes;
         },
     );
     let sites = sites
         .into_iter()
-        .map(|(line, (sum, later_bytes))| AllocationSite {
+        .map(|(line, (sum, gained_bytes))| AllocationSite {
             line,
             sum,
-            later_bytes,
+            gained_bytes,
         });
     let mut sites: Vec<AllocationSite> = sites.collect();
-    let later_bytes = sites.iter().map(|site| site.later_bytes).sum();
+    let later_bytes = sites.iter().map(AllocationSite::later).sum();
     let named = sites.iter().filter(|site| site.line.frame.is_some());
-    let later = named.max_by_key(|site| site.later_bytes).cloned();
+    let later = named.max_by_key(|site| site.later()).cloned();
     let mut functions: BTreeMap<String, Sampled> = BTreeMap::new();
     for site in &sites {
         if site.line.frame.is_none() {
@@ -317,6 +324,7 @@ fn of_process(
     sites.order_by_key(|site| {
         (
             Reverse(site.sum.resident_bytes),
+            Reverse(site.sum.shared_bytes),
             Reverse(site.sum.grown_bytes),
         )
     });
@@ -369,6 +377,32 @@ mod tests {
     }
 
     #[test]
+    fn what_was_shared_before_did_not_come_when_others_went() {
+        let site = |resident: i64, shared: i64| GrowthSiteRow {
+            stack_id: 1,
+            grown_bytes: Bytes(90 << 20),
+            resident_bytes: Bytes(resident << 20),
+            shared_bytes: Some(Bytes(shared << 20)),
+            ..GrowthSiteRow::default()
+        };
+        let load = frame(FrameKind::Native, Some("load"), "/x/prog", None);
+        let stacks = HashMap::from([(1, vec![load])]);
+        let came = |now, before| {
+            let all = of_process(
+                Who::default(),
+                false,
+                vec![now],
+                Some(vec![before]),
+                &stacks,
+            );
+            [all.later_bytes, all.sites[0].gained_bytes].map(|bytes| bytes.0 >> 20)
+        };
+        assert_eq!(came(site(60, 0), site(0, 60)), [0, 0]);
+        assert_eq!(came(site(0, 90), site(0, 60)), [0, 30]);
+        assert_eq!(came(site(90, 0), site(60, 0)), [30, 30]);
+    }
+
+    #[test]
     fn what_came_after_the_start_up_has_a_line_of_its_own() {
         let site = |stack_id, mib: i64| GrowthSiteRow {
             stack_id,
@@ -385,6 +419,6 @@ mod tests {
         assert_eq!(text.later_bytes, Bytes(50 << 20));
         let later = text.later.unwrap();
         assert_eq!(later.line.place(), "leak (prog)");
-        assert_eq!(later.later_bytes, Bytes(60 << 20));
+        assert_eq!(later.later(), Bytes(60 << 20));
     }
 }

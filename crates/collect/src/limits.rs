@@ -25,7 +25,7 @@ const MOUNTS_MAX: usize = 32;
 /// What is mounted later is found after so long.
 const MOUNTS_PERIOD: DurationNs = DurationNs(10_000_000_000);
 /// Programs set limits when they start: a process is asked again after so long at first, and then after
-/// twice as long each time, up to the other; later where so many are recorded that it takes longer.
+/// twice as long each time, up to the other; later where many wait.
 const ASKED_AGAIN: DurationNs = DurationNs(2_000_000_000);
 const ASKED_AGAIN_MAX: DurationNs = DurationNs(128_000_000_000);
 /// TMPFS_MAGIC of linux/magic.h.

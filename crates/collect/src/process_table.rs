@@ -49,7 +49,6 @@ pub struct RoleDeclaration {
 pub struct ProcessTable {
     by_tgid: HashMap<Tgid, Upid>,
     revision: u64,
-    memory_revision: u64,
     /// Boxed: a map has room for up to twice as many as it holds.
     live: HashMap<Upid, Box<Process>>,
     ended: Vec<ProcessRow>,
@@ -168,31 +167,6 @@ impl ProcessTable {
         self.revision
     }
 
-    /// As long as this stays the same, so does what living processes hold; see [`Process::held`].
-    pub fn memory_revision(&self) -> u64 {
-        self.memory_revision
-    }
-
-    /// Takes note of what rows say of the memory of living processes.
-    pub fn note_memory(&mut self, rows: &[Record]) {
-        for row in rows {
-            let Record::Mem(row) = row else { continue };
-            // Neither is of now, as the recorder sees it.
-            if let Some(MemSource::Peak | MemSource::SelfReported) = row.source {
-                continue;
-            }
-            let Some(process) = self.live.get_mut(&row.upid) else {
-                continue;
-            };
-            let of_files = [row.rss_file_bytes, row.rss_shmem_bytes];
-            let shared = of_files.into_iter().flatten().sum();
-            // Without its parts all of it counts as its own.
-            let anon = row.rss_anon_bytes.or(row.rss_bytes).unwrap_or_default();
-            process.held = (anon, shared);
-            self.memory_revision += 1;
-        }
-    }
-
     /// What is known of a process that is alive, or that ended lately.
     pub fn row(&self, upid: Upid) -> Option<&ProcessRow> {
         let living = self.process(upid).map(Process::row);
@@ -283,7 +257,6 @@ impl ProcessTable {
             image,
             child_count: 0,
             execs: None,
-            held: Default::default(),
             names: self.ceiling.charge(Part::Names, 0),
             were_names_cut: false,
         };

@@ -32,7 +32,7 @@ const PEAKS: usize = 10_000;
 ///
 /// In place of each change of a process's memory its last value in each period stays, and that at the
 /// highest sum of RSS over all processes. What the report names stays exact: peaks, phases, marks,
-/// kills; five minutes before and a minute after each OOM kill and each crash keep all rows. Readings
+/// kills; five minutes before and a minute after each crash, and each OOM kill that concerns the recording, keep all rows. Readings
 /// of cgroups, of the machine, of PSS and of mappings stay next to such instants, and are instants
 /// themselves; findings are saved anew, and all other tables are left as they are. A process that lived between two instants keeps
 /// its start, its end and its peak, and no value between them. Means and

@@ -79,7 +79,7 @@ impl Growing {
 
     /// A program that ends often frees all it has: what it held is what it held before that.
     fn note_most(&mut self) {
-        let resident: Bytes = self.now.values().map(|row| row.resident_bytes).sum();
+        let resident: Bytes = self.now.values().map(there).sum();
         if self.most.as_ref().is_none_or(|(most, _)| resident >= *most) {
             self.most = Some((resident, self.now.clone()));
         }
@@ -92,6 +92,11 @@ impl Growing {
         let rows = self.most.map_or(self.now, |(_, rows)| rows);
         rows.into_values().collect()
     }
+}
+
+/// What was there of what was touched, shared or not: whether others map it changes as they come and go.
+pub(super) fn there(row: &GrowthSiteRow) -> Bytes {
+    row.resident_bytes + row.shared_bytes.unwrap_or_default()
 }
 
 /// The sums by process and stack.

@@ -58,8 +58,8 @@ pub(super) const SECTION: Section<Report> = Section {
             "Who allocated it: from samples, by the line of Python or the native function that \
              touched anonymous or shared memory first. RESIDENT is what of that was in memory or swapped \
              when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, ± its \
-             standard error. SHARED is what of TOUCHED was resident then in shared memory that other \
-             processes map, too, and is not in RESIDENT. KEPT FREE is what of RESIDENT the program had freed and malloc of \
+             standard error. SHARED was in shared memory then that is mapped more than once, as by other \
+             processes; it is not part of RESIDENT. KEPT FREE is what of RESIDENT the program had freed and malloc of \
              glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
              first; what other allocators keep free is reported by `--section layout`.",
         );
@@ -113,7 +113,20 @@ pub(super) fn at_kill(process: &ProcessAllocations) -> Option<String> {
 }
 
 fn matters(process: &ProcessAllocations) -> bool {
-    process.sum.resident_bytes >= MATTERS
+    process.sum.resident_bytes >= MATTERS || is_mostly_shared(process)
+}
+
+/// Whether little of what it holds is its own, and much is shared.
+fn is_mostly_shared(process: &ProcessAllocations) -> bool {
+    process.sum.resident_bytes < MATTERS && process.sum.shared() >= MATTERS
+}
+
+/// The line that holds most of that, or most of what is shared where that is most.
+fn first(process: &ProcessAllocations) -> Option<&AllocationSite> {
+    match is_mostly_shared(process) {
+        true => process.sites.iter().max_by_key(|site| site.sum.shared()),
+        false => process.sites.first(),
+    }
 }
 
 /// Which line most of the memory of the process that grows, else of that which holds most, came by, if one
@@ -124,11 +137,16 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
     let later = all().filter(|one| later_line(one).is_some());
     let later = later.max_by_key(|one| one.later_bytes);
-    let process = grower.or(later).or_else(|| all().next())?;
-    let first = process.sites.first()?;
+    let shared = || all().max_by_key(|one| one.sum.shared());
+    let own = || all().find(|one| !is_mostly_shared(one));
+    let process = grower.or(later).or_else(own).or_else(shared)?;
+    let first = first(process)?;
     first.line.frame.as_ref()?;
-    let is_large =
-        first.sum.resident_bytes.0 as f64 >= LARGE_PART * process.sum.resident_bytes.0 as f64;
+    let amount = |sum: &Sampled| match is_mostly_shared(process) {
+        true => sum.shared(),
+        false => sum.resident_bytes,
+    };
+    let is_large = amount(&first.sum).0 as f64 >= LARGE_PART * amount(&process.sum).0 as f64;
     (is_large || later_line(process).is_some()).then(|| sentence(analysis, process))
 }
 
@@ -139,7 +157,7 @@ fn later_line(process: &ProcessAllocations) -> Option<&AllocationSite> {
     let is_much =
         came >= MATTERS && came.0 as f64 >= NOTABLE_PART * process.sum.resident_bytes.0 as f64;
     let named = process.later.as_ref().filter(|_| is_much)?;
-    (named.later_bytes.0 as f64 >= LARGE_PART * came.0 as f64).then_some(named)
+    (named.later().0 as f64 >= LARGE_PART * came.0 as f64).then_some(named)
 }
 
 /// `22924 python3 grew by 24 MiB that is still resident: 71 % at cache.py:118 update.` Where another line
@@ -155,6 +173,16 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         let touched = bytes(sum.grown_bytes);
         return format!("{who} touched {touched} anew; whether that {still} is not known.");
     };
+    if is_mostly_shared(process)
+        && let Some(first) = first(process)
+    {
+        let (all, place) = (bytes(sum.shared()), first.line.place());
+        let share = words::share(Some(first.sum.shared()), Some(sum.shared()));
+        return format!(
+            "{who} touched {all} of shared memory that {still} and that others map, too: {share} at \
+             {place}."
+        );
+    }
     let is_notable = |part: Bytes| part.0 as f64 >= NOTABLE_PART * resident.0 as f64;
     let unknown = Some(sum.unknown_bytes).filter(|unknown| unknown.0 > 0 && is_notable(*unknown));
     let unknown =
@@ -174,7 +202,7 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     };
     let shared = Some(sum.shared()).filter(|shared| shared.0 > 0 && is_notable(*shared));
     let shared =
-        shared.map(|shared| format!("{} more is shared with other processes", bytes(shared)));
+        shared.map(|shared| format!("{} more in memory that others map, too", bytes(shared)));
     let remarks = kept.into_iter().chain(shared).chain(unknown);
     let remarks: Vec<String> = remarks.collect();
     let remarks = match remarks.is_empty() {
@@ -192,7 +220,7 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
                 return format!("{reported}: {share} at {place}{kept}.");
             };
             let came = bytes(process.later_bytes);
-            let later_share = words::share(Some(later.later_bytes), Some(process.later_bytes));
+            let later_share = words::share(Some(later.later()), Some(process.later_bytes));
             let later_kept = kept_in_words(&later.sum);
             let later = later.line.place();
             format!(
@@ -234,7 +262,9 @@ fn table(process: &ProcessAllocations, most: usize) -> Table {
         })
         .figures(("kept_bytes", "KEPT FREE"), 1, |site| site.sum.kept_bytes)
         .only_if(process.sum.kept_bytes > Some(Bytes(0)))
-        .figures(("shared_bytes", "SHARED"), 1, |site| site.sum.shared_bytes)
+        .figures(("shared_bytes", "SHARED"), 1, |site| {
+            site.sum.resident().and(site.sum.shared_bytes)
+        })
         .only_if(process.sum.shared().0 > 0)
         .figures(("grown_bytes", "TOUCHED"), 2, |site| site.sum.grown_bytes)
         .figures(("grown_error_bytes", "±"), 3, |site| {
@@ -282,8 +312,11 @@ mod tests {
                     callers: Vec::new(),
                     stack: Vec::new(),
                 },
-                sum: Sampled::default(),
-                later_bytes: mib(by_line),
+                sum: Sampled {
+                    resident_bytes: mib(by_line),
+                    ..Sampled::default()
+                },
+                gained_bytes: mib(by_line),
             };
             let process = ProcessAllocations {
                 who: Who::default(),

@@ -1,6 +1,5 @@
 //! What is missing: what was lost, and what could not be seen.
 
-use crate::name::in_words;
 use crate::{Analysis, Loss, Report};
 use memtrace_model::tables::{DiagKind, Severity};
 use memtrace_model::{Instant, RunState, quoted};
@@ -87,7 +86,7 @@ fn files(count: usize) -> String {
 /// That something was lost, in a sentence.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let is_loss = |loss: &&Loss| loss.severity == Severity::Loss;
-    let losses: Vec<&Loss> = missing(analysis).filter(is_loss).collect();
+    let losses = missing(analysis).filter(is_loss).count();
     let damaged = analysis.problems.len();
     let is_read_early = analysis.is_live || analysis.is_open;
     let is_cut_off = analysis.info.state != RunState::Closed && !is_read_early;
@@ -95,17 +94,10 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
         (analysis.is_open).then(|| "the recording is open".to_owned()),
         (is_cut_off).then(|| "the recording was not closed".to_owned()),
         (damaged > 0).then(|| format!("{} damaged or missing", files(damaged))),
-        match losses.as_slice() {
-            [] => None,
-            [loss] => Some(match loss.count {
-                Some(count) => {
-                    let subject = in_words(&loss.subject);
-                    format!("lost {} × {subject}", words::count(count))
-                }
-                None => "something was lost".to_owned(),
-            }),
-            many => Some(format!("{} things were lost", words::count(many.len()))),
-        },
+        (losses > 0).then(|| match losses {
+            1 => "something was lost".to_owned(),
+            many => format!("{} things were lost", words::count(many)),
+        }),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("{} (`--section missing`).", parts.join(", ")))

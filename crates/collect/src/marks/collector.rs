@@ -173,8 +173,9 @@ impl MarkCollector {
         }
         let ended = |found: &mut FoundLog| table.process(found.upid).is_none();
         for mut found in self.found_logs.extract_if(.., ended) {
-            // Not here: what it has by now is read first. Where no thread can be had it goes unread.
-            let _ = std::thread::Builder::new().spawn(move || found.stop());
+            // What it has by now is read first, in another thread where one can be had.
+            let thread = std::thread::Builder::new().name("memtrace-found".to_owned());
+            let _ = thread.stack_size(256 << 10).spawn(move || found.stop());
         }
     }
 

@@ -42,8 +42,6 @@ pub struct Process {
     pub(super) child_count: usize,
     /// How many execs of it are noted.
     pub(super) execs: Option<u32>,
-    /// Its anonymous memory, and its files and shared memory, as last seen.
-    pub(super) held: (Bytes, Bytes),
     /// What its names take, and whether they were cut for that since it was written.
     pub(super) names: Share,
     pub(super) were_names_cut: bool,
@@ -56,12 +54,6 @@ impl Process {
     /// The row as it stands.
     pub fn row(&self) -> &ProcessRow {
         &self.row
-    }
-
-    /// Its resident anonymous memory, and its resident files and shared memory, as they were last seen; 0
-    /// where they were not.
-    pub fn held(&self) -> (Bytes, Bytes) {
-        self.held
     }
 
     /// The row, to be changed; it will be written again.

@@ -64,8 +64,8 @@ pub struct SmapsCollector {
     /// Merging of equal pages shares what no fork did.
     has_ksm: bool,
     last_turn: BootNs,
-    /// The revisions of the table of which the thread has a list.
-    listed: Option<(u64, u64)>,
+    /// The revision of the table of which the thread has a list.
+    listed_revision: Option<u64>,
     /// Whose descriptors are to be looked at. `None` once that is over.
     whose: Option<SyncSender<Whose>>,
 }
@@ -106,7 +106,7 @@ impl SmapsCollector {
             left_out: BTreeMap::new(),
             has_ksm: has_ksm(),
             last_turn: BootNs(0),
-            listed: None,
+            listed_revision: None,
             whose: Some(whose),
         };
         // Where one of them can't be started, those before it end with what is dropped.
@@ -225,13 +225,11 @@ impl SmapsCollector {
             tgid: process.row().tgid,
             image: process.image(),
             is_unshared: self.is_unshared(table, process),
-            held: process.held(),
         }
     }
 
     fn tell_who_is_there(&mut self, table: &ProcessTable) {
-        let revisions = (table.revision(), table.memory_revision());
-        if self.listed.replace(revisions) == Some(revisions) {
+        if self.listed_revision.replace(table.revision()) == Some(table.revision()) {
             return;
         }
         let processes = table.processes();

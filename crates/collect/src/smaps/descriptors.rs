@@ -25,8 +25,8 @@ use std::time::Duration;
 const MOVED_BYTES: u64 = 16 << 20;
 /// On a large machine so much comes and goes all the time, as a part of what there is.
 const MOVED_PART: u64 = 32;
-/// Time between two looks at whether it has moved, and at files that nobody maps; and where it stood
-/// still to the byte for so long.
+/// Time between two looks at whether it has moved, and at files that nobody maps; a longer one after it
+/// stood still to the byte.
 const PERIOD: DurationNs = DurationNs(100_000_000);
 const QUIET_PERIOD: DurationNs = DurationNs(500_000_000);
 const QUIET_AFTER: DurationNs = DurationNs(5_000_000_000);
@@ -132,7 +132,7 @@ impl Descriptors {
         self.unsent = found.and_then(|found| self.teller.offer(found).err());
     }
 
-    /// How long nothing need be looked at, where the machine's shared memory stands at this.
+    /// Time until the next look, with so much shared memory on the machine now.
     fn period(&mut self, shared: u64, now: BootNs) -> DurationNs {
         let (last, since) = self.still.get_or_insert((shared, now));
         if *last != shared {

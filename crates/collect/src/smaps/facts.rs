@@ -1,6 +1,7 @@
 //! The small facts of a process that readings need.
 
-use crate::fields::{kib, pairs};
+use super::queue::Held;
+use crate::fields::{kib, number, pairs};
 use memtrace_model::Bytes;
 
 /// What is used of /proc/PID/status.
@@ -38,4 +39,17 @@ impl Status {
         }
         status
     }
+}
+
+/// `size resident shared ...` in pages; shared counts files and shared memory.
+pub(super) fn statm(text: &[u8], page_size: u64) -> Option<Held> {
+    let mut words = text.split(|byte| *byte == b' ').skip(1);
+    let resident: i64 = number(words.next()?)?;
+    let shared: i64 = number(words.next()?)?;
+    let amount = |pages: i64| Bytes(pages.saturating_mul(page_size.cast_signed()));
+    Some(Held {
+        anon: amount(resident - shared),
+        shared: amount(shared),
+        unseen: Bytes(0),
+    })
 }

@@ -388,7 +388,6 @@ mod tests {
                 tgid: Tgid(id),
                 image: 1,
                 is_unshared: false,
-                held: Default::default(),
             };
             self.living.insert(subject.upid);
             let stop = Stop::default();

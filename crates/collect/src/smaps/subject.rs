@@ -1,6 +1,6 @@
 //! Whom a reading is of.
 
-use memtrace_model::{Bytes, Tgid, Upid};
+use memtrace_model::{Tgid, Upid};
 
 /// A process to be read.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +11,4 @@ pub(super) struct Subject {
     pub(super) image: u64,
     /// Whether no other process could share its anonymous pages when it was listed.
     pub(super) is_unshared: bool,
-    /// Its anonymous memory, and its files and shared memory, when it was listed.
-    pub(super) held: (Bytes, Bytes),
 }

@@ -108,7 +108,6 @@ pub(super) fn subject(tgid: u32) -> Subject {
         tgid: Tgid(tgid),
         image: 1,
         is_unshared: false,
-        held: Default::default(),
     }
 }
 
@@ -347,14 +346,15 @@ fn a_process_that_has_grown_to_many_times_its_size_is_looked_at_coarsely_first()
         ..subject(7)
     };
     // It is small when it is read first, then has grown, then stays.
-    for kib in [8, 256 << 10, 256 << 10] {
+    for (kib, pages) in [(8, 2), (256 << 10, 65_536), (256 << 10, 65_536)] {
         let status = STATUS
             .replace("RssAnon:\t 8 kB", "RssAnon:\t 0 kB")
             .replace("RssFile:\t 4 kB", "RssFile:\t 0 kB")
             .replace("RssShmem:\t 0 kB", &format!("RssShmem:\t {kib} kB"));
         fs::write(root.path().join("7/status"), status).unwrap();
-        let held = (Bytes(0), Bytes(kib << 10));
-        bench.worker.scan(&[Subject { held, ..alone }]);
+        let statm = format!("{pages} {pages} {pages} 0 0 0 0\n");
+        fs::write(root.path().join("7/statm"), statm).unwrap();
+        bench.worker.scan(&[alone]);
         let (row, _) = bench.read_one(alone).unwrap();
         shares.push(row.sampled_share.unwrap());
     }

@@ -2,7 +2,7 @@
 
 use super::backings::Backings;
 use super::budget::{Meter, Stop, Stopped};
-use super::facts::Status;
+use super::facts::{Status, statm};
 use super::files::Files;
 use super::layout::{self, LayoutReading};
 use super::objects::Objects;
@@ -248,6 +248,8 @@ impl Worker {
         let subjects = self.orders.subjects();
         let before = clock::thread_cpu();
         self.scan(&subjects);
+        let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
+        meter.pause()?;
         let now = clock::boot();
         let moved = lock(&self.objects).moved();
         let mut urgent: Vec<(bool, i64, Subject)> = subjects
@@ -258,8 +260,6 @@ impl Worker {
                 Some((self.was_read(subject), urgency, *subject))
             })
             .collect();
-        let scan_cost = DurationNs(clock::thread_cpu().0 - before.0);
-        meter.pause()?;
         let all: i64 = urgent.iter().map(|(_, bytes, _)| *bytes).sum();
         let is_small = |bytes: i64| bytes < all / SMALL_PART;
         // Everybody once, who matters, comes before anybody twice.
@@ -324,20 +324,22 @@ impl Worker {
         }
         let mut large = Vec::new();
         for subject in subjects {
-            let (anon, shared) = subject.held;
+            let path = self.root.join(format!("{}/statm", subject.tgid));
+            let held = self.buffer.read_once(&path).ok();
+            let held = held.and_then(|text| statm(text, self.page_size));
+            let held = held.unwrap_or_default();
             // The text that tells of it is a long one.
             let status = has_unseen_moved.then(|| format!("{}/status", subject.tgid));
             let status = status.and_then(|path| self.buffer.read_once(&self.root.join(path)).ok());
             let unseen = status.map(|text| Status::parse(text).unseen());
-            let all = anon + shared;
+            let all = held.anon + held.shared;
             if all >= layout::WORTH {
                 large.push((*subject, all));
             }
             let known = self.known.entry(subject.upid).or_default();
             known.held = Held {
-                anon,
-                shared,
                 unseen: unseen.unwrap_or(known.held.unseen),
+                ..held
             };
             known.is_there = true;
 

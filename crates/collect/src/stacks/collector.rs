@@ -46,6 +46,7 @@ pub struct StackCollector {
     undecoded_count: i64,
     /// Samples of which nothing is written.
     left_out_count: i64,
+    is_ending: bool,
 }
 
 impl StackCollector {
@@ -62,6 +63,7 @@ impl StackCollector {
             next_search: BootNs(0),
             undecoded_count: 0,
             left_out_count: 0,
+            is_ending: false,
         }
     }
 
@@ -81,8 +83,9 @@ impl StackCollector {
             };
             let undecoded_count = &mut self.undecoded_count;
             let left_out_count = &mut self.left_out_count;
+            let may_wait = !self.is_ending;
             let is_one = self.source.next(|sample| {
-                if sample.is_some_and(|one| names.is_early(one)) {
+                if may_wait && sample.is_some_and(|one| names.is_early(one)) {
                     return false;
                 }
                 match sample.map(|one| names.take(one)) {
@@ -345,6 +348,8 @@ impl Collector for StackCollector {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
+        // No turn comes after this one.
+        self.is_ending = true;
         self.take_samples(tick, table, out);
         self.look(tick.boot, true);
         self.search_all();

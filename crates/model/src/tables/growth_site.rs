@@ -20,15 +20,15 @@ table! {
         grown_bytes: Bytes,
         /// Standard error of `grown_bytes`.
         grown_error_bytes: Bytes,
-        /// Of `grown_bytes`, what was resident or swapped when it was last looked at, but for `shared_bytes`.
+        /// Of `grown_bytes`, what was resident or swapped when it was last looked at, without `shared_bytes`.
         resident_bytes: Bytes,
         /// Of `resident_bytes`, what lay in a block of malloc that was in use when its heap was last searched (glibc). Null where no heap was searched for it.
         live_bytes: Option<Bytes>,
         /// Of `resident_bytes`, what lay in a block that the program had freed and malloc kept. Null as `live_bytes` is. What is in neither is not known: memory of other allocators, mappings of their own, heaps that were not searched yet.
         kept_bytes: Option<Bytes>,
-        /// Of `grown_bytes`, what was resident then in shared memory (of tmpfs, memfd, System V, or mapped to be shared) that other processes mapped, too. Null where shared memory was not sampled (recordings of older versions).
+        /// Of `grown_bytes`, what was resident then in shared memory (of tmpfs, memfd, System V, or mapped to be shared) that was mapped more than once, as by other processes. Null where shared memory was not sampled (recordings of older versions).
         shared_bytes: Option<Bytes>,
-        /// Of `grown_bytes`, what was seen to be given back to the kernel. The rest was not looked at, or its address is not known.
+        /// Of `grown_bytes`, what was seen to be given back to the kernel, also shared memory that was swapped out. The rest was not looked at, or its address is not known.
         returned_bytes: Bytes,
     }
 }

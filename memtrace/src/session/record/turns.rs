@@ -149,7 +149,6 @@ impl Session {
     pub(super) fn hand_over(&mut self, are_peaks_due: bool) {
         self.movement.note(&self.batch);
         self.movement.begin_batch();
-        self.table.note_memory(&self.batch);
         self.table.write_changes(are_peaks_due, &mut self.batch);
         self.roles.fill(&mut self.batch, &mut self.table);
         self.sections

@@ -121,7 +121,6 @@ impl Holder {
             tgid: Tgid(7),
             image: 1,
             is_unshared: false,
-            held: Default::default(),
         };
         let mut totals = MappingTotals::default();
         if let Some(line) = line {
