@@ -242,7 +242,8 @@ pub(super) fn gained<S: RowSource>(
     let stacks = read_stacks(source, &sites)?;
     let mut all = Vec::new();
     for (upid, rows) in sites {
-        let Some(process) = process(upid) else {
+        let is_there = |one: &&Process| one.exit_boot_ns().is_none_or(|exit| exit > begin);
+        let Some(process) = process(upid).filter(is_there) else {
             continue;
         };
         let (who, before) = (

@@ -56,11 +56,11 @@ pub(super) const SECTION: Section<Report> = Section {
         section.rest(wanted.len(), most, words::processes, MORE_IN_JSON);
         section.explain(
             "Who allocated it: from samples, by the line of Python or the native function that \
-             touched anonymous or shared memory first. RESIDENT is what of that was in memory or swapped \
-             when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, ± its \
-             standard error. SHARED was in shared memory then that is mapped more than once, as by other \
-             processes; it is not part of RESIDENT. KEPT FREE is what of RESIDENT the program had freed and malloc of \
-             glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
+             touched anonymous or shared memory first. RESIDENT is what of that was in memory or \
+             swapped when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, \
+             ± its standard error. SHARED was in shared memory then that is mapped more than once, \
+             as by other processes; it is not part of RESIDENT. KEPT FREE is what of RESIDENT the \
+             program had freed and malloc of glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
              first; what other allocators keep free is reported by `--section layout`.",
         );
         vec![section]

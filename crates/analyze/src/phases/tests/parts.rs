@@ -1,10 +1,10 @@
 //! By role, on GPUs, and in the page cache.
 
 use super::mib;
-use crate::golden::{RUNS, Reported, Script, boot};
+use crate::golden::{RUNS, Reported, Script, boot, upid};
 use crate::{Analysis, Moment, Options, Phase, PhaseFocus, PhaseLine, PhasePart, Phases, analyze};
 use memtrace_model::tables::MarkKind::{Begin, End};
-use memtrace_model::tables::{GpuDeviceRow, GpuSource, TitleRow, TitleSource};
+use memtrace_model::tables::{GpuDeviceRow, GpuSource, GrowthSiteRow, TitleRow, TitleSource};
 use memtrace_model::{Bytes, Record, Tgid, WallNs};
 
 fn golden(phase: Option<&str>) -> Analysis {
@@ -457,19 +457,35 @@ fn what_overlapping_phases_of_one_line_gained_counts_once() {
 
 #[test]
 fn a_window_names_the_lines_that_gained_in_it() {
-    let run = RUNS.iter().find(|(name, ..)| *name == "grown_by_lines");
-    let (info, rows, _) = run.expect("the run").1().recorded();
-    let options = Options {
-        from: Some("+20s".parse().expect("a moment")),
-        to: Some("+40s".parse().expect("a moment")),
-        ..Options::default()
+    let gained = |from: &str, to: &str, end: Option<f64>| {
+        let run = RUNS.iter().find(|(name, ..)| *name == "grown_by_lines");
+        let mut run = run.expect("the run").1();
+        if let Some(end) = end {
+            run.edit(700, |process| process.exit_boot_ns = Some(boot(end)));
+            run.put(GrowthSiteRow {
+                boot_ns: boot(end),
+                upid: upid(Tgid(700)),
+                stack_id: 1,
+                ..GrowthSiteRow::default()
+            });
+        }
+        let (info, rows, _) = run.recorded();
+        let options = Options {
+            from: Some(from.parse().expect("a moment")),
+            to: Some(to.parse().expect("a moment")),
+            ..Options::default()
+        };
+        let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+        let gained = analysis.phase.expect("the window").allocated.into_iter();
+        let named = gained.map(|gain| (gain.line.place(), mib(Some(gain.gained_bytes))));
+        named.collect::<Vec<_>>()
     };
-    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
-    let gained = analysis.phase.expect("the window").allocated;
-    let named = gained
-        .iter()
-        .map(|gain| (gain.line.place(), mib(Some(gain.gained_bytes))));
-    let named: Vec<_> = named.collect();
+    let named = gained("+20s", "+40s", None);
+    assert_eq!(
+        gained("+61s", "+62s", Some(60.0)),
+        [],
+        "it had freed all as it ended"
+    );
     let all = [
         ("buffer.py:118 Trainer.update".to_owned(), Some(480.0)),
         ("train.py:77 collate".to_owned(), Some(160.0)),
