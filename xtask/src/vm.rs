@@ -96,7 +96,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut reported = Vec::new();
     for (kernel, (verdict, took)) in kernels.iter().zip(run_all(&kernels, &programs, patience)) {
         println!("{}", kernel.name());
-        let minutes = took.as_secs_f64() / 60.0;
         match verdict {
             Ok(verdict) => {
                 print!("{verdict}");
@@ -108,15 +107,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 {
                     println!("  the kernel's BTF is not kept: {error:#}");
                 }
-                reported.push(format!(
-                    "{}, {minutes:.1} minutes",
-                    verdict.summary(kernel.name())
-                ));
+                reported.push(verdict.summary(kernel.name(), took));
             }
             Err(error) => {
                 println!("{error:#}");
                 failed.push(kernel.name());
-                reported.push(format!("{}: no result", kernel.name()));
+                reported.push(format!("{}: no result: {error:#}", kernel.name()));
             }
         }
     }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
+use std::time::Duration;
 
 /// One line of the guest's report.
 #[derive(Deserialize)]
@@ -199,20 +200,24 @@ impl Verdict {
         Ok(())
     }
 
-    /// One line for the end of everything.
-    pub(super) fn summary(&self, name: &str) -> String {
-        format!(
-            "{} {name}: {} passed, {} failed, {} skipped{}",
+    /// What stands at the end of everything: a line of numbers and, since a long log is often
+    /// kept by its last lines alone, all that failed with what it said.
+    pub(super) fn summary(&self, name: &str, took: Duration) -> String {
+        let mut summary = format!(
+            "{} {name}: {} passed, {} failed, {} skipped, {:.1} minutes",
             if self.is_good() { "ok    " } else { "FAILED" },
             self.count(Ending::Passed),
             self.count(Ending::Failed),
             self.count(Ending::Skipped),
-            if self.failures.is_empty() {
-                String::new()
-            } else {
-                format!("; {} other failures", self.failures.len())
-            }
-        )
+            took.as_secs_f64() / 60.0,
+        );
+        for failure in &self.failures {
+            summary.push_str(&format!("\n  failure: {failure}"));
+        }
+        for failed in self.outcomes().filter(|one| one.outcome == Ending::Failed) {
+            summary.push_str(&format!("\n{}", failed.to_string().trim_end()));
+        }
+        summary
     }
 }
 
@@ -228,6 +233,22 @@ fn bytes(digits: &str) -> Result<Vec<u8>> {
 impl Outcome {
     fn shown(&self) -> String {
         format!("{} {}", self.binary, self.test)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.ms.map_or(0.0, |ms| ms as f64 / 1e3);
+        let ending = match self.outcome {
+            Ending::Passed => "passed",
+            Ending::Failed => "FAILED",
+            Ending::Skipped => "skipped",
+        };
+        writeln!(f, "  {ending:7} {seconds:6.1} s  {}", self.shown())?;
+        for line in self.output.lines() {
+            writeln!(f, "          {line}")?;
+        }
+        Ok(())
     }
 }
 
@@ -284,19 +305,7 @@ impl fmt::Display for Line {
                     .iter()
                     .try_for_each(|what| writeln!(f, "  missing: {what}"))
             }
-            Self::Outcome(outcome) => {
-                let seconds = outcome.ms.map_or(0.0, |ms| ms as f64 / 1e3);
-                let ending = match outcome.outcome {
-                    Ending::Passed => "passed",
-                    Ending::Failed => "FAILED",
-                    Ending::Skipped => "skipped",
-                };
-                writeln!(f, "  {ending:7} {seconds:6.1} s  {}", outcome.shown())?;
-                for line in outcome.output.lines() {
-                    writeln!(f, "          {line}")?;
-                }
-                Ok(())
-            }
+            Self::Outcome(outcome) => outcome.fmt(f),
             // Reported among the failures, or nothing to tell.
             Self::NoProbes { .. } | Self::Failure { .. } | Self::Btf { .. } | Self::End { .. } => {
                 Ok(())
@@ -342,14 +351,20 @@ mod tests {
         let good = verdict(&[KERNEL, PASSED, SKIPPED, &end(2)], &["a", "b"], None);
         assert!(good.is_good(), "{good}");
         assert_eq!(
-            good.summary("6.1"),
-            "ok     6.1: 1 passed, 0 failed, 1 skipped"
+            good.summary("6.1", Duration::from_secs(90)),
+            "ok     6.1: 1 passed, 0 failed, 1 skipped, 1.5 minutes"
         );
     }
 
     #[test]
     fn a_failed_test_or_none_that_passed_makes_it_bad() {
-        assert!(!verdict(&[PASSED, FAILED, &end(2)], &["a", "b"], None).is_good());
+        let failed = verdict(&[PASSED, FAILED, &end(2)], &["a", "b"], None);
+        assert!(!failed.is_good());
+        assert_eq!(
+            failed.summary("6.1", Duration::ZERO),
+            "FAILED 6.1: 1 passed, 1 failed, 0 skipped, 0.0 minutes\n  \
+             FAILED     0.0 s  kernel b\n          x"
+        );
         assert!(!verdict(&[SKIPPED, &end(1)], &["b"], None).is_good());
         assert!(!verdict(&[&end(0)], &[], None).is_good());
     }
