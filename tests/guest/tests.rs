@@ -52,7 +52,9 @@ pub(crate) fn plan() -> Result<Plan> {
 }
 
 impl Test {
-    /// Runs it, unless it needs what is missing, and tells how it ended.
+    /// Runs it, unless it needs what is missing, and tells how it ended. One that fails is run once
+    /// more: the emulation stands still where its host does, and most tests have to do with time. If
+    /// it passes then, it is flaky, and why it failed before is reported.
     pub(crate) fn outcome(&self, missing: &[(&str, String)]) -> Value {
         let binary = self.binary.file_name().unwrap_or_default();
         let shown = |outcome: &str, ms: Option<u128>, output: String| {
@@ -69,13 +71,22 @@ impl Test {
             return shown("skipped", None, format!("needs {word}: {reason}"));
         }
         let start = Instant::now();
-        let ended = self.run(start + PATIENCE);
+        let first = self.failure();
+        let again = first.as_ref().and_then(|_| self.failure());
         let ms = Some(start.elapsed().as_millis());
-        match ended {
-            Ok(None) => shown("passed", ms, String::new()),
-            Ok(Some(output)) => shown("failed", ms, output),
-            Err(error) => shown("failed", ms, format!("{error:#}")),
+        match (first, again) {
+            (None, _) => shown("passed", ms, String::new()),
+            (Some(first), None) => shown("flaky", ms, first),
+            (Some(first), Some(again)) => {
+                shown("failed", ms, format!("{first}\nand once more:\n{again}"))
+            }
         }
+    }
+
+    /// Runs it; why it failed.
+    fn failure(&self) -> Option<String> {
+        let ended = self.run(Instant::now() + PATIENCE);
+        ended.unwrap_or_else(|error| Some(format!("{error:#}")))
     }
 
     /// Runs it; what it said when it failed.

@@ -180,11 +180,12 @@ impl Sampled {
     }
 }
 
-/// Reads both tables.
+/// Reads both tables; what came in the later half of each process's life where sums of before are there.
 pub(super) fn read<S: RowSource>(
     source: &S,
     table: &ProcessTable,
     end: BootNs,
+    has_earlier: bool,
 ) -> Result<Vec<ProcessAllocations>, S::Error> {
     let place = |upid| table.find(upid);
     let exit = |upid| table.processes[place(upid)?].exit_boot_ns();
@@ -204,9 +205,9 @@ pub(super) fn read<S: RowSource>(
         .filter_map(|(upid, rows)| {
             let process = &table.processes[place(upid)?];
             let has_ended = process.exit_boot_ns().is_some();
-            let earlier = earlier.remove(&upid).unwrap_or_default();
+            let earlier = has_earlier.then(|| earlier.remove(&upid).unwrap_or_default());
             let who = Who::from(process);
-            Some(of_process(who, has_ended, rows, Some(earlier), &stacks))
+            Some(of_process(who, has_ended, rows, earlier, &stacks))
         })
         .collect();
     all.order_by_key(|one| (Reverse(one.sum.resident_bytes), one.who.upid));

@@ -4,7 +4,7 @@
 mod abnormal_endings;
 mod about;
 mod address_space;
-mod allocations;
+pub(super) mod allocations;
 pub(super) mod answer;
 mod at;
 mod conditions;

@@ -182,7 +182,7 @@ impl App {
         };
         self.line[view] = moved(self.line[view]);
         self.selected[view] = None;
-        if self.view.is_deep() && self.view != View::Phases {
+        if self.view.is_text() {
             self.offset[view] = moved(self.offset[view]);
         }
     }

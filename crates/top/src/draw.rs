@@ -66,7 +66,7 @@ pub(super) fn draw<F: Feed>(feed: &F, app: &mut App, has_color: bool, area: Rect
         canvas.line(bottom, "any key goes back", canvas.quiet());
         return;
     }
-    let has_titles = !matches!(app.view, View::Ledger | View::Gpus);
+    let has_titles = !app.view.is_text();
     let height = usize::from(bottom.saturating_sub(y + u16::from(has_titles)));
     let list = listing(app, feed.live(), width, height);
     if !list.left_out.is_empty() {

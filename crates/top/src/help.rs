@@ -4,7 +4,7 @@ use super::view::View;
 
 /// A key and what it does.
 const KEYS: &[(&str, &str)] = &[
-    ("1-6, Tab, Shift-Tab", "the view"),
+    ("1-7, Tab, Shift-Tab", "the view"),
     ("Up Down PgUp PgDn Home End", "the line"),
     ("s, S", "order by the next column, the one before"),
     ("r", "reverse the order"),
@@ -33,7 +33,7 @@ pub(super) fn lines() -> Vec<String> {
         [
             "Held: every page once. RSS: a page that several map counts in each. PEAK is a",
             "process's own highest, as the kernel kept it where that is known, also of those",
-            "that have ENDED. The ledger, GPUs and phases are always of now.",
+            "that have ENDED. Ledger, GPUs, phases and stacks are always of now.",
         ]
         .map(str::to_owned),
     );

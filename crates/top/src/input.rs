@@ -55,7 +55,7 @@ fn take_key<F: Feed>(app: &mut App, feed: &mut F, key: &KeyEvent) -> Action {
     match key.code {
         KeyCode::Char('q') => return Action::Quit,
         KeyCode::Char('?' | 'h') => app.has_help = true,
-        KeyCode::Char(digit @ '1'..='6') => {
+        KeyCode::Char(digit @ '1'..='7') => {
             let place = digit as usize - '1' as usize;
             app.go_to(View::ALL[place]);
         }
@@ -135,7 +135,7 @@ fn sortable(view: View) -> Vec<bool> {
         View::Processes => of_processes(PROCESSES),
         View::Roles => ROLES.iter().map(|column| column.key.is_some()).collect(),
         View::Phases => PHASES.iter().map(|column| column.key.is_some()).collect(),
-        View::Ledger | View::Gpus => Vec::new(),
+        View::Ledger | View::Gpus | View::Stacks => Vec::new(),
     }
 }
 

@@ -93,25 +93,21 @@ pub(super) fn listing(app: &mut App, live: &Live, width: usize, height: usize) -
         View::Tree | View::Processes => processes(app, live, width, height),
         View::Roles => roles(app, live, width, height),
         View::Phases => phases(app, width, height),
-        View::Ledger => {
-            let reported = app.deep.as_ref().and_then(|deep| deep.ledger(TOP));
-            let nothing = "What is in use is not known yet.";
-            text(
-                app,
-                reported.map(|reported| lines(&reported, width)),
-                nothing,
-                height,
-            )
-        }
-        View::Gpus => {
-            let reported = app.deep.as_ref().and_then(|deep| deep.gpus(TOP));
-            let nothing = "No GPU is recorded.";
-            text(
-                app,
-                reported.map(|reported| lines(&reported, width)),
-                nothing,
-                height,
-            )
+        View::Ledger | View::Gpus | View::Stacks => {
+            let deep = app.deep.as_ref();
+            let (reported, nothing) = match app.view {
+                View::Ledger => (
+                    deep.and_then(|deep| deep.ledger(TOP)),
+                    "What is in use is not known yet.",
+                ),
+                View::Gpus => (deep.and_then(|deep| deep.gpus(TOP)), "No GPU is recorded."),
+                _ => (
+                    deep.and_then(|deep| deep.stacks(TOP)),
+                    "No stacks yet: they need top --stacks -p PID, or record --stacks.",
+                ),
+            };
+            let reported = reported.map(|reported| lines(&reported, width));
+            text(app, reported, nothing, height)
         }
     }
 }

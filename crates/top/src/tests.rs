@@ -159,6 +159,7 @@ fn every_view_fits_80_columns() {
         ("ledger", "shared", 12.0),
         ("gpus", "vllm_on_gpus", 60.0),
         ("phases", "vllm_start_up", 60.0),
+        ("stacks", "grown_by_lines", 40.0),
     ];
     for (place, (view, name, seconds)) in views.into_iter().enumerate() {
         let mut person = Person::at(Run::named(name).until(seconds), 80, 24);

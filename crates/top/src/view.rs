@@ -15,17 +15,20 @@ pub enum View {
     Gpus,
     /// What was named.
     Phases,
+    /// The lines that allocated.
+    Stacks,
 }
 
 impl View {
     /// All of them, in the order of their keys.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Tree,
         Self::Roles,
         Self::Processes,
         Self::Ledger,
         Self::Gpus,
         Self::Phases,
+        Self::Stacks,
     ];
 
     /// Its name, on the screen and on the command line.
@@ -37,6 +40,7 @@ impl View {
             Self::Ledger => "ledger",
             Self::Gpus => "gpus",
             Self::Phases => "phases",
+            Self::Stacks => "stacks",
         }
     }
 
@@ -49,6 +53,7 @@ impl View {
             Self::Ledger => "what is in use, line by line, with what nothing explains",
             Self::Gpus => "the memory of GPUs, and who holds it",
             Self::Phases => "what marks and log lines named, and what it cost",
+            Self::Stacks => "the lines that allocated what is held (record --stacks)",
         }
     }
 
@@ -63,8 +68,13 @@ impl View {
         Self::ALL[(self.place() + step) % Self::ALL.len()]
     }
 
+    /// Whether it is text of the report, not a list.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Self::Ledger | Self::Gpus | Self::Stacks)
+    }
+
     /// Whether it is of what the report finds, which takes longer, and only of now.
     pub(super) fn is_deep(self) -> bool {
-        matches!(self, Self::Ledger | Self::Gpus | Self::Phases)
+        self.is_text() || self == Self::Phases
     }
 }

@@ -42,6 +42,7 @@ const HOW: &str = "How to show it";
 Examples:
   memtrace top                                    # the running recording
   memtrace top --once --view processes -p $$      # this shell, one screen as text
+  memtrace top --stacks --view stacks -p PID      # which lines of a server allocate, from now on
   memtrace top -- python3 -c 'bytearray(300_000_000)'  # a command, which it records
 
 Keys: ? names them; q ends. What COMMAND writes goes to output.log next to its recording; if top
@@ -69,7 +70,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_interval, requires = GROUP, help_heading = WHICH)]
     interval: DurationNs,
 
-    /// What to show first: tree, roles, processes, ledger, gpus, phases
+    /// Sample which lines allocate, for the view `stacks`, as record --stacks does
+    #[arg(long, requires = GROUP, help_heading = WHICH)]
+    stacks: bool,
+
+    /// What to show first: tree, roles, processes, ledger, gpus, phases, stacks
     #[arg(long, value_name = "VIEW", default_value = "tree", value_parser = parse_view, help_heading = HOW)]
     view: View,
 
@@ -100,6 +105,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
             args.output.as_deref(),
             args.save,
             args.interval,
+            args.stacks,
         )?),
         false => None,
     };

@@ -97,6 +97,8 @@ struct Outcome {
 #[serde(rename_all = "snake_case")]
 enum Ending {
     Passed,
+    /// It failed, and passed when it was run once more.
+    Flaky,
     Failed,
     Skipped,
 }
@@ -201,12 +203,13 @@ impl Verdict {
     }
 
     /// What stands at the end of everything: a line of numbers and, since a long log is often
-    /// kept by its last lines alone, all that failed with what it said.
+    /// kept by its last lines alone, all that failed, if only once, with what it said.
     pub(super) fn summary(&self, name: &str, took: Duration) -> String {
         let mut summary = format!(
-            "{} {name}: {} passed, {} failed, {} skipped, {:.1} minutes",
+            "{} {name}: {} passed, {} flaky, {} failed, {} skipped, {:.1} minutes",
             if self.is_good() { "ok    " } else { "FAILED" },
             self.count(Ending::Passed),
+            self.count(Ending::Flaky),
             self.count(Ending::Failed),
             self.count(Ending::Skipped),
             took.as_secs_f64() / 60.0,
@@ -214,7 +217,8 @@ impl Verdict {
         for failure in &self.failures {
             summary.push_str(&format!("\n  failure: {failure}"));
         }
-        for failed in self.outcomes().filter(|one| one.outcome == Ending::Failed) {
+        let is_failure = |one: &&Outcome| matches!(one.outcome, Ending::Flaky | Ending::Failed);
+        for failed in self.outcomes().filter(is_failure) {
             summary.push_str(&format!("\n{}", failed.to_string().trim_end()));
         }
         summary
@@ -241,6 +245,7 @@ impl fmt::Display for Outcome {
         let seconds = self.ms.map_or(0.0, |ms| ms as f64 / 1e3);
         let ending = match self.outcome {
             Ending::Passed => "passed",
+            Ending::Flaky => "flaky",
             Ending::Failed => "FAILED",
             Ending::Skipped => "skipped",
         };
@@ -352,7 +357,7 @@ mod tests {
         assert!(good.is_good(), "{good}");
         assert_eq!(
             good.summary("6.1", Duration::from_secs(90)),
-            "ok     6.1: 1 passed, 0 failed, 1 skipped, 1.5 minutes"
+            "ok     6.1: 1 passed, 0 flaky, 0 failed, 1 skipped, 1.5 minutes"
         );
     }
 
@@ -362,11 +367,23 @@ mod tests {
         assert!(!failed.is_good());
         assert_eq!(
             failed.summary("6.1", Duration::ZERO),
-            "FAILED 6.1: 1 passed, 1 failed, 0 skipped, 0.0 minutes\n  \
+            "FAILED 6.1: 1 passed, 0 flaky, 1 failed, 0 skipped, 0.0 minutes\n  \
              FAILED     0.0 s  kernel b\n          x"
         );
         assert!(!verdict(&[SKIPPED, &end(1)], &["b"], None).is_good());
         assert!(!verdict(&[&end(0)], &[], None).is_good());
+    }
+
+    #[test]
+    fn a_test_that_passes_when_it_is_run_again_is_named() {
+        let flaky = FAILED.replace("failed", "flaky");
+        let flaky = verdict(&[PASSED, &flaky, &end(2)], &["a", "b"], None);
+        assert!(flaky.is_good());
+        assert_eq!(
+            flaky.summary("6.1", Duration::ZERO),
+            "ok     6.1: 1 passed, 1 flaky, 0 failed, 0 skipped, 0.0 minutes\n  \
+             flaky      0.0 s  kernel b\n          x"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::phases::PhaseLine;
 use crate::process::Process;
 use crate::process_tree::ProcessTree;
 use crate::run::{Options, analyze};
-use crate::sections::{Report, gpus, ledger};
+use crate::sections::{Report, allocations, gpus, ledger};
 use crate::{Moment, roles};
 use memtrace_model::tables::OomRow;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RunInfo};
@@ -109,6 +109,11 @@ impl Deep {
     pub fn gpus(&self, top: usize) -> Option<Chapter> {
         let analysis = &self.report.analysis;
         gpus::at(analysis, analysis.at.as_ref()?, top)
+    }
+
+    /// Which lines allocated what the processes hold, so many processes; `None` without stacks.
+    pub fn stacks(&self, top: usize) -> Option<Chapter> {
+        allocations::of_all(&self.report.analysis, top)
     }
 
     /// The phases so far, in the order of their starts. What each held at most within is not known.
@@ -294,7 +299,7 @@ impl Live {
             .collect()
     }
 
-    /// What the report finds at the newest instant: ledgers, GPUs, phases. It takes as long as a
+    /// What the report finds at the newest instant: ledgers, GPUs, phases, lines that allocated. It takes as long as a
     /// report of a recording of a few seconds. `None` before the first row, and where there are no
     /// findings.
     pub fn deep(&mut self) -> Option<Deep> {

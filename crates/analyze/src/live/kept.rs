@@ -3,8 +3,9 @@
 //! a report reads.
 
 use memtrace_model::tables::{
-    CachedFileRow, CgroupMemRow, CudaMemoryRow, DiagRow, GpuDeviceRow, GpuProcessRow, MappingRow,
-    MarkRow, MemRow, NodeMemRow, OomRow, ProcessRow, PssRow, SelfCostRow, ShmObjectRow, TitleRow,
+    CachedFileRow, CgroupMemRow, CudaMemoryRow, DiagRow, GpuDeviceRow, GpuProcessRow,
+    GrowthSiteRow, MappingRow, MarkRow, MemRow, NodeMemRow, OomRow, ProcessRow, PssRow,
+    SelfCostRow, ShmObjectRow, StackRow, TitleRow,
 };
 use memtrace_model::{BootNs, DurationNs, FreshRows, Row, RowSource, Upid};
 use std::any::Any;
@@ -174,6 +175,9 @@ kept! {
         &row.device, row.tgid, row.gpu_instance_id, row.compute_instance_id, row.client_id
     ),
     calls: CudaMemoryRow of upid => |row| (row.upid, row.cuda_device),
+    // What a process held before it freed all and ended counts too.
+    sites: GrowthSiteRow of upid => |row| (row.upid, row.stack_id, row.resident_bytes.0 == 0),
+    frames: StackRow => |row| (row.stack_id, row.depth),
     costs: SelfCostRow => |_row| (),
     diags: DiagRow,
     kills: OomRow,

@@ -150,8 +150,9 @@ fn after_many_pieces_the_figures_are_those_of_the_report() {
 }
 
 #[test]
-fn the_ledger_of_now_is_that_of_the_report_at_the_end() {
+fn ledgers_and_lines_of_now_are_those_of_the_report_at_the_end() {
     let mut differences = Differences::default();
+    let mut line_count = 0;
     for (name, run, _) in runs() {
         let (mut live, _) = live(run(), 9);
         let deep = live.deep().expect("a report");
@@ -169,10 +170,17 @@ fn the_ledger_of_now_is_that_of_the_report_at_the_end() {
                 let parts: Vec<_> = parts.collect();
                 (gpu.used_bytes, gpu.processes_bytes, parts)
             });
-            (ledgers.collect::<Vec<_>>(), gpus.collect::<Vec<_>>())
+            let lines = analysis.allocations.iter().flat_map(|process| {
+                let lines = process.sites.iter();
+                lines.map(|site| (process.who.upid, site.line.place(), site.sum.resident_bytes))
+            });
+            let lines: Vec<_> = lines.collect();
+            (ledgers.collect::<Vec<_>>(), gpus.collect::<Vec<_>>(), lines)
         };
+        line_count += analysis.allocations.len();
         differences.look(name, &text(&deep.report.analysis), &text(&analysis));
     }
+    assert!(line_count > 0, "no run has stacks");
     differences.none();
 }
 

@@ -45,7 +45,9 @@ where
     let mut losses = losses::read(source, info, facts.cost.as_ref(), &swept.clock)?;
     losses.splice(0..0, facts.table.overflow());
     let leftovers = left(source, &facts, &holdings)?;
-    let allocations = allocations::read(source, &facts.table, facts.clock.end())?;
+    // Of a recording that goes on, no sums of before are kept.
+    let has_earlier = !options.is_live;
+    let allocations = allocations::read(source, &facts.table, facts.clock.end(), has_earlier)?;
     let mut ooms = killed(source, &mut facts, (&swept, &holdings), &leftovers)?;
     if !allocations.is_empty() {
         name_lines(source, &mut ooms, &facts)?;

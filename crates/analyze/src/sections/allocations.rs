@@ -83,6 +83,16 @@ pub(super) fn of_process(analysis: &Analysis, who: &Who, most: usize) -> Option<
     Some(section)
 }
 
+/// Who allocated what the processes hold, as `memtrace top` shows it; `None` without stacks.
+pub(crate) fn of_all(analysis: &Analysis, most: usize) -> Option<Chapter> {
+    let mut section = Chapter::new(TITLE);
+    for process in analysis.allocations.iter().take(most) {
+        section.strong(sentence(analysis, process));
+        lines(&mut section, process, LINES_MAX);
+    }
+    (!analysis.allocations.is_empty()).then_some(section)
+}
+
 /// Which lines touched what a process held at a kill. What was not looked at before the kill counts
 /// too: it came last.
 pub(super) fn at_kill(process: &ProcessAllocations) -> Option<String> {

@@ -42,6 +42,7 @@ impl OwnRecorder {
         output: Option<&Path>,
         is_kept: bool,
         interval: DurationNs,
+        has_stacks: bool,
     ) -> anyhow::Result<Self> {
         // The folder is there before the screen is, and goes with a Ctrl-C in between too.
         end_with_signals();
@@ -61,6 +62,9 @@ impl OwnRecorder {
             .arg("--output")
             .arg(&dir);
         command.arg(format!("--interval={}ms", interval.0 / 1_000_000));
+        if has_stacks {
+            command.arg("--stacks");
+        }
         if !targets.command.is_empty() {
             command.arg("--kill-child");
         }
