@@ -218,6 +218,18 @@ pub struct Layout {
     pub shmem_used: u32,
     /// shmem_sb_info.used_blocks.counters; 0 where a counter has no per-CPU parts
     pub shmem_used_parts: u32,
+    /// vm_area_struct.vm_flags
+    pub vma_flags: u32,
+    /// vm_area_struct.anon_vma; 0 where copies of what a fork shares can't be told
+    pub vma_anon: u32,
+    /// anon_vma.root
+    pub anon_root: u32,
+    /// anon_vma.parent
+    pub anon_parent: u32,
+    /// anon_vma.num_children
+    pub anon_children: u32,
+    /// anon_vma.num_active_vmas
+    pub anon_mappings: u32,
 }
 
 /// A process of the recording, in the map of members.
@@ -288,6 +300,11 @@ impl PythonLayout {
 /// Slots for pages that were sampled.
 pub const TOUCHED_SLOTS: u32 = 1 << 15;
 
+/// Tags of pages that were copied: so many arrays ...
+pub const COPIED_ARRAYS: u32 = 256;
+/// ... of so many.
+pub const COPIED_TAGS: u32 = 4096;
+
 /// The last sample of a page, and whether a page fault found it absent since: then it was given back
 /// meanwhile.
 #[derive(
@@ -314,8 +331,23 @@ impl Touched {
     /// after the other find their tags in one line of the cache; stretches of 2 MiB lie anywhere.
     #[inline(always)]
     pub const fn slot(key: u64) -> u32 {
+        Self::place(key) & (TOUCHED_SLOTS - 1)
+    }
+
+    /// The same among pages that were copied: the array, and the place in it.
+    #[inline(always)]
+    pub const fn copied_slot(key: u64) -> (u32, u32) {
+        let place = Self::place(key);
+        (
+            place / COPIED_TAGS & (COPIED_ARRAYS - 1),
+            place & (COPIED_TAGS - 1),
+        )
+    }
+
+    #[inline(always)]
+    const fn place(key: u64) -> u32 {
         let stretch = (key >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        (key.wrapping_add(stretch) & (TOUCHED_SLOTS - 1) as u64) as u32
+        key.wrapping_add(stretch) as u32
     }
 
     /// What tells most other pages of a slot from it, in a byte; never 0.

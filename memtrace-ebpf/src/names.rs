@@ -31,6 +31,8 @@ pub const CUDA_ENTERED: &str = "CUDA_ENTERED";
 pub const PYTHON: &str = "PYTHON";
 /// The last samples by page: [`crate::Touched`].
 pub const TOUCHED: &str = "TOUCHED";
+/// Tags of pages that were copied after a fork.
+pub const COPIED: &str = "COPIED";
 /// The global that holds [`crate::Config`].
 pub const CONFIG: &str = "CONFIG";
 /// The global that holds [`crate::Layout`].

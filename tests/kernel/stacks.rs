@@ -26,4 +26,23 @@ mod needs_bpf {
         assert!(mib(given_back, "resident_bytes") <= 8.0, "{given_back}");
         Ok(())
     }
+
+    /// Linux 5.17: bpf_find_vma.
+    #[test]
+    fn copies_of_what_a_fork_shares_are_named_and_counted_once() -> Result<()> {
+        need::require("bpf");
+        let command = workload::command(&["sites", "--rounds", "0", "--inherited", "100663296"])?;
+        let recorded = record(&["--stacks"], &command)?;
+        let report = recorded.report(&[])?;
+        let copied = site(&report, "write_to_shared")?;
+        let error = mib(copied, "grown_error_bytes").max(10.0);
+        let grown = mib(copied, "grown_bytes");
+        assert!((grown - 96.0).abs() <= 4.0 * error, "{copied}");
+        let resident = mib(copied, "resident_bytes") / grown;
+        assert!(resident > 0.95, "{copied}");
+        // Nobody else had it any more, so that nothing was copied.
+        let written = site(&report, "write_to_own").map_or(0.0, |one| mib(one, "grown_bytes"));
+        assert!(written <= 4.0, "{written} MiB");
+        Ok(())
+    }
 }

@@ -1,5 +1,6 @@
 //! Memory that two functions touch: one keeps it, the other gives all of it back, at the same
-//! addresses again and again. The program has no frame pointers and runs no Python.
+//! addresses again and again. Others write to what a fork shares, or shared once. The program has no
+//! frame pointers and runs no Python.
 
 use crate::Workload;
 use crate::args::Args;
@@ -9,8 +10,9 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "sites",
-    help: "--bytes B --rounds N --in-heap M: N times B kept and B given back; M times a block of malloc \
-           kept and one freed below others in use; then a moment of quiet",
+    help: "--bytes B --rounds N --in-heap M --inherited I: N times B kept and B given back; M times a \
+           block of malloc kept and one freed below others in use; children write to I, which they \
+           inherited; then a moment of quiet",
     run,
 };
 
@@ -18,6 +20,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
 const QUIET_NS: i64 = 1_500_000_000;
 /// Heaps are searched more rarely.
 const SEARCH_NS: i64 = 3_000_000_000;
+/// Until the parent is gone that left memory to its child.
+const UNTIL_ALONE_NS: i64 = 300_000_000;
 /// Below what malloc makes a mapping of its own for.
 const BLOCK: usize = 96 << 10;
 
@@ -38,12 +42,55 @@ fn run(args: &Args) -> io::Result<()> {
         sys::sleep_ns(2_000_000);
     }
     drop(black_box(freed));
+    let inherited = args.size("inherited", 0)?;
+    if inherited > 0 {
+        write_in_children(inherited)?;
+    }
     sys::sleep_ns(QUIET_NS);
     if !live.is_empty() {
         sys::sleep_ns(SEARCH_NS);
     }
     drop(black_box((kept, live)));
     Ok(())
+}
+
+/// One child writes to memory that its parent has, too, and once more after a child of its own has
+/// come and gone; another one to memory that a parent left it that is gone by then.
+fn write_in_children(bytes: usize) -> io::Result<()> {
+    let mapping = touched(bytes)?;
+    let sharing = sys::fork_child(|| {
+        write_to_shared(&mapping);
+        sys::wait(sys::fork_child(|| Ok(()))?)?;
+        write_to_shared(&mapping);
+        sys::sleep_ns(QUIET_NS);
+        Ok(())
+    })?;
+    let parent = sys::fork_child(|| {
+        let left = touched(bytes)?;
+        sys::fork_child(|| {
+            sys::sleep_ns(UNTIL_ALONE_NS);
+            write_to_own(&left);
+            sys::sleep_ns(QUIET_NS);
+            Ok(())
+        })?;
+        Ok(())
+    })?;
+    sys::wait(parent)?;
+    sys::wait(sharing)?;
+    drop(mapping);
+    Ok(())
+}
+
+#[inline(never)]
+fn write_to_shared(mapping: &Mapping) {
+    mapping.touch_range(0, usize::MAX);
+    black_box(mapping);
+}
+
+#[inline(never)]
+fn write_to_own(mapping: &Mapping) {
+    mapping.touch_range(0, usize::MAX);
+    black_box(mapping);
 }
 
 #[inline(never)]

@@ -54,7 +54,8 @@ impl PythonWalk {
     }
 }
 
-/// Growth of anonymous memory of a member, by a thread of its own.
+/// Growth of anonymous and shared memory of a member, by a thread of its own: by its counters, or by a
+/// page that it copied because it shared it since a fork.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct StackSample {
@@ -62,7 +63,7 @@ pub struct StackSample {
     pub header: EventHeader,
     /// Address of its mm_struct.
     pub mm: u64,
-    /// What the counter grew by.
+    /// What the counters grew by, or the page.
     pub grown_pages: u64,
     /// What the sample stands for: `grown_pages` by the chance of being sampled.
     pub weight_pages: u64,

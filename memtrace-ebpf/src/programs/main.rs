@@ -14,6 +14,7 @@
 // For one instruction: an atomic addition.
 #![feature(asm_experimental_arch)]
 
+mod copies;
 mod cuda;
 mod kernel;
 mod lifecycle;

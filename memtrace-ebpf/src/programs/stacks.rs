@@ -5,8 +5,9 @@
 //! bias: one in [`Growing::interval_pages`], which adapts to how fast the process grows. The
 //! thread that tips a counter over is drawn in proportion to its faults. Only growth that a
 //! thread of the address space itself brings is anybody's: reclaim and khugepaged have no stack
-//! that would tell.
+//! that would tell. Copies of pages that a fork shares move no counter: see [`crate::copies`].
 
+use crate::copies::note_copy;
 use crate::kernel::{Task, now, read};
 use crate::maps::{FAULTS, PYTHON, STACKS, TOUCHED, TOUCHED_TAGS, config, count_loss, layout};
 use crate::ring::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
@@ -37,6 +38,8 @@ const THREADS_MAX: u32 = 512;
 /// In the error code of a page fault: the page was there, and may not be accessed so
 /// (X86_PF_PROT); what is written to after a fork is such a page.
 const PF_PROT: u64 = 1;
+/// It was a write (X86_PF_WRITE).
+const PF_WRITE: u64 = 2;
 
 /// The reader is woken when this many samples wait.
 const WAKE_SAMPLES: u64 = 16;
@@ -67,9 +70,23 @@ impl Growing {
         }
     }
 
+    /// What a sample of so many pages stands for, if one is to be taken.
+    #[inline(always)]
+    pub fn draw(&mut self, grown_pages: u64) -> Option<u64> {
+        if self.interval_pages == 0 {
+            self.interval_pages = config!(stack_interval_pages);
+        }
+        let interval = u64::from(self.interval_pages);
+        // SAFETY: the helper takes no arguments and cannot fail.
+        let random = u64::from(unsafe { bpf_get_prandom_u32() });
+        // Both factors are below 2^32.
+        let is_sampled = grown_pages >= interval || random * interval < grown_pages << 32;
+        is_sampled.then_some(grown_pages.max(interval))
+    }
+
     /// Adapts how dense samples are.
     #[inline(always)]
-    fn adapt(&mut self, is_sampled: bool, boot_ns: u64) {
+    pub fn adapt(&mut self, is_sampled: bool, boot_ns: u64) {
         self.samples += u32::from(is_sampled);
         if boot_ns - self.window_boot_ns >= WINDOW_NS {
             if self.samples < SAMPLES_MIN {
@@ -120,9 +137,15 @@ fn note_fault(ctx: &RawTracePointContext, is_of_kernel: u64) -> i32 {
             (*fault).is_of_kernel = is_of_kernel;
         }
     }
-    let key = Touched::key((pid_tgid >> 32) as u32, address);
-    if tag(key).is_some_and(|tag| *tag == Touched::tag(key)) && ctx.arg::<u64>(2) & PF_PROT == 0 {
-        note_touched_again(key);
+    let tgid = (pid_tgid >> 32) as u32;
+    let key = Touched::key(tgid, address);
+    let error: u64 = ctx.arg(2);
+    if error & PF_PROT == 0 {
+        if tag(key).is_some_and(|tag| *tag == Touched::tag(key)) {
+            note_touched_again(key);
+        }
+    } else if error & PF_WRITE != 0 && layout!(vma_anon) != 0 {
+        note_copy(tgid, address);
     }
     0
 }
@@ -162,25 +185,18 @@ pub fn note_growth(mm: u64, space: &mut Space, counts: &Counts) {
     if task.mm().0 != mm || space.is_recorders_copy != 0 {
         return;
     }
-    if growing.interval_pages == 0 {
-        growing.interval_pages = config!(stack_interval_pages);
-    }
     let grown = grown as u64;
-    let interval = u64::from(growing.interval_pages);
-    // SAFETY: as above.
-    let random = u64::from(unsafe { bpf_get_prandom_u32() });
-    // Both factors are below 2^32.
-    let is_sampled = grown >= interval || random * interval < grown << 32;
+    let weight = growing.draw(grown);
     let boot_ns = now();
-    growing.adapt(is_sampled, boot_ns);
-    if is_sampled {
+    growing.adapt(weight.is_some(), boot_ns);
+    if let Some(weight) = weight {
         let header = EventHeader {
             kind: EventKind::StackSample as u32,
             tgid: space.tgid,
             boot_ns,
             start_boot_ns: space.start_boot_ns,
         };
-        sample(mm, &header, grown, grown.max(interval));
+        sample(mm, &header, grown, weight, touched());
     }
 }
 
@@ -193,12 +209,18 @@ pub fn sample_call(header: &EventHeader) -> u32 {
     };
     // SAFETY: the helper takes no arguments and cannot fail.
     let task = Task(unsafe { bpf_get_current_task() });
-    sample(task.mm().0, &header, 0, 0)
+    sample(task.mm().0, &header, 0, 0, 0)
 }
 
 /// Sends a sample, or counts it as lost: 0.
 #[inline(never)]
-fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) -> u32 {
+pub fn sample(
+    mm: u64,
+    header: &EventHeader,
+    grown_pages: u64,
+    weight_pages: u64,
+    address: u64,
+) -> u32 {
     let Some(mut entry) = STACKS.reserve::<StackSample>(0) else {
         count_loss(LossClass::Stack);
         return 0;
@@ -213,10 +235,6 @@ fn sample(mm: u64, header: &EventHeader, grown_pages: u64, weight_pages: u64) ->
     let stack: u64 = read(regs, layout!(regs_stack));
     let instruction = read(regs, layout!(regs_instruction));
     let frame = read(regs, layout!(regs_frame));
-    let address = match grown_pages {
-        0 => 0,
-        _ => touched(regs),
-    };
     if address != 0 {
         note_sampled(tgid, address, header.boot_ns);
     }
@@ -258,10 +276,12 @@ fn waiting() -> u64 {
 /// and from where the task still is. Growth inside a system call (MAP_POPULATE, mlock) that is
 /// no fault of that call has no address.
 #[inline(always)]
-fn touched(regs: u64) -> u64 {
+fn touched() -> u64 {
     let Some(fault) = FAULTS.get_ptr_mut(0) else {
         return 0;
     };
+    // SAFETY: the helpers take the current task, which has registers: it has an address space.
+    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 };
     // The number of a system call, or -1 where an exception led into the kernel.
     let is_call = read::<i32>(regs, layout!(regs_call)) >= 0;
     // SAFETY: this CPU's value of a per-CPU array.

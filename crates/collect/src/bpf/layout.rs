@@ -34,7 +34,12 @@ const WANTED: &[&str] = &[
     "inode",
     "super_block",
     "shmem_sb_info",
+    "anon_vma",
+    FIND_VMA,
 ];
+
+/// What tells a program the mapping at an address (5.17).
+const FIND_VMA: &str = "bpf_find_vma";
 
 /// The kernel's places of MM_FILEPAGES and so on in its counters; not an enum with a name,
 /// so BTF can't be asked for it by name. Unchanged since 4.5 (include/linux/mm_types_task.h).
@@ -108,6 +113,8 @@ pub fn resolve(bytes: &[u8], possible_cpus: u32) -> Result<Resolved, LayoutError
         ..places(&btf, &counters, &cgroup)?
     };
     let has_calls = calls::place(&btf, &mut layout);
+    // Where it is missing, whoever samples growth says so.
+    let _ = place_anon(&btf, &mut layout);
     if place_tmpfs(&btf, &mut layout).is_none()
         && let Some(place) = offered.iter().position(|probe| probe.program == TMPFS_FULL)
     {
@@ -274,6 +281,23 @@ fn place_tmpfs(btf: &Btf<'_>, layout: &mut Layout) -> Option<()> {
         shmem_max: place("shmem_sb_info", "max_blocks")?,
         shmem_used: btf.field_of(used, "count")?.offset,
         shmem_used_parts: parts.map_or(0, |parts| parts.offset),
+        ..*layout
+    };
+    *layout = found;
+    Some(())
+}
+
+/// Fills in the way from a mapping to who shares it since a fork. `None` where a step is not found.
+fn place_anon(btf: &Btf<'_>, layout: &mut Layout) -> Option<()> {
+    let place = |structure, name| Some(btf.field(structure, name)?.offset);
+    btf.function_id(FIND_VMA)?;
+    let found = Layout {
+        vma_flags: place("vm_area_struct", "vm_flags")?,
+        vma_anon: place("vm_area_struct", "anon_vma")?,
+        anon_root: place("anon_vma", "root")?,
+        anon_parent: place("anon_vma", "parent")?,
+        anon_children: place("anon_vma", "num_children")?,
+        anon_mappings: place("anon_vma", "num_active_vmas")?,
         ..*layout
     };
     *layout = found;

@@ -99,6 +99,12 @@ pub(super) fn take(
     if layout.task_fsbase == 0 {
         missing.push("frames of Python 3.9 and 3.10: where a thread's address is".to_owned());
     }
+    if layout.vma_anon == 0 {
+        missing.push(
+            "copies of memory that a fork shares: a step to them is not in this kernel's BTF"
+                .to_owned(),
+        );
+    }
     for name in FAULTS {
         if let Err(error) = attach(ebpf, name) {
             missing.push(format!(
