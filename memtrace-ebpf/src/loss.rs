@@ -23,7 +23,7 @@ pub enum LossClass {
     /// An end found the ring full, and what is kept of it does not say who sent the signal; or the
     /// kernel had no memory for the sender of one that asked a process to end.
     Sender = 6,
-    /// A sample of growth found the ring of stacks full.
+    /// A sample of growth found the ring of stacks full, or the mapping of a copied page being changed.
     Stack = 7,
     /// A call of the CUDA driver found the ring half full, or too many were under way.
     Cuda = 8,
@@ -83,8 +83,8 @@ impl LossClass {
                  or the kernel had no memory"
             }
             Self::Stack => {
-                "samples of growth were lost: the ring of stacks was full; what allocated it is shown \
-                 too small"
+                "samples of growth were lost: the ring of stacks was full, or a thread changed the \
+                 mappings; what allocated it is shown too small"
             }
             Self::Cuda => {
                 "calls of the CUDA driver were lost: the event ring was half full; what is held by \

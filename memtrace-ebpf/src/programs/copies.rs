@@ -3,13 +3,15 @@
 //! then holds one of its own. Reference counts of Python objects do that to data that workers inherit.
 
 use crate::kernel::{Task, now, read};
-use crate::maps::{COPIED, SPACES, layout};
+use crate::maps::{COPIED, SPACES, count_loss, layout};
 use crate::stacks::sample;
 use aya_ebpf::cty::c_void;
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task, bpf_get_current_task_btf};
 use memtrace_abi::event::EventKind;
-use memtrace_abi::{EventHeader, Touched};
+use memtrace_abi::{EventHeader, LossClass, Touched};
 
+/// The mappings can't be looked at: another thread changes them.
+const EBUSY: i64 = -16;
 /// vm_flags: the mapping may be written to, and is shared (include/linux/mm.h).
 const VM_WRITE: u64 = 2;
 const VM_SHARED: u64 = 8;
@@ -65,14 +67,17 @@ fn was_copied(tgid: u32, address: u64) -> bool {
 fn is_shared_since_fork(address: u64) -> bool {
     let mut is_shared = 0_u32;
     // SAFETY: the callback has the signature that the helper calls, and the context outlives the call.
-    unsafe {
+    let outcome = unsafe {
         bpf_find_vma(
             bpf_get_current_task_btf(),
             address,
             visit_mapping as *mut c_void,
             (&raw mut is_shared).cast(),
             0,
-        );
+        )
+    };
+    if outcome == EBUSY {
+        count_loss(LossClass::Stack);
     }
     is_shared != 0
 }

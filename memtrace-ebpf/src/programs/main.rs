@@ -16,6 +16,7 @@
 
 mod copies;
 mod cuda;
+mod faults;
 mod kernel;
 mod lifecycle;
 mod maps;
@@ -28,6 +29,7 @@ mod space;
 mod stacks;
 mod sweep;
 mod tmpfs;
+mod touched;
 mod vm;
 mod vm_ways;
 

@@ -3,8 +3,8 @@
 use crate::cuda::Entered;
 use crate::rss::LastSeen;
 use crate::space::Space;
-use crate::stacks::Fault;
 use crate::sweep::Sweeps;
+use crate::touched::Fault;
 use crate::vm::VmState;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;

@@ -7,20 +7,18 @@
 //! thread of the address space itself brings is anybody's: reclaim and khugepaged have no stack
 //! that would tell. Copies of pages that a fork shares move no counter: see [`crate::copies`].
 
-use crate::copies::note_copy;
 use crate::kernel::{Task, now, read};
-use crate::maps::{FAULTS, PYTHON, STACKS, TOUCHED, TOUCHED_TAGS, config, count_loss, layout};
+use crate::maps::{PYTHON, STACKS, config, count_loss, layout};
 use crate::ring::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use crate::space::Space;
+use crate::touched::{note_sampled, touched};
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf, bpf_get_prandom_u32,
-    bpf_probe_read_user, bpf_task_pt_regs,
+    bpf_get_current_task, bpf_get_current_task_btf, bpf_get_prandom_u32, bpf_probe_read_user,
+    bpf_task_pt_regs,
 };
-use aya_ebpf::macros::raw_tracepoint;
-use aya_ebpf::programs::RawTracePointContext;
 use memtrace_abi::event::{Counts, PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIECE};
 use memtrace_abi::{
-    EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, PythonWalk, StackSample, Touched,
+    EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, PythonWalk, StackSample,
 };
 
 /// A window for which samples are counted ...
@@ -34,12 +32,6 @@ const INTERVAL_PAGES_MAX: u32 = 1 << 24;
 
 /// Thread states of one process that are looked at.
 const THREADS_MAX: u32 = 512;
-
-/// In the error code of a page fault: the page was there, and may not be accessed so
-/// (X86_PF_PROT); what is written to after a fork is such a page.
-const PF_PROT: u64 = 1;
-/// It was a write (X86_PF_WRITE).
-const PF_WRITE: u64 = 2;
 
 /// The reader is woken when this many samples wait.
 const WAKE_SAMPLES: u64 = 16;
@@ -100,72 +92,6 @@ impl Growing {
         }
         self.window_boot_ns = boot_ns;
         self.samples = 0;
-    }
-}
-
-/// The last page fault on a CPU.
-#[repr(C)]
-pub struct Fault {
-    pid_tgid: u64,
-    address: u64,
-    is_of_kernel: u64,
-}
-
-/// trace_page_fault_user(unsigned long address, struct pt_regs *regs, unsigned long error_code)
-#[raw_tracepoint(tracepoint = "page_fault_user")]
-pub fn page_fault_user(ctx: RawTracePointContext) -> i32 {
-    note_fault(&ctx, 0)
-}
-
-/// The same of a system call that touches the caller's memory.
-#[raw_tracepoint(tracepoint = "page_fault_kernel")]
-pub fn page_fault_kernel(ctx: RawTracePointContext) -> i32 {
-    note_fault(&ctx, 1)
-}
-
-/// Of anybody: to look up whether it is a member costs more than to write this.
-#[inline(always)]
-fn note_fault(ctx: &RawTracePointContext, is_of_kernel: u64) -> i32 {
-    let address: u64 = ctx.arg(0);
-    // SAFETY: the helper takes no arguments and cannot fail.
-    let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
-    if let Some(fault) = FAULTS.get_ptr_mut(0) {
-        // SAFETY: this CPU's value of a per-CPU array.
-        unsafe {
-            (*fault).pid_tgid = pid_tgid;
-            (*fault).address = address;
-            (*fault).is_of_kernel = is_of_kernel;
-        }
-    }
-    let tgid = (pid_tgid >> 32) as u32;
-    let key = Touched::key(tgid, address);
-    let error: u64 = ctx.arg(2);
-    if error & PF_PROT == 0 {
-        if tag(key).is_some_and(|tag| *tag == Touched::tag(key)) {
-            note_touched_again(key);
-        }
-    } else if error & PF_WRITE != 0 && layout!(vma_anon) != 0 {
-        note_copy(tgid, address);
-    }
-    0
-}
-
-/// The tag of the page that was sampled last of those in a slot.
-#[inline(always)]
-fn tag(key: u64) -> Option<&'static mut u8> {
-    let tags = TOUCHED_TAGS.get_ptr_mut(0)?;
-    // SAFETY: a map value; the slot is within it. Bytes are written whole.
-    unsafe { (*tags).get_mut(Touched::slot(key) as usize) }
-}
-
-#[inline(always)]
-fn note_touched_again(key: u64) {
-    if let Some(touched) = TOUCHED.get_ptr_mut(Touched::slot(key)) {
-        // SAFETY: a map value. A sample that takes the slot at this moment can lose its mark.
-        let touched = unsafe { &mut *touched };
-        if touched.key == key {
-            touched.is_again = 1;
-        }
     }
 }
 
@@ -270,49 +196,6 @@ pub fn sample(
 #[inline(always)]
 fn waiting() -> u64 {
     STACKS.query(BPF_RB_AVAIL_DATA) / size_of::<StackSample>() as u64
-}
-
-/// The address that a task's growth came from: its last page fault, where that was on this CPU
-/// and from where the task still is. Growth inside a system call (MAP_POPULATE, mlock) that is
-/// no fault of that call has no address.
-#[inline(always)]
-fn touched() -> u64 {
-    let Some(fault) = FAULTS.get_ptr_mut(0) else {
-        return 0;
-    };
-    // SAFETY: the helpers take the current task, which has registers: it has an address space.
-    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 };
-    // The number of a system call, or -1 where an exception led into the kernel.
-    let is_call = read::<i32>(regs, layout!(regs_call)) >= 0;
-    // SAFETY: this CPU's value of a per-CPU array.
-    let fault = unsafe { &mut *fault };
-    // SAFETY: the helper takes no arguments and cannot fail.
-    let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
-    if fault.pid_tgid != pid_tgid || is_call != (fault.is_of_kernel != 0) {
-        return 0;
-    }
-    // Reported once.
-    fault.pid_tgid = 0;
-    fault.address
-}
-
-/// Remembers a page that was sampled.
-#[inline(always)]
-fn note_sampled(tgid: u32, address: u64, boot_ns: u64) {
-    let key = Touched::key(tgid, address);
-    if let Some(tag) = tag(key) {
-        *tag = Touched::tag(key);
-    }
-    if let Some(touched) = TOUCHED.get_ptr_mut(Touched::slot(key)) {
-        // SAFETY: a map value; whoever reads it checks the page and the time.
-        unsafe {
-            *touched = Touched {
-                key,
-                boot_ns,
-                is_again: 0,
-            }
-        };
-    }
 }
 
 /// Copies the stack from `from` upwards, as far as it can be read, and gives how much that was.

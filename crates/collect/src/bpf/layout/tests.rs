@@ -56,6 +56,13 @@ fn what_depends_on_the_kernel_is_found_in_each() {
         assert_ne!(found.layout.task_fsbase, 0);
         assert_ne!(found.layout.shmem_used, 0);
     }
+    for kernel in [LINUX_6_1, LINUX_6_12, LINUX_6_18] {
+        assert_ne!(resolved(kernel).layout.anon_mappings, 0);
+        let changed = without(kernel, "num_active_vmas");
+        assert_eq!(resolved(&changed).layout.vma_anon, 0);
+        let changed = without(kernel, "bpf_find_vma");
+        assert_eq!(resolved(&changed).layout.vma_anon, 0);
+    }
 }
 
 #[test]
