@@ -220,7 +220,7 @@ pub struct Layout {
     pub shmem_used_parts: u32,
     /// vm_area_struct.vm_flags
     pub vma_flags: u32,
-    /// vm_area_struct.anon_vma; 0 where copies of what a fork shares can't be told
+    /// vm_area_struct.anon_vma; 0 where copies of what a fork shares can't be seen
     pub vma_anon: u32,
     /// anon_vma.root
     pub anon_root: u32,
