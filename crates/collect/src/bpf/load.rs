@@ -114,6 +114,9 @@ pub struct Programs {
 /// # Errors
 /// When a required program can't be had; the message names it and what the kernel said.
 pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadError> {
+    // It parses the kernel's BTF for a moment, unasked: first, so that little is there beside that.
+    let mut loader = EbpfLoader::new();
+    loader.btf(None);
     let bytes = std::fs::read(BTF_PATH).map_err(LoadError::ReadBtf)?;
     let resolved = layout::resolve(&bytes, settings.possible_cpus)?;
     drop(bytes);
@@ -130,8 +133,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         (Cow::Owned(bytes), PREALLOCATED_MAX)
     };
     let members_max = settings.members_max.min(most);
-    let mut ebpf = EbpfLoader::new()
-        .btf(None)
+    let mut ebpf = loader
         .override_global(names::LAYOUT, resolved.layout.as_bytes(), true)
         .override_global(names::CONFIG, settings.config.as_bytes(), true)
         .map_max_entries(names::EVENTS, ring_bytes)
@@ -149,8 +151,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::ENDED, settings.ended_max.min(most))
         .load(&object)?;
     drop(object);
-    // Ids are all that aya asks the kernel's BTF for: there is nothing to relocate. Parsed
-    // only now, because the loader parses the kernel's own for a moment, unasked.
+    // Ids are all that aya asks the kernel's BTF for: there is nothing to relocate.
     let btf = Btf::parse(&resolved.attach_btf, Endianness::default())?;
     let mut loaded = Vec::with_capacity(resolved.offered.len());
     for probe in resolved.offered {
