@@ -24,6 +24,15 @@ mod needs_bpf {
         let resident = mib(kept, "resident_bytes") / mib(kept, "grown_bytes");
         assert!(resident > 0.95, "{kept}");
         assert!(mib(given_back, "resident_bytes") <= 8.0, "{given_back}");
+        // All samples of the process are all that it touched, which is little beside these.
+        let process = &report["allocations"][0];
+        let (all, error) = (
+            mib(process, "grown_bytes"),
+            mib(process, "grown_error_bytes"),
+        );
+        assert!((all - 192.0).abs() <= 4.0 * error + 4.0, "{process}");
+        let unnamed = mib(process, "unnamed_bytes");
+        assert!(unnamed <= 0.1 * mib(process, "resident_bytes"), "{process}");
         Ok(())
     }
 
