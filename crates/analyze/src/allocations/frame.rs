@@ -74,6 +74,7 @@ impl StackFrame {
     /// The name of a native function without its parameters.
     pub(crate) fn short(&self) -> Option<String> {
         let name = self.row.function.as_deref()?;
+        let name = name.replace("(anonymous namespace)::", "");
         let end = name.find('(').filter(|end| *end > 0);
         let name = &name[..end.unwrap_or(name.len())];
         Some(match name.char_indices().nth(SHORT_MAX) {
@@ -96,6 +97,7 @@ impl StackFrame {
             _ => {
                 let file = base(file);
                 match (self.short(), row.address) {
+                    (Some(function), _) if file.is_empty() => function,
                     (Some(function), _) => format!("{function} ({file})"),
                     (None, Some(address)) if !file.is_empty() => format!("{file}+{address:#x}"),
                     (None, None) if !file.is_empty() => format!("code of {file}"),
@@ -107,6 +109,11 @@ impl StackFrame {
 
     pub(super) fn is_python(&self) -> bool {
         self.row.kind == Some(FrameKind::Python)
+    }
+
+    /// Whether a program made it as it ran, and gave it a name.
+    fn is_made(&self) -> bool {
+        !self.is_python() && self.row.file.is_none() && self.row.function.is_some()
     }
 
     fn asked_for_it(&self) -> bool {
@@ -186,17 +193,17 @@ fn packaged(path: &str) -> Option<&str> {
 }
 
 /// The frame that a stack is named after: the innermost line of Python that asked for memory, else the
-/// innermost function that did, with who called that.
+/// innermost function that did, with who called that. Before a runtime comes the code that it made.
 pub(super) fn named_after(frames: &[StackFrame]) -> Option<(&StackFrame, &[StackFrame])> {
     let mut python = frames.iter().filter(|frame| frame.is_python());
     let first = python.clone().next();
     if let Some(python) = python.find(|frame| frame.asked_for_it()).or(first) {
         return Some((python, &[]));
     }
-    let place = frames
-        .iter()
-        .position(StackFrame::asked_for_it)
-        .unwrap_or(0);
+    // Code that a program made as it ran asked its runtime.
+    let made = frames.iter().position(StackFrame::is_made);
+    let place = made.or_else(|| frames.iter().position(StackFrame::asked_for_it));
+    let place = place.unwrap_or(0);
     let (named, callers) = frames.get(place..)?.split_first()?;
     let count = callers.len().min(CALLERS_MAX);
     Some((named, callers.get(..count)?))
@@ -268,6 +275,16 @@ pub(super) mod tests {
             let named = text(&[&malloc, &library, &grow]);
             assert_eq!(named, Some("grow (libfoo.so)".to_owned()));
         }
+        let mut made = frame(FrameKind::Native, Some("JS:*grow a.js:7"), "", None);
+        made.row.file = None;
+        let runtime = "v8::(anonymous namespace)::Fill(int)";
+        let runtime = frame(FrameKind::Native, Some(runtime), "/usr/bin/node", None);
+        let made_name = Some("JS:*grow a.js:7".to_owned());
+        assert_eq!(text(&[&malloc, &runtime, &made]), made_name);
+        assert_eq!(
+            text(&[&malloc, &runtime]),
+            Some("v8::Fill (node)".to_owned())
+        );
         let stripped = frame(FrameKind::Native, None, "/x/prog (deleted)", None);
         assert_eq!(text(&[&stripped]), Some("prog+0x10".to_owned()));
     }

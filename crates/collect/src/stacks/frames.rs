@@ -16,6 +16,8 @@ pub(super) struct Code {
     pub(super) file: Option<usize>,
     /// The address as the file counts, or in memory where there is none.
     pub(super) address: u64,
+    /// The function that a program has made as it runs, which begins there.
+    pub(super) made: Option<Arc<str>>,
 }
 
 /// A frame of machine code, and what it is to the interpreter.
@@ -83,6 +85,7 @@ mod tests {
         let code = Code {
             file: Some(0),
             address,
+            made: None,
         };
         Native { code, role }
     }

@@ -11,6 +11,7 @@ mod calls;
 mod collector;
 mod elf;
 mod frames;
+mod perf_map;
 mod python;
 mod sites;
 mod unwind;

@@ -3,6 +3,7 @@
 
 use super::elf::{Elf, Functions};
 use super::frames::{Code, Native, NativeRole, Python};
+use super::perf_map::PerfMap;
 use super::python::Interpreter;
 use super::unwind::{Registers, Unwinder};
 use crate::smaps::Blocks;
@@ -32,6 +33,8 @@ const LOOK_URGENT_NS: i64 = 1_000_000_000;
 const FILES_MAX: usize = 512;
 const TABLES_MAX: u64 = 24 << 20;
 const FUNCTIONS_MAX: usize = 600_000;
+/// Bytes of names of code that programs make as they run.
+const MADE_MAX: usize = 8 << 20;
 
 const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
@@ -41,12 +44,13 @@ const OF_FILE: u64 = 1 << 61;
 const MAPPED_ONCE: u64 = 1 << 56;
 
 /// The mapped files of all processes.
-#[derive(Default)]
 pub(super) struct Files {
     list: Vec<MappedFile>,
     by_inode: HashMap<Inode, usize>,
     table_bytes: u64,
     function_count: usize,
+    /// What is left of [`MADE_MAX`].
+    made_room: usize,
 }
 
 /// A file and its content.
@@ -57,6 +61,18 @@ pub(super) struct MappedFile {
     pub(super) path: String,
     elf: Option<Elf>,
     functions: Option<Functions>,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            by_inode: HashMap::new(),
+            table_bytes: 0,
+            function_count: 0,
+            made_room: MADE_MAX,
+        }
+    }
 }
 
 impl Files {
@@ -89,7 +105,11 @@ impl Files {
     /// The file's path, its build id, and the function at an address.
     pub(super) fn names(&mut self, code: &Code) -> Names {
         let Some(file) = code.file.and_then(|place| self.list.get_mut(place)) else {
-            return Names::default();
+            let function = code.made.as_deref().map(str::to_owned);
+            return Names {
+                function,
+                ..Names::default()
+            };
         };
         let mut names = Names {
             path: Some(file.path.clone()),
@@ -140,6 +160,7 @@ pub(super) struct Watched {
     listed_at: Option<BootNs>,
     unwinder: Unwinder,
     interpreter: Option<Interpreter>,
+    perf_map: PerfMap,
     looked_at: BootNs,
     look_after_ns: i64,
     blocks: Blocks,
@@ -162,6 +183,7 @@ impl Watched {
             listed_at: None,
             unwinder: Unwinder::new(),
             interpreter: None,
+            perf_map: PerfMap::default(),
             looked_at: BootNs(i64::MIN / 2),
             look_after_ns: LOOK_NS,
             blocks: Blocks::default(),
@@ -291,7 +313,7 @@ impl Watched {
         }
         addresses
             .iter()
-            .map(|address| self.code(*address))
+            .map(|address| self.code(*address, &mut files.made_room))
             .collect()
     }
 
@@ -317,10 +339,9 @@ impl Watched {
             .is_none_or(|at| (clock::boot() - at).0 >= LIST_NS)
     }
 
-    fn code(&self, address: u64) -> Native {
-        let file = self
-            .find(address)
-            .and_then(|place| self.mappings.get(place)?.file);
+    fn code(&mut self, address: u64, made_room: &mut usize) -> Native {
+        let mapping = self.find(address);
+        let file = mapping.and_then(|place| self.mappings.get(place)?.file);
         let role = match &self.interpreter {
             Some(interpreter) if interpreter.evaluates.contains(&address) => NativeRole::Evaluates,
             Some(interpreter) if file.is_some_and(|(file, _)| file == interpreter.file) => {
@@ -332,11 +353,20 @@ impl Watched {
             Some((file, bias)) => Code {
                 file: Some(file),
                 address: address.wrapping_sub(bias),
+                made: None,
             },
-            None => Code {
-                file: None,
-                address,
-            },
+            None => {
+                let made = match mapping {
+                    None => self.perf_map.find(&self.folder, address, made_room),
+                    Some(_) => None,
+                };
+                let (address, made) = made.map_or((address, None), |(at, name)| (at, Some(name)));
+                Code {
+                    file: None,
+                    address,
+                    made,
+                }
+            }
         };
         Native { code, role }
     }
