@@ -300,10 +300,13 @@ impl PythonLayout {
 /// Slots for pages that were sampled.
 pub const TOUCHED_SLOTS: u32 = 1 << 15;
 
-/// Tags of pages that were copied: so many arrays ...
-pub const COPIED_ARRAYS: u32 = 256;
+/// Bits of the number of a page.
+const PAGE_BITS: u32 = 42;
+
+/// Tags of pages that processes have as their own: so many arrays ...
+pub const OWN_ARRAYS: u32 = 256;
 /// ... of so many.
-pub const COPIED_TAGS: u32 = 4096;
+pub const OWN_TAGS_LEN: u32 = 4096;
 
 /// The last sample of a page, and whether a page fault found it absent since: then it was given back
 /// meanwhile.
@@ -324,7 +327,7 @@ impl Touched {
     /// A page of a process. Ids of processes have 22 bits, and addresses of pages of 4 KiB 42.
     #[inline(always)]
     pub const fn key(tgid: u32, address: u64) -> u64 {
-        (tgid as u64) << 42 ^ address >> 12
+        (tgid as u64) << PAGE_BITS ^ address >> 12
     }
 
     /// The slot of a page: neighbours have neighbouring ones, so that pages that are touched one
@@ -334,13 +337,25 @@ impl Touched {
         Self::place(key) & (TOUCHED_SLOTS - 1)
     }
 
-    /// The same among pages that were copied: the array, and the place in it.
+    /// What names the pages of a process that started then; never 0. Its id can be another's soon.
     #[inline(always)]
-    pub const fn copied_slot(key: u64) -> (u32, u32) {
+    pub const fn own_pages(start_boot_ns: u64) -> u64 {
+        start_boot_ns.wrapping_mul(0x9e37_79b9_7f4a_7c15) & !((1 << PAGE_BITS) - 1) | 1 << 63
+    }
+
+    /// One of them.
+    #[inline(always)]
+    pub const fn own_key(pages: u64, address: u64) -> u64 {
+        pages ^ address >> 12
+    }
+
+    /// The slot of such a page: the array, and the place in it.
+    #[inline(always)]
+    pub const fn own_slot(key: u64) -> (u32, u32) {
         let place = Self::place(key);
         (
-            place / COPIED_TAGS & (COPIED_ARRAYS - 1),
-            place & (COPIED_TAGS - 1),
+            place / OWN_TAGS_LEN & (OWN_ARRAYS - 1),
+            place & (OWN_TAGS_LEN - 1),
         )
     }
 

@@ -14,7 +14,7 @@ pub mod names;
 pub use config::{Config, Layout, PythonLayout, Touched};
 pub use event::{
     Comm, Counts, CudaCall, CudaCookie, CudaPlace, Ended, EndedKey, EventHeader, EventKind, Exec,
-    Exit, Fork, FullTmpfs, Oom, Origin, PythonFrame, PythonWalk, Sample, SampleCause, SentSignal,
-    StackSample, TaskSeen, Termination, VmCall, VmOp, VmSum, VmTotals,
+    Exit, Fork, FullTmpfs, Oom, Origin, PythonFrame, Sample, SampleCause, SentSignal, StackSample,
+    TaskSeen, Termination, VmCall, VmOp, VmSum, VmTotals,
 };
 pub use loss::LossClass;

@@ -83,8 +83,8 @@ impl LossClass {
                  or the kernel had no memory"
             }
             Self::Stack => {
-                "samples of growth were lost: the ring of stacks was full, or a thread changed the \
-                 mappings; what allocated it is shown too small"
+                "samples of growth were lost: the ring of stacks was full, or another thread held \
+                 the lock of the mappings; what allocated it is shown too small"
             }
             Self::Cuda => {
                 "calls of the CUDA driver were lost: the event ring was half full; what is held by \

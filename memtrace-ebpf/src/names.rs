@@ -31,8 +31,8 @@ pub const CUDA_ENTERED: &str = "CUDA_ENTERED";
 pub const PYTHON: &str = "PYTHON";
 /// The last samples by page: [`crate::Touched`].
 pub const TOUCHED: &str = "TOUCHED";
-/// Tags of pages that were copied after a fork.
-pub const COPIED: &str = "COPIED";
+/// Tags of pages that processes which came by fork have as their own.
+pub const OWN_TAGS: &str = "OWN_TAGS";
 /// The global that holds [`crate::Config`].
 pub const CONFIG: &str = "CONFIG";
 /// The global that holds [`crate::Layout`].

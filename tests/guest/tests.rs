@@ -103,6 +103,11 @@ impl Test {
             .spawn()
             .with_context(|| format!("failed to start {}", self.binary.display()))?;
         let status = wait(child.id(), until);
+        if status != Some(0) {
+            // What it has started would be beside whatever runs next.
+            // SAFETY: the group is the child's own, and nobody else's as long as one of it is there.
+            unsafe { libc::kill(-(child.id().cast_signed()), libc::SIGKILL) };
+        }
         let said = said(&place)?;
         // A name that no test has is no failure for the test's own runner.
         let has_run = said.contains("test result: ok. 1 passed");

@@ -36,22 +36,33 @@ mod needs_bpf {
         Ok(())
     }
 
-    /// Linux 5.17: bpf_find_vma.
+    /// Linux 6.0: anon_vma.num_active_vmas.
     #[test]
     fn copies_of_what_a_fork_shares_are_named_and_counted_once() -> Result<()> {
         need::require("bpf");
         let command = workload::command(&["sites", "--rounds", "0", "--inherited", "100663296"])?;
         let recorded = record(&["--stacks"], &command)?;
         let report = recorded.report(&[])?;
-        let copied = site(&report, "write_to_shared")?;
-        let error = mib(copied, "grown_error_bytes").max(10.0);
-        let grown = mib(copied, "grown_bytes");
-        assert!((grown - 96.0).abs() <= 4.0 * error, "{copied}");
-        let resident = mib(copied, "resident_bytes") / grown;
-        assert!(resident > 0.95, "{copied}");
-        // Nobody else had it any more, so that nothing was copied.
-        let written = site(&report, "write_to_own").map_or(0.0, |one| mib(one, "grown_bytes"));
-        assert!(written <= 4.0, "{written} MiB");
+        let grown = |function| site(&report, function).map(|one| mib(one, "grown_bytes"));
+        // Also what was read first, and what the child that is left alone touches anew.
+        for function in ["write_to_shared", "read_and_write_to_empty", "grow_alone"] {
+            let one = site(&report, function)?;
+            let error = mib(one, "grown_error_bytes").max(10.0);
+            assert!((grown(function)? - 96.0).abs() <= 4.0 * error, "{one}");
+            let resident = mib(one, "resident_bytes");
+            assert!(resident > 0.95 * grown(function)?, "{one}");
+            let copied = if function == "write_to_shared" {
+                resident
+            } else {
+                0.0
+            };
+            assert!((mib(one, "copied_bytes") - copied).abs() < 1.0, "{one}");
+        }
+        // Nobody else had it, so that nothing was copied.
+        for function in ["write_to_own", "write_to_empty_again"] {
+            let written = grown(function).unwrap_or(0.0);
+            assert!(written <= 4.0, "{function}: {written} MiB");
+        }
         Ok(())
     }
 }

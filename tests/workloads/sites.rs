@@ -20,8 +20,6 @@ pub(crate) const WORKLOAD: Workload = Workload {
 const QUIET_NS: i64 = 1_500_000_000;
 /// Heaps are searched more rarely.
 const SEARCH_NS: i64 = 3_000_000_000;
-/// Until the parent is gone that left memory to its child.
-const UNTIL_ALONE_NS: i64 = 300_000_000;
 /// Below what malloc makes a mapping of its own for.
 const BLOCK: usize = 96 << 10;
 
@@ -54,23 +52,35 @@ fn run(args: &Args) -> io::Result<()> {
     Ok(())
 }
 
-/// One child writes to memory that its parent has, too, and once more after a child of its own has
-/// come and gone; another one to memory that a parent left it that is gone by then.
+/// One child writes to memory that its parent has, too, and to memory that nobody has touched, and once
+/// more after a child of its own has come and gone; another one to memory that a parent left it that is
+/// gone by then.
 fn write_in_children(bytes: usize) -> io::Result<()> {
     let mapping = touched(bytes)?;
+    let empty = Mapping::anon(bytes)?;
+    empty.advise(libc::MADV_NOHUGEPAGE)?;
+    empty.touch(1);
     let sharing = sys::fork_child(|| {
         write_to_shared(&mapping);
+        read_and_write_to_empty(&empty, bytes);
         sys::wait(sys::fork_child(|| Ok(()))?)?;
         write_to_shared(&mapping);
+        write_to_empty_again(&empty);
         sys::sleep_ns(QUIET_NS);
         Ok(())
     })?;
     let parent = sys::fork_child(|| {
         let left = touched(bytes)?;
+        let itself = std::process::id();
         sys::fork_child(|| {
-            sys::sleep_ns(UNTIL_ALONE_NS);
+            // SAFETY: getppid can't fail.
+            while unsafe { libc::getppid() }.cast_unsigned() == itself {
+                sys::sleep_ns(1_000_000);
+            }
             write_to_own(&left);
+            let fresh = grow_alone(bytes)?;
             sys::sleep_ns(QUIET_NS);
+            drop(black_box(fresh));
             Ok(())
         })?;
         Ok(())
@@ -87,10 +97,32 @@ fn write_to_shared(mapping: &Mapping) {
     black_box(mapping);
 }
 
+/// What is read first has the page of zeros until it is written to.
+#[inline(never)]
+fn read_and_write_to_empty(mapping: &Mapping, bytes: usize) {
+    for offset in (0..bytes).step_by(sys::page_size()) {
+        // SAFETY: the offset is inside the mapping.
+        black_box(unsafe { mapping.start().add(offset).read_volatile() });
+    }
+    mapping.touch_range(0, usize::MAX);
+    black_box(mapping);
+}
+
+#[inline(never)]
+fn write_to_empty_again(mapping: &Mapping) {
+    mapping.touch_range(0, usize::MAX);
+    black_box(mapping);
+}
+
 #[inline(never)]
 fn write_to_own(mapping: &Mapping) {
     mapping.touch_range(0, usize::MAX);
     black_box(mapping);
+}
+
+#[inline(never)]
+fn grow_alone(bytes: usize) -> io::Result<Mapping> {
+    Ok(black_box(touched(bytes)?))
 }
 
 #[inline(never)]

@@ -112,6 +112,9 @@ pub struct Sampled {
     pub live_bytes: Option<Bytes>,
     /// Of that, what the program had freed and malloc kept. What is in neither is not known.
     pub kept_bytes: Option<Bytes>,
+    /// Of the resident bytes, what the process copied because it shared it since a fork: RSS does not grow by
+    /// that. `None` where copies were not sampled.
+    pub copied_bytes: Option<Bytes>,
     /// What was resident then in shared memory that is mapped more than once, as by other processes; `None`
     /// where shared memory was not sampled.
     pub shared_bytes: Option<Bytes>,
@@ -130,6 +133,7 @@ impl From<&GrowthSiteRow> for Sampled {
             resident_bytes: row.resident_bytes,
             live_bytes: row.live_bytes,
             kept_bytes: row.kept_bytes,
+            copied_bytes: row.copied_bytes,
             shared_bytes: row.shared_bytes,
             returned_bytes: row.returned_bytes,
             unknown_bytes: Bytes(0),
@@ -148,6 +152,7 @@ impl Sampled {
         for (sum, part) in [
             (&mut self.live_bytes, row.live_bytes),
             (&mut self.kept_bytes, row.kept_bytes),
+            (&mut self.copied_bytes, row.copied_bytes),
             (&mut self.shared_bytes, row.shared_bytes),
         ] {
             *sum = part.map(|part| part + sum.unwrap_or_default()).or(*sum);

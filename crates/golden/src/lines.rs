@@ -53,6 +53,7 @@ impl Script {
             resident_bytes: mib(resident),
             live_bytes: (live + kept > 0.0).then(|| mib(live)),
             kept_bytes: (live + kept > 0.0).then(|| mib(kept)),
+            copied_bytes: Some(mib(0.0)),
             shared_bytes: Some(mib(0.0)),
             returned_bytes: mib((grown - resident) * 0.9),
         });

@@ -128,11 +128,25 @@ impl Canvas<'_> {
 }
 
 fn tabs(canvas: &mut Canvas<'_>, app: &mut App, y: u16) {
+    let mut said = Vec::new();
+    if !app.filter.is_empty() {
+        said.push(format!("filter: {}", visible(&app.filter)));
+    }
+    if app.hides_ended {
+        said.push("ended hidden".to_owned());
+    }
+    let said = said.join(", ");
+    let whole: usize = View::ALL.iter().map(|view| view.name().len() + 5).sum();
+    let is_whole = said.is_empty() || whole + columns(&said) < usize::from(canvas.area.width);
     let mut x = 0;
     let line = canvas.area.y + y;
     let mut places = Vec::new();
     for (place, view) in View::ALL.into_iter().enumerate() {
-        let text = format!(" {} {} ", place + 1, view.name());
+        // Where there is no room for all of it, the numbers stand for the others.
+        let text = match is_whole || view == app.view {
+            true => format!(" {} {} ", place + 1, view.name()),
+            false => format!(" {} ", place + 1),
+        };
         let width = text.len() as u16;
         if x + width > canvas.area.width {
             break;
@@ -147,15 +161,7 @@ fn tabs(canvas: &mut Canvas<'_>, app: &mut App, y: u16) {
         x += width + 1;
     }
     app.places.tabs = (line, places);
-    let mut said = Vec::new();
-    if !app.filter.is_empty() {
-        said.push(format!("filter: {}", visible(&app.filter)));
-    }
-    if app.hides_ended {
-        said.push("ended hidden".to_owned());
-    }
     let room = usize::from(canvas.area.width.saturating_sub(x + 1));
-    let said = said.join(", ");
     let said = shorten(&said, room).into_owned();
     let at = canvas.area.width.saturating_sub(columns(&said) as u16);
     let style = canvas.accent(Style::new());

@@ -4,9 +4,9 @@ use super::app::App;
 use super::columns::{Column, Lines, PHASES, PROCESSES, ProcessLine, ROLES, TREE};
 use super::order::Key;
 use super::view::View;
-use memtrace_analyze::{Amounts, Frame, Live, PhaseLine, RoleNow};
+use memtrace_analyze::{Amounts, Frame, Live, PhaseLine, RoleNow, Who};
 use memtrace_model::{Bytes, Order};
-use memtrace_report::{Line, Tone, lines, visible};
+use memtrace_report::{Chapter, Line, Tone, lines, visible};
 
 /// Branches are drawn so deep; what is below stands at that depth.
 const DEPTH_MAX: usize = 12;
@@ -93,22 +93,21 @@ pub(super) fn listing(app: &mut App, live: &Live, width: usize, height: usize) -
         View::Tree | View::Processes => processes(app, live, width, height),
         View::Roles => roles(app, live, width, height),
         View::Phases => phases(app, width, height),
-        View::Ledger | View::Gpus | View::Stacks => {
-            let deep = app.deep.as_ref();
-            let (reported, nothing) = match app.view {
-                View::Ledger => (
-                    deep.and_then(|deep| deep.ledger(TOP)),
-                    "What is in use is not known yet.",
-                ),
-                View::Gpus => (deep.and_then(|deep| deep.gpus(TOP)), "No GPU is recorded."),
-                _ => (
-                    deep.and_then(|deep| deep.stacks(TOP)),
-                    "No stacks yet: they need top --stacks -p PID, or record --stacks.",
-                ),
-            };
-            let reported = reported.map(|reported| lines(&reported, width));
-            text(app, reported, nothing, height)
+        View::Ledger => {
+            let reported = app.deep.as_ref().and_then(|deep| deep.ledger(TOP));
+            text(
+                app,
+                reported,
+                width,
+                height,
+                "What is in use is not known yet.",
+            )
         }
+        View::Gpus => {
+            let reported = app.deep.as_ref().and_then(|deep| deep.gpus(TOP));
+            text(app, reported, width, height, "No GPU is recorded.")
+        }
+        View::Stacks => stacks(app, width, height),
     }
 }
 
@@ -393,13 +392,51 @@ fn id_of(name: &str) -> u64 {
     })
 }
 
+/// Lines that allocated, of the processes that fit the filter.
+fn stacks(app: &mut App, width: usize, height: usize) -> Listing {
+    let is_wanted = |who: &Who| {
+        let pid = who.pid.map(|pid| pid.to_string()).unwrap_or_default();
+        app.matches(&[&pid, who.name.as_deref().unwrap_or_default()])
+    };
+    let deep = app.deep.as_ref();
+    let reported = deep.and_then(|deep| deep.stacks(TOP, is_wanted));
+    let nothing = match app.filter.is_empty() {
+        true => {
+            "No memory is held that was sampled: top --stacks -p PID and record --stacks sample it."
+        }
+        false => "No process that fits the filter holds memory that was sampled.",
+    };
+    scrolled(
+        app,
+        reported.map(|reported| lines(&reported, width)),
+        height,
+        nothing,
+    )
+}
+
+/// Lines of the report that fit the filter.
+fn text(
+    app: &mut App,
+    reported: Option<Chapter>,
+    width: usize,
+    height: usize,
+    nothing: &str,
+) -> Listing {
+    let reported = reported.map(|reported| {
+        let mut lines = lines(&reported, width);
+        lines.retain(|line| app.matches(&[&line.text]));
+        lines
+    });
+    let nothing = match &reported {
+        Some(_) => "No line fits the filter.",
+        None => nothing,
+    };
+    scrolled(app, reported, height, nothing)
+}
+
 /// Lines of text, scrolled.
-fn text(app: &mut App, reported: Option<Vec<Line>>, nothing: &str, height: usize) -> Listing {
+fn scrolled(app: &mut App, reported: Option<Vec<Line>>, height: usize, nothing: &str) -> Listing {
     let reported = reported.unwrap_or_default();
-    let reported: Vec<Line> = reported
-        .into_iter()
-        .filter(|line| app.matches(&[&line.text]))
-        .collect();
     let count = reported.len();
     let first = app.scroll_text(count, height);
     let lines = reported.into_iter().skip(first).take(height);

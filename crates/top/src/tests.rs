@@ -169,6 +169,15 @@ fn every_view_fits_80_columns() {
 }
 
 #[test]
+fn the_filter_is_shown_beside_the_views_also_where_there_is_little_room() {
+    let mut person = Person::at(Run::named("oom_kill").until(200.0), 80, 24);
+    person.type_in("3/server");
+    person.key(KeyCode::Enter);
+    assert!(person.has(" 1   2   3 processes   4 "));
+    assert!(person.has("filter: server"));
+}
+
+#[test]
 fn a_kill_is_in_its_row_of_the_tree_too() {
     let mut person = Person::at(Run::named("oom_kill").until(200.0), 80, 24);
     let screen = person.screen();

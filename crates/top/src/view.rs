@@ -53,7 +53,7 @@ impl View {
             Self::Ledger => "what is in use, line by line, with what nothing explains",
             Self::Gpus => "the memory of GPUs, and who holds it",
             Self::Phases => "what marks and log lines named, and what it cost",
-            Self::Stacks => "the lines that allocated what is held (record --stacks)",
+            Self::Stacks => "the lines that allocated what is held (top --stacks)",
         }
     }
 

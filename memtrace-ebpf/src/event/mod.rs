@@ -26,9 +26,7 @@ pub use oom::Oom;
 pub use origin::{ORIGIN_ARGS_LEN, Origin};
 pub use sample::{Sample, SampleCause};
 pub use sent_signal::{SentSignal, Termination};
-pub use stack_sample::{
-    PYTHON_FRAMES_MAX, PythonFrame, PythonWalk, STACK_BYTES_MAX, STACK_PIECE, StackSample,
-};
+pub use stack_sample::{PYTHON_FRAMES_MAX, PythonFrame, STACK_BYTES_MAX, STACK_PIECE, StackSample};
 pub use task_seen::TaskSeen;
 pub use vm::{FILE_NAME_LEN, VmCall, VmOp, VmSum, VmTotals};
 
@@ -65,6 +63,8 @@ pub enum EventKind {
     CudaStack = 11,
     /// [`FullTmpfs`]
     FullTmpfs = 12,
+    /// [`StackSample`] of a page that is copied, in the ring of those.
+    StackCopy = 13,
 }
 
 impl EventKind {
@@ -83,6 +83,7 @@ impl EventKind {
             10 => Self::CudaCall,
             11 => Self::CudaStack,
             12 => Self::FullTmpfs,
+            13 => Self::StackCopy,
             _ => return None,
         })
     }

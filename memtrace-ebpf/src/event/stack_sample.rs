@@ -24,36 +24,6 @@ pub struct PythonFrame {
     pub instruction: u64,
 }
 
-/// How the walk over frames of Python ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum PythonWalk {
-    /// User space has not looked at this address space yet.
-    Unseen = 0,
-    /// It has no interpreter whose layout is known.
-    NoInterpreter = 1,
-    /// Its interpreter does not know the thread, or not yet.
-    NoThread = 2,
-    /// To the outermost frame.
-    Whole = 3,
-    /// The innermost frames only: there are more than [`PYTHON_FRAMES_MAX`].
-    Cut = 4,
-}
-
-impl PythonWalk {
-    /// The end for a number from the ring, if there is one.
-    pub const fn from_u32(walk: u32) -> Option<Self> {
-        Some(match walk {
-            0 => Self::Unseen,
-            1 => Self::NoInterpreter,
-            2 => Self::NoThread,
-            3 => Self::Whole,
-            4 => Self::Cut,
-            _ => return None,
-        })
-    }
-}
-
 /// Growth of anonymous and shared memory of a member, by a thread of its own: by its counters, or by a
 /// page that it copied because it shared it since a fork.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
@@ -77,8 +47,8 @@ pub struct StackSample {
     pub frame: u64,
     /// The thread, as the initial pid namespace counts it.
     pub tid: u32,
-    /// A [`PythonWalk`].
-    pub python_walk: u32,
+    /// Zero.
+    pub reserved: u32,
     /// How many of `python` are filled.
     pub python_count: u32,
     /// How many of `stack_bytes` are filled.

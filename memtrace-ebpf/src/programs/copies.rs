@@ -3,7 +3,7 @@
 //! then holds one of its own. Reference counts of Python objects do that to data that workers inherit.
 
 use crate::kernel::{Task, now, read};
-use crate::maps::{COPIED, SPACES, count_loss, layout};
+use crate::maps::{OWN_TAGS, SPACES, count_loss, layout};
 use crate::stacks::sample;
 use aya_ebpf::cty::c_void;
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task, bpf_get_current_task_btf};
@@ -16,11 +16,48 @@ const EBUSY: i64 = -16;
 const VM_WRITE: u64 = 2;
 const VM_SHARED: u64 = 8;
 
-/// Samples a page that the current thread is about to write to, though it may only be read as yet.
-/// The first time only: after another fork, a child that is gone by then leaves such pages, too, and
-/// they are not copied again.
+/// What names the pages of a process among those that are its own; 0 where none came with a fork, or it is
+/// not recorded.
 #[inline(never)]
-pub fn note_copy(tgid: u32, address: u64) -> u32 {
+pub fn pages_of(tgid: u32) -> u64 {
+    if layout!(vma_anon) == 0 {
+        return 0;
+    }
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let mm = Task(unsafe { bpf_get_current_task() }).mm().0;
+    let Some(space) = SPACES.get_ptr(mm) else {
+        return 0;
+    };
+    // SAFETY: a map value; see `Space` about concurrent writes.
+    let space = unsafe { &*space };
+    // After vfork it is the parent's.
+    if space.tgid != tgid || space.is_recorders_copy != 0 || space.may_share == 0 {
+        return 0;
+    }
+    Touched::own_pages(space.start_boot_ns)
+}
+
+/// Notes a page that was absent: whatever is there now is the process's own.
+#[inline(always)]
+pub fn note_own(pages: u64, address: u64) {
+    let key = Touched::own_key(pages, address);
+    if let Some(tag) = tag(key) {
+        *tag = Touched::tag(key);
+    }
+}
+
+/// Samples a page that the current thread is about to write to, though it may only be read as yet,
+/// unless it is the process's own: after another fork, a child that is gone by then leaves such pages,
+/// too, and they are not copied again.
+#[inline(never)]
+pub fn note_copy(tgid: u32, pages: u64, address: u64) -> u32 {
+    let key = Touched::own_key(pages, address);
+    let Some(tag) = tag(key) else {
+        return 0;
+    };
+    if core::mem::replace(tag, Touched::tag(key)) == Touched::tag(key) {
+        return 0;
+    }
     // SAFETY: the helper takes no arguments and cannot fail.
     let mm = Task(unsafe { bpf_get_current_task() }).mm().0;
     let Some(space) = SPACES.get_ptr_mut(mm) else {
@@ -28,8 +65,7 @@ pub fn note_copy(tgid: u32, address: u64) -> u32 {
     };
     // SAFETY: a map value; see `Space` about concurrent writes.
     let space = unsafe { &mut *space };
-    // After vfork it is the parent's.
-    if space.tgid != tgid || space.is_recorders_copy != 0 || was_copied(tgid, address) {
+    if space.tgid != tgid || space.may_share == 0 {
         return 0;
     }
     let Some(weight_pages) = space.growing.draw(1) else {
@@ -41,7 +77,7 @@ pub fn note_copy(tgid: u32, address: u64) -> u32 {
     let boot_ns = now();
     space.growing.adapt(true, boot_ns);
     let header = EventHeader {
-        kind: EventKind::StackSample as u32,
+        kind: EventKind::StackCopy as u32,
         tgid,
         boot_ns,
         start_boot_ns: space.start_boot_ns,
@@ -49,17 +85,13 @@ pub fn note_copy(tgid: u32, address: u64) -> u32 {
     sample(mm, &header, 1, weight_pages, address)
 }
 
-/// Whether the process has copied the page before; it has from now on.
+/// The tag of the page that was noted last of those in a slot.
 #[inline(always)]
-fn was_copied(tgid: u32, address: u64) -> bool {
-    let key = Touched::key(tgid, address);
-    let (array, place) = Touched::copied_slot(key);
-    let Some(tags) = COPIED.get_ptr_mut(array) else {
-        return false;
-    };
+fn tag(key: u64) -> Option<&'static mut u8> {
+    let (array, place) = Touched::own_slot(key);
+    let tags = OWN_TAGS.get_ptr_mut(array)?;
     // SAFETY: a map value. Bytes are written whole.
-    let tag = unsafe { (*tags).get_mut(place as usize) };
-    tag.is_some_and(|tag| core::mem::replace(tag, Touched::tag(key)) == Touched::tag(key))
+    unsafe { (*tags).get_mut(place as usize) }
 }
 
 /// Whether the mapping at an address of the current process came with a fork, and somebody has it still.
@@ -93,11 +125,14 @@ extern "C" fn visit_mapping(
     0
 }
 
-/// A mapping that came with a fork has an anon_vma below that of its parent. Where the parent has no
-/// mapping of its own any more, nor another child, nor the first of them all, nobody shares it.
+/// A mapping that came with a fork has an anon_vma below that of its parent. Nobody shares it where the
+/// parent has unmapped it, has no other child, and the root of all has unmapped it, too.
 #[inline(always)]
 fn is_inherited(mapping: u64) -> bool {
-    if read::<u64>(mapping, layout!(vma_flags)) & (VM_WRITE | VM_SHARED) != VM_WRITE {
+    // Of a private mapping of a file the counters move with a copy.
+    if read::<u64>(mapping, layout!(vma_flags)) & (VM_WRITE | VM_SHARED) != VM_WRITE
+        || read::<u64>(mapping, layout!(vma_file)) != 0
+    {
         return false;
     }
     let own: u64 = read(mapping, layout!(vma_anon));
@@ -107,7 +142,7 @@ fn is_inherited(mapping: u64) -> bool {
     }
     let parent: u64 = read(own, layout!(anon_parent));
     let is_mapped = |anon: u64| read::<u64>(anon, layout!(anon_mappings)) != 0;
-    // The first of them is a child of its own.
+    // The root counts itself as a child.
     let itself = u64::from(parent == root);
     let children: u64 = read(parent, layout!(anon_children));
     is_mapped(parent) || is_mapped(root) || children > 1 + itself

@@ -3,7 +3,7 @@
 
 use crate::kernel::{Mm, Task, now, read};
 use crate::maps::{
-    CUDA_ENTERED, ENDED, LEAVING, MEMBERS, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS,
+    CUDA_ENTERED, ENDED, LEAVING, MEMBERS, PYTHON, SCRATCH, SCRATCH_LEN, SPACES, TARGET_CGROUPS,
     TERMINATIONS, config, count_kept, count_loss, layout,
 };
 use crate::ring::{header, is_nearly_full, send_scratch, try_send, try_send_bytes};
@@ -102,6 +102,7 @@ fn follow_running(seen: &TaskSeen, mm: Mm) -> u32 {
         &seen.counts,
         0,
         seen.boot_ns,
+        true,
     ) {
         count_loss(LossClass::Members);
     }
@@ -135,15 +136,29 @@ fn follow_child(fork: &Fork, mm: Mm) -> u32 {
         &fork.counts,
         fork.counts.rss_pages(),
         header.boot_ns,
+        true,
     ) {
         count_loss(LossClass::Members);
     }
     0
 }
 
+/// A copy of an interpreter keeps its frames where the first one does.
+#[inline(never)]
+fn inherit_interpreter(parent_tgid: u32, tgid: u32, mm: Mm) -> u32 {
+    if let Some(layout) = PYTHON.get_ptr(parent_tgid) {
+        // SAFETY: a copy of a map value, which user space replaces whole.
+        let mut layout = unsafe { *layout };
+        layout.mm = mm.0;
+        // Where the table is full, its frames stay unknown, as samples say.
+        let _ = PYTHON.insert(tgid, layout, 0);
+    }
+    0
+}
+
 #[inline(never)]
 fn follow_executing(tgid: u32, start_boot_ns: u64, mm: Mm, counts: &Counts, boot_ns: u64) -> u32 {
-    if !Space::follow(mm, tgid, start_boot_ns, counts, 0, boot_ns) {
+    if !Space::follow(mm, tgid, start_boot_ns, counts, 0, boot_ns, false) {
         count_loss(LossClass::Members);
     }
     0
@@ -210,6 +225,9 @@ pub fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
     }
     if !is_mm_shared {
         follow_child(&event, mm);
+        if config!(has_stacks) != 0 {
+            inherit_interpreter(parent_tgid, tgid, mm);
+        }
     }
     VmState::follow(tgid, start, mm);
     if !try_send(event) {
@@ -542,6 +560,9 @@ fn end(task: Task, room: u32) {
         return;
     }
     let _ = TERMINATIONS.remove(tgid);
+    if config!(has_stacks) != 0 {
+        let _ = PYTHON.remove(tgid);
+    }
     VmState::leave(tgid);
     event.header = header(EventKind::Exit, tgid, task.process_start());
     let (maxrss_pages, children_maxrss_pages) = task.maxrss_pages();

@@ -9,7 +9,7 @@ use crate::vm::VmState;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, Queue, RingBuf};
-use memtrace_abi::config::{COPIED_TAGS, CPUS_MAX, Member, TOUCHED_SLOTS};
+use memtrace_abi::config::{CPUS_MAX, Member, OWN_TAGS_LEN, TOUCHED_SLOTS};
 use memtrace_abi::event::{ARGS_MAX, PATH_MAX, Termination};
 use memtrace_abi::{Config, Ended, EndedKey, Exit, Layout, LossClass, PythonLayout, Touched, VmOp};
 
@@ -84,9 +84,9 @@ pub static TOUCHED: Array<Touched> = Array::with_max_entries(1, 0); // resized
 #[map]
 pub static TOUCHED_TAGS: Array<[u8; TOUCHED_SLOTS as usize]> = Array::with_max_entries(1, 0);
 
-/// Tags of pages that were copied after a fork, by slot.
+/// Tags of pages that processes which came by fork have as their own, by slot.
 #[map]
-pub static COPIED: Array<[u8; COPIED_TAGS as usize]> = Array::with_max_entries(1, 0); // resized
+pub static OWN_TAGS: Array<[u8; OWN_TAGS_LEN as usize]> = Array::with_max_entries(1, 0); // resized
 
 /// The last page fault on each CPU.
 #[map]

@@ -48,6 +48,8 @@ pub struct Space {
     pub keyframe: u16,
     /// What samples of growth need.
     pub growing: Growing,
+    /// 1: pages of it may have come with a fork, and be shared since. Not after exec.
+    pub may_share: u64,
 }
 
 /// See [`Space::stamp_pages`], on a machine of few CPUs.
@@ -61,7 +63,7 @@ fn drift(sent_pages: i64) -> i64 {
 
 impl Space {
     /// Starts to follow an address space whose memory was just sampled as `counts`; of that,
-    /// `inherited_pages` came with a fork.
+    /// `inherited_pages` came with a fork; `may_share` is false after exec.
     #[inline(always)]
     pub fn follow(
         mm: Mm,
@@ -70,6 +72,7 @@ impl Space {
         counts: &Counts,
         inherited_pages: i64,
         boot_ns: u64,
+        may_share: bool,
     ) -> bool {
         let mut space = Self {
             swept: *counts,
@@ -90,6 +93,7 @@ impl Space {
             is_recorders_copy: 0,
             keyframe: 0,
             growing: Growing::from(counts),
+            may_share: u64::from(may_share),
         };
         space.note_sample(counts, boot_ns, 0);
         SPACES.insert(mm.0, space, 0).is_ok()

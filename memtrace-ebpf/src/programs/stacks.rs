@@ -17,9 +17,7 @@ use aya_ebpf::helpers::generated::{
     bpf_task_pt_regs,
 };
 use memtrace_abi::event::{Counts, PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIECE};
-use memtrace_abi::{
-    EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, PythonWalk, StackSample,
-};
+use memtrace_abi::{EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, StackSample};
 
 /// A window for which samples are counted ...
 const WINDOW_NS: u64 = 250_000_000;
@@ -175,13 +173,14 @@ pub fn sample(
         (*sample).stack = stack;
         (*sample).frame = frame;
         (*sample).tid = Task(task).pid();
+        (*sample).reserved = 0;
         (*sample).python_count = 0;
         (*sample).stack_len = copy_stack(stack, &mut (*sample).stack_bytes);
     }
     let layout = python(tgid).filter(|layout| layout.mm == mm);
-    let walk = walk_python(layout, tgid, task, sample);
-    // SAFETY: as above.
-    unsafe { (*sample).python_walk = walk as u32 };
+    if let Some(layout) = layout {
+        walk_python(layout, tgid, task, sample);
+    }
     let is_looked_for = layout.is_none_or(|layout| layout.is_looked_for != 0);
     let is_urgent = is_looked_for || waiting() > WAKE_SAMPLES;
     entry.submit(if is_urgent {
@@ -245,17 +244,9 @@ fn python(tgid: u32) -> Option<&'static PythonLayout> {
 
 /// Writes the frames of Python of the current thread.
 #[inline(always)]
-fn walk_python(
-    layout: Option<&PythonLayout>,
-    tgid: u32,
-    task: u64,
-    sample: *mut StackSample,
-) -> PythonWalk {
-    let Some(layout) = layout else {
-        return PythonWalk::Unseen;
-    };
+fn walk_python(layout: &PythonLayout, tgid: u32, task: u64, sample: *mut StackSample) {
     if layout.interpreters == 0 {
-        return PythonWalk::NoInterpreter;
+        return;
     }
     let id = match layout.is_thread_by_address {
         0 => u64::from(Task(task).ns_tid()),
@@ -263,7 +254,7 @@ fn walk_python(
     };
     let thread = memtrace_python_thread(tgid, id);
     if thread == 0 {
-        return PythonWalk::NoThread;
+        return;
     }
     let mut frame: u64 = read_user(thread, layout.thread_frame);
     if layout.cframe_frame != PythonLayout::NO_CFRAME {
@@ -287,11 +278,6 @@ fn walk_python(
     }
     // SAFETY: as above.
     unsafe { (*sample).python_count = count as u32 };
-    if frame == 0 {
-        PythonWalk::Whole
-    } else {
-        PythonWalk::Cut
-    }
 }
 
 /// The state of the thread that has this id, among all of the process's interpreters; 0

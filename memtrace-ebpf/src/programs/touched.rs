@@ -13,19 +13,34 @@ pub struct Fault {
     pid_tgid: u64,
     address: u64,
     is_of_kernel: u64,
+    /// Whose pages it is known of whether they may be copies.
+    owner: u64,
+    /// What [`note_last`] answers of them.
+    copies: u64,
 }
 
 /// Notes a page fault, of anybody: to look up whether it is a member costs more than to write this.
+/// Answers what `copies` says of the thread's pages, which is asked once for many faults.
 #[inline(always)]
-pub fn note_last(pid_tgid: u64, address: u64, is_of_kernel: u64) {
-    if let Some(fault) = FAULTS.get_ptr_mut(0) {
-        // SAFETY: this CPU's value of a per-CPU array.
-        unsafe {
-            (*fault).pid_tgid = pid_tgid;
-            (*fault).address = address;
-            (*fault).is_of_kernel = is_of_kernel;
-        }
+pub fn note_last(
+    pid_tgid: u64,
+    address: u64,
+    is_of_kernel: u64,
+    copies: impl FnOnce(u32) -> u64,
+) -> u64 {
+    let Some(fault) = FAULTS.get_ptr_mut(0) else {
+        return 0;
+    };
+    // SAFETY: this CPU's value of a per-CPU array.
+    let fault = unsafe { &mut *fault };
+    fault.pid_tgid = pid_tgid;
+    fault.address = address;
+    fault.is_of_kernel = is_of_kernel;
+    if fault.owner != pid_tgid {
+        fault.owner = pid_tgid;
+        fault.copies = copies((pid_tgid >> 32) as u32);
     }
+    fault.copies
 }
 
 /// The address that a task's growth came from: its last page fault, where that was on this CPU

@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::process_tree::ProcessTree;
 use crate::run::{Options, analyze};
 use crate::sections::{Report, allocations, gpus, ledger};
-use crate::{Moment, roles};
+use crate::{Moment, Who, roles};
 use memtrace_model::tables::OomRow;
 use memtrace_model::{BootNs, Bytes, Kind, Order, RunInfo};
 use memtrace_report::Chapter;
@@ -111,9 +111,10 @@ impl Deep {
         gpus::at(analysis, analysis.at.as_ref()?, top)
     }
 
-    /// Which lines allocated what the processes hold, so many processes; `None` without stacks.
-    pub fn stacks(&self, top: usize) -> Option<Chapter> {
-        allocations::of_all(&self.report.analysis, top)
+    /// Which lines allocated what the processes hold that are there and wanted, so many at most; `None`
+    /// where nothing that was sampled is held.
+    pub fn stacks(&self, top: usize, is_wanted: impl Fn(&Who) -> bool) -> Option<Chapter> {
+        allocations::held_now(&self.report.analysis, top, is_wanted)
     }
 
     /// The phases so far, in the order of their starts. What each held at most within is not known.

@@ -175,8 +175,7 @@ kept! {
         &row.device, row.tgid, row.gpu_instance_id, row.compute_instance_id, row.client_id
     ),
     calls: CudaMemoryRow of upid => |row| (row.upid, row.cuda_device),
-    // What a process held before it freed all and ended counts too.
-    sites: GrowthSiteRow of upid => |row| (row.upid, row.stack_id, row.resident_bytes.0 == 0),
+    sites: GrowthSiteRow of upid => |row| (row.upid, row.stack_id),
     frames: StackRow => |row| (row.stack_id, row.depth),
     costs: SelfCostRow => |_row| (),
     diags: DiagRow,

@@ -59,7 +59,8 @@ pub(super) const SECTION: Section<Report> = Section {
              touched anonymous or shared memory first. RESIDENT is what of that was in memory or \
              swapped when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, \
              ± its standard error. SHARED was in shared memory then that is mapped more than once, \
-             as by other processes; it is not part of RESIDENT. KEPT FREE is what of RESIDENT the \
+             as by other processes; it is not part of RESIDENT. COPIED is what of RESIDENT a forked \
+             process copied because it shared it, so that its RSS did not grow. KEPT FREE is what of RESIDENT the \
              program had freed and malloc of glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
              first; what other allocators keep free is reported by `--section layout`.",
         );
@@ -83,14 +84,24 @@ pub(super) fn of_process(analysis: &Analysis, who: &Who, most: usize) -> Option<
     Some(section)
 }
 
-/// Who allocated what the processes hold, as `memtrace top` shows it; `None` without stacks.
-pub(crate) fn of_all(analysis: &Analysis, most: usize) -> Option<Chapter> {
+/// Who allocated what the wanted processes hold that are there, as `memtrace top` shows it; `None` where
+/// nothing sampled is held.
+pub(crate) fn held_now(
+    analysis: &Analysis,
+    most: usize,
+    is_wanted: impl Fn(&Who) -> bool,
+) -> Option<Chapter> {
+    let holds = |one: &&ProcessAllocations| {
+        !one.has_ended && one.sum.resident() > Some(Bytes(0)) && is_wanted(&one.who)
+    };
+    let mut holding = analysis.allocations.iter().filter(holds).peekable();
+    holding.peek()?;
     let mut section = Chapter::new(TITLE);
-    for process in analysis.allocations.iter().take(most) {
+    for process in holding.take(most) {
         section.strong(sentence(analysis, process));
-        lines(&mut section, process, LINES_MAX);
+        section.table(table(process, LINES_MAX));
     }
-    (!analysis.allocations.is_empty()).then_some(section)
+    Some(section)
 }
 
 /// Which lines touched what a process held at a kill. What was not looked at before the kill counts
@@ -213,7 +224,10 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
     let shared = Some(sum.shared()).filter(|shared| shared.0 > 0 && is_notable(*shared));
     let shared =
         shared.map(|shared| format!("{} more in memory that others map, too", bytes(shared)));
-    let remarks = kept.into_iter().chain(shared).chain(unknown);
+    let copied = sum.copied_bytes.unwrap_or_default();
+    let copied = Some(copied).filter(|copied| copied.0 > 0 && is_notable(*copied));
+    let copied = copied.map(|copied| format!("{} of it copied after a fork", bytes(copied)));
+    let remarks = copied.into_iter().chain(kept).chain(shared).chain(unknown);
     let remarks: Vec<String> = remarks.collect();
     let remarks = match remarks.is_empty() {
         true => String::new(),
@@ -272,6 +286,8 @@ fn table(process: &ProcessAllocations, most: usize) -> Table {
         })
         .figures(("kept_bytes", "KEPT FREE"), 1, |site| site.sum.kept_bytes)
         .only_if(process.sum.kept_bytes > Some(Bytes(0)))
+        .figures(("copied_bytes", "COPIED"), 1, |site| site.sum.copied_bytes)
+        .only_if(process.sum.copied_bytes > Some(Bytes(0)))
         .figures(("shared_bytes", "SHARED"), 1, |site| {
             site.sum.resident().and(site.sum.shared_bytes)
         })
@@ -298,6 +314,7 @@ fn table_of_all<'a>(
         })
         .figures("live_bytes", 2, |(_, site)| site.sum.live_bytes)
         .figures("kept_bytes", 2, |(_, site)| site.sum.kept_bytes)
+        .figures("copied_bytes", 2, |(_, site)| site.sum.copied_bytes)
         .figures("shared_bytes", 2, |(_, site)| site.sum.shared_bytes)
         .figures("returned_bytes", 2, |(_, site)| site.sum.returned_bytes)
         .figures("unknown_bytes", 2, |(_, site)| site.sum.unknown_bytes)

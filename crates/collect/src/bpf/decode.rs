@@ -115,7 +115,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             Event::Comm(comm, args)
         }
         // Samples with stacks have a ring of their own.
-        Some(EventKind::StackSample | EventKind::CudaStack) | None => {
+        Some(EventKind::StackSample | EventKind::StackCopy | EventKind::CudaStack) | None => {
             return Err(DecodeError::UnknownKind { kind });
         }
     };

@@ -292,6 +292,7 @@ fn place_anon(btf: &Btf<'_>, layout: &mut Layout) -> Option<()> {
     let place = |structure, name| Some(btf.field(structure, name)?.offset);
     btf.function_id(FIND_VMA)?;
     let found = Layout {
+        vma_file: place("vm_area_struct", "vm_file")?,
         vma_flags: place("vm_area_struct", "vm_flags")?,
         vma_anon: place("vm_area_struct", "anon_vma")?,
         anon_root: place("anon_vma", "root")?,

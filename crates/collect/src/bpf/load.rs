@@ -15,7 +15,7 @@ use crate::cuda::Library;
 use aya::maps::{Array, HashMap as BpfHashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::{BtfTracePoint, FEntry, Iter, RawTracePoint, RawTracePointRunOptions, TestRun};
 use aya::{Btf, Ebpf, EbpfLoader, Endianness};
-use memtrace_abi::config::{COPIED_ARRAYS, MOVED_MAX, Member, TOUCHED_SLOTS};
+use memtrace_abi::config::{MOVED_MAX, Member, OWN_ARRAYS, TOUCHED_SLOTS};
 use memtrace_abi::{Config, Ended, EndedKey, LossClass, TaskSeen, names};
 use memtrace_host::{ProbeWay, are_return_probes_harmless};
 use memtrace_model::Tgid;
@@ -147,7 +147,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::CUDA_ENTERED, cuda_entered_max(settings))
         .map_max_entries(names::PYTHON, interpreters_max(settings).min(most))
         .map_max_entries(names::TOUCHED, touched_slots(settings))
-        .map_max_entries(names::COPIED, copied_arrays(settings))
+        .map_max_entries(names::OWN_TAGS, own_arrays(settings))
         .map_max_entries(names::ENDED, settings.ended_max.min(most))
         .load(&object)?;
     drop(object);
@@ -489,12 +489,12 @@ fn touched_slots(settings: &Settings) -> u32 {
     }
 }
 
-/// Room for tags of pages that were copied, where they are sampled.
-fn copied_arrays(settings: &Settings) -> u32 {
+/// Room for tags of pages that processes have as their own, where copies are sampled.
+fn own_arrays(settings: &Settings) -> u32 {
     if settings.config.has_stacks == 0 {
         1
     } else {
-        COPIED_ARRAYS
+        OWN_ARRAYS
     }
 }
 

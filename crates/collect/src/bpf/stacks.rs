@@ -22,6 +22,8 @@ pub struct StackSource {
     ring: RingBuf<MapData>,
     python: BpfHashMap<MapData, u32, [u8; size_of::<PythonLayout>()]>,
     touched: TouchedPages,
+    /// Whether samples of copies after a fork come.
+    pub sees_copies: bool,
     /// A sample that was not taken yet.
     early: Option<Box<StackSample>>,
 }
@@ -120,6 +122,7 @@ pub(super) fn take(
         .take_map(names::TOUCHED)
         .ok_or(absent(names::TOUCHED))?;
     Ok(StackSource {
+        sees_copies: layout.vma_anon != 0,
         touched: TouchedPages(Array::try_from(touched).map_err(map_error(names::TOUCHED))?),
         ring: RingBuf::try_from(ring).map_err(map_error(names::STACKS))?,
         python: BpfHashMap::try_from(python).map_err(map_error(names::PYTHON))?,

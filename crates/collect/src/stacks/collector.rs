@@ -7,7 +7,7 @@ use super::sites::{NO_STACK, Seen, Sites, Stacks};
 use super::watched::{Files, Watched};
 use crate::bpf::StackSource;
 use crate::{CollectError, Collector, ProcessTable, Tick};
-use memtrace_abi::{EventKind, PythonLayout, PythonWalk, StackSample};
+use memtrace_abi::{EventKind, PythonLayout, StackSample};
 use memtrace_host::clock;
 use memtrace_model::{
     BootNs, DiagKind, DurationNs, FrameKind, PageSize, Record, Severity, StackRow, Tgid, Upid,
@@ -230,7 +230,9 @@ impl Naming<'_> {
         let address = Some(sample.address).filter(|address| *address != 0);
         let touched = (address, sample.header.boot_ns);
         let (grown, weight) = (bytes(sample.grown_pages), bytes(sample.weight_pages));
-        let is_noted = self.sites.add(upid, stack_id, grown, weight, touched);
+        let is_copy = sample.header.kind == EventKind::StackCopy as u32;
+        let weighed = (grown, weight);
+        let is_noted = self.sites.add(upid, stack_id, weighed, touched, is_copy);
         is_noted.then(|| layout.map(|layout| (tgid, layout)))
     }
 
@@ -287,11 +289,7 @@ fn frames(
     sample: &StackSample,
     files: &mut Files,
 ) -> (Vec<Frame>, Option<PythonLayout>) {
-    let walk = PythonWalk::from_u32(sample.python_walk);
-    let layout = match walk {
-        Some(PythonWalk::Unseen | PythonWalk::NoInterpreter) => watched.look_for_interpreter(files),
-        _ => None,
-    };
+    let layout = watched.look_for_interpreter(files);
     let python = watched.python(sample);
     let native = watched.native(sample, files);
     (mixed(&native, &python), layout)
@@ -321,7 +319,7 @@ impl Collector for StackCollector {
             .write(table.take_cuda_calls(), tick.boot, false, out);
         self.look(tick.boot, false);
         self.search(tick.boot);
-        self.sites.write(tick, out);
+        self.sites.write(tick, self.source.sees_copies, out);
         let lost = [
             (
                 take(&mut self.undecoded_count),

@@ -68,6 +68,8 @@ pub(super) struct Sampled {
     site: usize,
     weight: i64,
     fate: Fate,
+    /// Of a page that was shared since a fork.
+    is_copy: bool,
 }
 
 /// What a look at an address shows.
@@ -97,6 +99,8 @@ struct Site {
     /// Of `resident`, what is in use, and what malloc keeps free.
     live: i64,
     kept: i64,
+    /// Of `resident`, what was copied after a fork.
+    copied: i64,
     shared: i64,
     returned: i64,
     has_changed: bool,
@@ -115,9 +119,9 @@ impl Sites {
         &mut self,
         upid: Upid,
         stack_id: i64,
-        grown: i64,
-        weight: i64,
+        (grown, weight): (i64, i64),
         (address, boot_ns): (Option<u64>, u64),
+        is_copy: bool,
     ) -> bool {
         let place = self.place(upid, stack_id);
         let Some((place, site)) = place.and_then(|place| Some((place, self.list.get_mut(place)?)))
@@ -142,6 +146,7 @@ impl Sites {
                 site: place,
                 weight,
                 fate: Fate::NotSeen,
+                is_copy,
             });
         }
         true
@@ -164,6 +169,7 @@ impl Sites {
             resident: 0,
             live: 0,
             kept: 0,
+            copied: 0,
             shared: 0,
             returned: 0,
             has_changed: false,
@@ -232,7 +238,7 @@ impl Sites {
     }
 
     /// Writes what has changed.
-    pub(super) fn write(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+    pub(super) fn write(&mut self, tick: &Tick, sees_copies: bool, out: &mut Vec<Record>) {
         for site in self.list.iter_mut().filter(|site| site.has_changed) {
             site.has_changed = false;
             out.push(Record::GrowthSite(GrowthSiteRow {
@@ -246,6 +252,7 @@ impl Sites {
                 resident_bytes: Bytes(site.resident),
                 live_bytes: (site.live + site.kept > 0).then_some(Bytes(site.live)),
                 kept_bytes: (site.live + site.kept > 0).then_some(Bytes(site.kept)),
+                copied_bytes: sees_copies.then_some(Bytes(site.copied)),
                 shared_bytes: Some(Bytes(site.shared)),
                 returned_bytes: Bytes(site.returned),
             }));
@@ -258,8 +265,8 @@ impl Sampled {
         if let Some(site) = sites.get_mut(self.site)
             && fate != self.fate
         {
-            site.note(self.fate, -self.weight);
-            site.note(fate, self.weight);
+            site.note(self.fate, -self.weight, self.is_copy);
+            site.note(fate, self.weight, self.is_copy);
             site.has_changed = true;
         }
         self.fate = fate;
@@ -267,11 +274,14 @@ impl Sampled {
 }
 
 impl Site {
-    fn note(&mut self, fate: Fate, weight: i64) {
+    fn note(&mut self, fate: Fate, weight: i64, is_copy: bool) {
         match fate {
             Fate::NotSeen => {}
             Fate::Resident(state) => {
                 self.resident += weight;
+                if is_copy {
+                    self.copied += weight;
+                }
                 match state {
                     Use::Unknown => {}
                     Use::Live => self.live += weight,
@@ -299,7 +309,7 @@ mod tests {
             is_keyframe: false,
         };
         let mut out = Vec::new();
-        sites.write(&tick, &mut out);
+        sites.write(&tick, true, &mut out);
         let row = |record| match record {
             Record::GrowthSite(row) => row,
             other => panic!("{other:?}"),
@@ -311,9 +321,9 @@ mod tests {
     fn what_is_given_back_stays_so_when_its_address_is_used_again() {
         let mut sites = Sites::default();
         let upid = Upid(7);
-        sites.add(upid, 1, MIB, MIB, (Some(0x1000), 0));
-        sites.add(upid, 1, MIB, 4 * MIB, (Some(0x2000), 0));
-        sites.add(upid, 2, MIB, MIB, (None, 0));
+        sites.add(upid, 1, (MIB, MIB), (Some(0x1000), 0), true);
+        sites.add(upid, 1, (MIB, 4 * MIB), (Some(0x2000), 0), true);
+        sites.add(upid, 2, (MIB, MIB), (None, 0), false);
         let now = BootNs(9);
         sites.look(upid, now, true, |_| Seen::Resident);
         sites.look(upid, now, true, |one| match one.address {
@@ -327,6 +337,8 @@ mod tests {
             bytes.map(|bytes| bytes.0 / MIB)
         };
         assert_eq!(amounts(&text[0]), [5, 1, 4]);
+        // Of copies, what is resident.
+        assert_eq!(text[0].copied_bytes, Some(Bytes(MIB)));
         assert_eq!(amounts(&text[1]), [1, 0, 0]);
         // sqrt(4 * (4 - 1)) MiB.
         assert_eq!(text[0].grown_error_bytes.0 * 100 / MIB, 346);
@@ -338,7 +350,7 @@ mod tests {
         let mut sites = Sites::default();
         let upid = Upid(7);
         for (address, weight) in [(0x3000, 4), (0x1000, 1), (0x2000, 2)] {
-            sites.add(upid, 1, MIB, weight * MIB, (Some(address), 0));
+            sites.add(upid, 1, (MIB, weight * MIB), (Some(address), 0), false);
         }
         let amounts = |sites: &mut Sites| {
             let row = rows(sites).remove(0);
@@ -364,7 +376,7 @@ mod tests {
         let mut sites = Sites::default();
         let upid = Upid(7);
         for (address, weight) in [(0x1000, 1), (0x2000, 2)] {
-            sites.add(upid, 1, MIB, weight * MIB, (Some(address), 0));
+            sites.add(upid, 1, (MIB, weight * MIB), (Some(address), 0), false);
         }
         let amounts = |sites: &mut Sites| {
             let row = rows(sites).remove(0);
@@ -383,7 +395,7 @@ mod tests {
     #[test]
     fn of_a_process_that_has_ended_the_last_look_stands() {
         let mut sites = Sites::default();
-        sites.add(Upid(7), 1, MIB, MIB, (Some(0x1000), 0));
+        sites.add(Upid(7), 1, (MIB, MIB), (Some(0x1000), 0), false);
         sites.look(Upid(7), BootNs(9), true, |_| Seen::Resident);
         sites.look(Upid(7), BootNs(9), true, |_| Seen::Ended);
         assert_eq!(rows(&mut sites)[0].resident_bytes, Bytes(MIB));

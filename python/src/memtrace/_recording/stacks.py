@@ -17,6 +17,7 @@ AMOUNTS = (
     "resident_bytes",
     "live_bytes",
     "kept_bytes",
+    "copied_bytes",
     "shared_bytes",
     "returned_bytes",
 )
