@@ -42,7 +42,7 @@ const HOW: &str = "How to show it";
 Examples:
   memtrace top                                    # the running recording
   memtrace top --once --view processes -p $$      # this shell, one screen as text
-  memtrace top --stacks --view stacks -p PID      # which lines of a server allocate, from now on
+  memtrace top --stacks --view stacks -p $$       # which lines of it allocate, from now on
   memtrace top -- python3 -c 'bytearray(300_000_000)'  # a command, which it records
 
 Keys: ? names them; q ends. What COMMAND writes goes to output.log next to its recording; if top
