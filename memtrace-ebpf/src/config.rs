@@ -354,7 +354,7 @@ impl Touched {
     pub const fn own_slot(key: u64) -> (u32, u32) {
         let place = Self::place(key);
         (
-            place / OWN_TAGS_LEN & (OWN_ARRAYS - 1),
+            (place / OWN_TAGS_LEN) & (OWN_ARRAYS - 1),
             place & (OWN_TAGS_LEN - 1),
         )
     }
