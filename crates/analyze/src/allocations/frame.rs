@@ -111,9 +111,11 @@ impl StackFrame {
         self.row.kind == Some(FrameKind::Python)
     }
 
-    /// Whether a program made it as it ran, and gave it a name.
+    /// Whether a program made it as it ran, and gave it a name. What torch says of its own has no address.
     fn is_made(&self) -> bool {
-        !self.is_python() && self.row.file.is_none() && self.row.function.is_some()
+        let row = &self.row;
+        let is_sampled = row.kind == Some(FrameKind::Native) && row.address.is_some();
+        is_sampled && row.file.is_none() && row.function.is_some()
     }
 
     fn asked_for_it(&self) -> bool {
@@ -277,6 +279,10 @@ pub(super) mod tests {
         }
         let mut made = frame(FrameKind::Native, Some("JS:*grow a.js:7"), "", None);
         made.row.file = None;
+        let mut of_torch = frame(FrameKind::Native, Some("operator new"), "", None);
+        (of_torch.row.file, of_torch.row.address) = (None, None);
+        let named = text(&[&of_torch, &grow]);
+        assert_eq!(named, Some("grow (libfoo.so)".to_owned()));
         let runtime = "v8::(anonymous namespace)::Fill(int)";
         let runtime = frame(FrameKind::Native, Some(runtime), "/usr/bin/node", None);
         let made_name = Some("JS:*grow a.js:7".to_owned());

@@ -300,8 +300,8 @@ impl Live {
             .collect()
     }
 
-    /// What the report finds at the newest instant: ledgers, GPUs, phases, lines that allocated. It takes as long as a
-    /// report of a recording of a few seconds. `None` before the first row, and where there are no
+    /// What the report finds at the newest instant: ledgers, GPUs, phases, lines that allocated. It takes
+    /// as long as a report of a recording of a few seconds. `None` before the first row, and where there are no
     /// findings.
     pub fn deep(&mut self) -> Option<Deep> {
         let at = self.now.at;

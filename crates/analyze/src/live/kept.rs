@@ -124,6 +124,8 @@ macro_rules! kept {
             places: HashMap<Upid, usize>,
             /// Whoever had ended by then is left out of what is read first.
             ended_before: Option<BootNs>,
+            /// Whether lines that allocated are kept: not for who follows a recording for days.
+            is_without_lines: bool,
             /// The processes that were left out.
             left_out: HashSet<Upid>,
             /// Of `mem`, what whoever asks has put there.
@@ -205,6 +207,7 @@ impl Kept {
     pub(super) fn without_ended_before(ended_before: BootNs) -> Self {
         Self {
             ended_before: Some(ended_before),
+            is_without_lines: true,
             ..Self::default()
         }
     }
@@ -217,6 +220,10 @@ impl Kept {
     /// Takes what came. Who there is comes last: then it has everyone of whom the rest tells.
     pub(super) fn take<S: FreshRows>(&mut self, source: &mut S) -> Result<News, S::Error> {
         let mut news = self.take_timed(source)?;
+        if self.is_without_lines {
+            self.sites.rows.clear();
+            self.frames.rows.clear();
+        }
         // Later they have places that others count on.
         let ended_before = self.ended_before.take();
         let (processes, places) = (&mut self.processes, &mut self.places);

@@ -60,9 +60,9 @@ pub(super) const SECTION: Section<Report> = Section {
              swapped when it was last looked at, \"-\" where it was not looked at; TOUCHED all of it, \
              ± its standard error. SHARED was in shared memory then that is mapped more than once, \
              as by other processes; it is not part of RESIDENT. COPIED is what of RESIDENT a forked \
-             process copied because it shared it, so that its RSS did not grow. KEPT FREE is what of RESIDENT the \
-             program had freed and malloc of glibc kept. Memory that an allocator hands out again keeps the name of who touched it \
-             first; what other allocators keep free is reported by `--section layout`.",
+             process copied because it shared it, so that its RSS did not grow. KEPT FREE is what of \
+             RESIDENT the program had freed and malloc of glibc kept. Memory that an allocator hands \
+             out again keeps the name of who touched it first; what other allocators keep free is reported by `--section layout`.",
         );
         vec![section]
     },
@@ -94,14 +94,19 @@ pub(crate) fn held_now(
     let holds = |one: &&ProcessAllocations| {
         !one.has_ended && one.sum.resident() > Some(Bytes(0)) && is_wanted(&one.who)
     };
-    let mut holding = analysis.allocations.iter().filter(holds).peekable();
-    holding.peek()?;
+    let holding: Vec<_> = analysis.allocations.iter().filter(holds).collect();
     let mut section = Chapter::new(TITLE);
-    for process in holding.take(most) {
+    for process in holding.iter().take(most) {
         section.strong(sentence(analysis, process));
         section.table(table(process, LINES_MAX));
     }
-    Some(section)
+    section.rest(
+        holding.len(),
+        most,
+        words::processes,
+        " more: filter for them.",
+    );
+    (!holding.is_empty()).then_some(section)
 }
 
 /// Which lines touched what a process held at a kill. What was not looked at before the kill counts

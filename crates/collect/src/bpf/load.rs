@@ -133,6 +133,13 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         (Cow::Owned(bytes), PREALLOCATED_MAX)
     };
     let members_max = settings.members_max.min(most);
+    // What only samples with stacks need has next to no room without them.
+    let has_stacks = settings.config.has_stacks != 0;
+    let with_stacks = |entries| if has_stacks { entries } else { 1 };
+    let stack_ring_bytes = match has_stacks {
+        true => stacks::RING_BYTES,
+        false => rustix::param::page_size() as u32,
+    };
     let mut ebpf = loader
         .override_global(names::LAYOUT, resolved.layout.as_bytes(), true)
         .override_global(names::CONFIG, settings.config.as_bytes(), true)
@@ -143,11 +150,11 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         .map_max_entries(names::MOVED, (members_max / 8).clamp(1, MOVED_MAX))
         .map_max_entries(names::TARGET_CGROUPS, members_max)
         .map_max_entries(names::VM_STATES, vm_states_max(settings).min(most))
-        .map_max_entries(names::STACKS, stack_ring_bytes(settings))
+        .map_max_entries(names::STACKS, stack_ring_bytes)
         .map_max_entries(names::CUDA_ENTERED, cuda_entered_max(settings))
-        .map_max_entries(names::PYTHON, interpreters_max(settings).min(most))
-        .map_max_entries(names::TOUCHED, touched_slots(settings))
-        .map_max_entries(names::OWN_TAGS, own_arrays(settings))
+        .map_max_entries(names::PYTHON, with_stacks(members_max))
+        .map_max_entries(names::TOUCHED, with_stacks(TOUCHED_SLOTS))
+        .map_max_entries(names::OWN_TAGS, with_stacks(OWN_ARRAYS))
         .map_max_entries(names::ENDED, settings.ended_max.min(most))
         .load(&object)?;
     drop(object);
@@ -193,10 +200,9 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     drop(btf);
     memtrace_host::release_free_memory();
     let ring = map(&mut ebpf, names::EVENTS, RingBuf::try_from)?;
-    let stacks = if settings.config.has_stacks == 0 {
-        None
-    } else {
-        Some(stacks::take(&mut ebpf, &resolved.layout, &mut missing)?)
+    let stacks = match has_stacks {
+        true => Some(stacks::take(&mut ebpf, &resolved.layout, &mut missing)?),
+        false => None,
     };
     let members = map(&mut ebpf, names::MEMBERS, BpfHashMap::try_from)?;
     let target_cgroups = map(&mut ebpf, names::TARGET_CGROUPS, |map| {
@@ -462,48 +468,12 @@ fn cuda_probes(ebpf: &Ebpf, settings: &Settings, missing: &mut Vec<String>) -> O
         .ok()
 }
 
-/// Room for the samples of a turn, where there are any.
-fn stack_ring_bytes(settings: &Settings) -> u32 {
-    if settings.config.has_stacks == 0 {
-        rustix::param::page_size() as u32
-    } else {
-        stacks::RING_BYTES
-    }
-}
-
 /// Room for calls of the CUDA driver, where they are seen.
 fn cuda_entered_max(settings: &Settings) -> u32 {
     if settings.config.has_cuda != 0 {
         cuda::ENTERED_MAX
     } else {
         1
-    }
-}
-
-/// Room for pages that were sampled, where they are.
-fn touched_slots(settings: &Settings) -> u32 {
-    if settings.config.has_stacks == 0 {
-        1
-    } else {
-        TOUCHED_SLOTS
-    }
-}
-
-/// Room for tags of pages that processes have as their own, where copies are sampled.
-fn own_arrays(settings: &Settings) -> u32 {
-    if settings.config.has_stacks == 0 {
-        1
-    } else {
-        OWN_ARRAYS
-    }
-}
-
-/// Room for the interpreter of every member, where they are looked for.
-fn interpreters_max(settings: &Settings) -> u32 {
-    if settings.config.has_stacks == 0 {
-        1
-    } else {
-        settings.members_max
     }
 }
 

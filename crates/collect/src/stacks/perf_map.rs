@@ -1,5 +1,5 @@
 //! Names of code that a program makes as it runs, where its compiler writes them for profilers: into
-//! /tmp/perf-PID.map, as those of Node.js, JVMs and LLVM do when they are asked to. A line is the
+//! /tmp/perf-PID.map, as those of Node.js, JVMs and CPython do when they are asked to. A line is the
 //! address, the length, both in hexadecimal digits, and the name.
 
 use crate::fields::{number, pairs};
@@ -12,8 +12,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
-/// So much is read at once.
+/// So much is read at once, and so often before others have their turn: whoever writes it may never end.
 const PIECE: usize = 256 << 10;
+const PIECES: usize = 16;
 /// So much of a name is kept.
 const NAME_MAX: usize = 256;
 /// An address that has no name makes more be read, but not more often.
@@ -57,12 +58,16 @@ impl PerfMap {
 
     /// Takes the lines that have been written since.
     fn read(&mut self, room: &mut usize) {
+        let Some(file) = &self.file else {
+            return;
+        };
         let mut piece = vec![0; PIECE];
-        while let Some(file) = &self.file
-            && let Ok(count) = file.read_at(&mut piece, self.taken)
-            && let Some(lines) = piece.get(..count)
-            && let Some(end) = lines.iter().rposition(|byte| *byte == b'\n')
-        {
+        for _ in 0..PIECES {
+            let count = file.read_at(&mut piece, self.taken).unwrap_or(0);
+            let lines = piece.get(..count).unwrap_or_default();
+            let Some(end) = lines.iter().rposition(|byte| *byte == b'\n') else {
+                return;
+            };
             let lines = lines.get(..end).unwrap_or_default();
             for (start, len, name) in lines.split(|byte| *byte == b'\n').filter_map(function) {
                 let Some(left) = room.checked_sub(name.len() + size_of::<(u64, u64, Made)>())
@@ -159,6 +164,17 @@ mod tests {
             name(&mut map, proc.path(), 0x2000),
             Some((0x2000, "new".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_map_without_end_is_read_in_turns() {
+        let proc = proc(own_uid());
+        let mut text = vec![b'\n'; PIECES * PIECE];
+        text.extend_from_slice(b"1000 20 grow\n");
+        std::fs::write(proc.path().join("root/tmp/perf-17.map"), text).unwrap();
+        let mut map = PerfMap::default();
+        assert_eq!(name(&mut map, proc.path(), 0x1000), None);
+        assert!(name(&mut map, proc.path(), 0x1000).is_some());
     }
 
     #[test]
