@@ -405,7 +405,9 @@ impl Programs {
     /// kernel tells (5.12; of kretprobes see [`Calls::missed`]).
     pub fn missed_runs(&self) -> Vec<(String, u64)> {
         let missed = |text: Option<String>| fdinfo_number(&text?, "recursion_misses:");
+        // At page faults the ones left out are those of our own reads, which a sample makes inside.
         let programs = self.infos_in_context();
+        let programs = programs.filter(|(name, _)| !stacks::FAULTS.contains(name));
         let mut runs: Vec<(String, u64)> = programs
             .map(|(name, text)| (name.to_owned(), missed(text).unwrap_or(0)))
             .collect();

@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 pub(super) const RING_BYTES: u32 = 4 << 20;
 
 /// What keeps the address of a page fault until the growth that it brings is sampled.
-const FAULTS: [&str; 2] = ["page_fault_user", "page_fault_kernel"];
+pub(super) const FAULTS: [&str; 2] = ["page_fault_user", "page_fault_kernel"];
 
 /// The samples, and what the BPF programs are to know of interpreters.
 pub struct StackSource {
