@@ -334,7 +334,8 @@ impl Touched {
     /// after the other find their tags in one line of the cache; stretches of 2 MiB lie anywhere.
     #[inline(always)]
     pub const fn slot(key: u64) -> u32 {
-        Self::place(key) & (TOUCHED_SLOTS - 1)
+        let stretch = (key >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        key.wrapping_add(stretch) as u32 & (TOUCHED_SLOTS - 1)
     }
 
     /// What names the pages of a process that started then; never 0. Its id can be another's soon.
@@ -349,20 +350,15 @@ impl Touched {
         pages ^ address >> 12
     }
 
-    /// The slot of such a page: the array, and the place in it.
+    /// The slot of such a page: the array, and the place in it. Pages of one process that lie within 4 GiB
+    /// never have the same; where they begin is anywhere.
     #[inline(always)]
     pub const fn own_slot(key: u64) -> (u32, u32) {
-        let place = Self::place(key);
+        let place = key.wrapping_add(key >> PAGE_BITS) as u32;
         (
             (place / OWN_TAGS_LEN) & (OWN_ARRAYS - 1),
             place & (OWN_TAGS_LEN - 1),
         )
-    }
-
-    #[inline(always)]
-    const fn place(key: u64) -> u32 {
-        let stretch = (key >> 9).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        key.wrapping_add(stretch) as u32
     }
 
     /// What tells most other pages of a slot from it, in a byte; never 0.

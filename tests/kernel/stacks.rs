@@ -1,6 +1,17 @@
 //! Samples of growth, against a program that knows what it holds.
 
+use memtrace_tests::allocations::mib;
+use serde_json::Value;
+
+/// What a line touched whose page is known: not where another thread's page fault came between.
+fn mib_known(site: &Value) -> f64 {
+    let known = mib(site, "grown_bytes") - mib(site, "unknown_bytes");
+    assert!(known >= 0.5 * mib(site, "grown_bytes"), "{site}");
+    known
+}
+
 mod needs_bpf {
+    use super::mib_known;
     use anyhow::Result;
     use memtrace_tests::allocations::{mib, site};
     use memtrace_tests::recorder::record;
@@ -21,8 +32,10 @@ mod needs_bpf {
             let error = mib(one, "grown_error_bytes").max(14.0);
             assert!((grown - 96.0).abs() <= 4.0 * error, "{one}");
         }
-        let resident = mib(kept, "resident_bytes") / mib(kept, "grown_bytes");
-        assert!(resident > 0.95, "{kept}");
+        assert!(
+            mib(kept, "resident_bytes") > 0.95 * mib_known(kept),
+            "{kept}"
+        );
         assert!(mib(given_back, "resident_bytes") <= 8.0, "{given_back}");
         // All samples of the process are all that it touched, which is little beside these.
         let process = &report["allocations"][0];
@@ -50,7 +63,7 @@ mod needs_bpf {
             let error = mib(one, "grown_error_bytes").max(10.0);
             assert!((grown(function)? - 96.0).abs() <= 4.0 * error, "{one}");
             let resident = mib(one, "resident_bytes");
-            assert!(resident > 0.95 * grown(function)?, "{one}");
+            assert!(resident > 0.95 * mib_known(one), "{one}");
             let copied = if function == "write_to_shared" {
                 resident
             } else {

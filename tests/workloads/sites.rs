@@ -60,16 +60,16 @@ fn write_in_children(bytes: usize) -> io::Result<()> {
     let empty = Mapping::anon(bytes)?;
     empty.advise(libc::MADV_NOHUGEPAGE)?;
     empty.touch(1);
-    let sharing = sys::fork_child(|| {
-        write_to_shared(&mapping);
+    sys::wait(sys::fork_child(|| {
+        write_to_shared(&mapping, bytes);
         read_and_write_to_empty(&empty, bytes);
         sys::wait(sys::fork_child(|| Ok(()))?)?;
-        write_to_shared(&mapping);
-        write_to_empty_again(&empty);
+        write_to_shared(&mapping, bytes);
+        write_to_empty_again(&empty, bytes);
         sys::sleep_ns(QUIET_NS);
         Ok(())
-    })?;
-    let parent = sys::fork_child(|| {
+    })?)?;
+    sys::wait(sys::fork_child(|| {
         let left = touched(bytes)?;
         let itself = std::process::id();
         sys::fork_child(|| {
@@ -77,23 +77,21 @@ fn write_in_children(bytes: usize) -> io::Result<()> {
             while unsafe { libc::getppid() }.cast_unsigned() == itself {
                 sys::sleep_ns(1_000_000);
             }
-            write_to_own(&left);
+            write_to_own(&left, bytes);
             let fresh = grow_alone(bytes)?;
             sys::sleep_ns(QUIET_NS);
             drop(black_box(fresh));
             Ok(())
         })?;
         Ok(())
-    })?;
-    sys::wait(parent)?;
-    sys::wait(sharing)?;
+    })?)?;
     drop(mapping);
     Ok(())
 }
 
 #[inline(never)]
-fn write_to_shared(mapping: &Mapping) {
-    mapping.touch_range(0, usize::MAX);
+fn write_to_shared(mapping: &Mapping, bytes: usize) {
+    write_slowly(mapping, bytes);
     black_box(mapping);
 }
 
@@ -104,25 +102,36 @@ fn read_and_write_to_empty(mapping: &Mapping, bytes: usize) {
         // SAFETY: the offset is inside the mapping.
         black_box(unsafe { mapping.start().add(offset).read_volatile() });
     }
-    mapping.touch_range(0, usize::MAX);
+    write_slowly(mapping, bytes);
     black_box(mapping);
 }
 
 #[inline(never)]
-fn write_to_empty_again(mapping: &Mapping) {
-    mapping.touch_range(0, usize::MAX);
+fn write_to_empty_again(mapping: &Mapping, bytes: usize) {
+    write_slowly(mapping, bytes);
     black_box(mapping);
 }
 
 #[inline(never)]
-fn write_to_own(mapping: &Mapping) {
-    mapping.touch_range(0, usize::MAX);
+fn write_to_own(mapping: &Mapping, bytes: usize) {
+    write_slowly(mapping, bytes);
     black_box(mapping);
+}
+
+/// Samples are no rarer than what a test can tell.
+fn write_slowly(mapping: &Mapping, bytes: usize) {
+    for offset in (0..bytes).step_by(1 << 20) {
+        mapping.touch_range(offset, offset + (1 << 20));
+        sys::sleep_ns(5_000_000);
+    }
 }
 
 #[inline(never)]
 fn grow_alone(bytes: usize) -> io::Result<Mapping> {
-    Ok(black_box(touched(bytes)?))
+    let mapping = Mapping::anon(bytes)?;
+    mapping.advise(libc::MADV_NOHUGEPAGE)?;
+    write_slowly(&mapping, bytes);
+    Ok(black_box(mapping))
 }
 
 #[inline(never)]
