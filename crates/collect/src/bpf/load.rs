@@ -6,7 +6,7 @@ use super::calls::{self, Calls};
 use super::cuda::{self, CudaProbes};
 use super::ended::EndedMap;
 use super::error::{BTF_PATH, LoadError, refused};
-use super::layout::{self, Counting};
+use super::layout::{self, Counting, Resolved};
 use super::object::{object, preallocating};
 use super::probes::{MARK_VICTIM, On, Probe, TASK_ITERATOR};
 use super::program::program;
@@ -118,69 +118,14 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     let mut loader = EbpfLoader::new();
     loader.btf(None);
     let bytes = std::fs::read(BTF_PATH).map_err(LoadError::ReadBtf)?;
-    let resolved = layout::resolve(&bytes, settings.possible_cpus)?;
+    let mut resolved = layout::resolve(&bytes, settings.possible_cpus)?;
     drop(bytes);
-    let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
-    let mut missing = resolved.missing;
-    let (object, most) = if resolved.allocates_elements {
-        (Cow::Borrowed(object()), u32::MAX)
-    } else {
-        missing.push(format!(
-            "more than {PREALLOCATED_MAX} processes at once: this kernel can't allocate the table \
-             of processes as it fills"
-        ));
-        let bytes = preallocating(HASHES).ok_or(LoadError::Absent("table of processes"))?;
-        (Cow::Owned(bytes), PREALLOCATED_MAX)
-    };
-    let members_max = settings.members_max.min(most);
-    // What only samples with stacks need has next to no room without them.
-    let has_stacks = settings.config.has_stacks != 0;
-    let with_stacks = |entries| if has_stacks { entries } else { 1 };
-    let stack_ring_bytes = match has_stacks {
-        true => stacks::RING_BYTES,
-        false => rustix::param::page_size() as u32,
-    };
-    let mut ebpf = loader
-        .override_global(names::LAYOUT, resolved.layout.as_bytes(), true)
-        .override_global(names::CONFIG, settings.config.as_bytes(), true)
-        .map_max_entries(names::EVENTS, ring_bytes)
-        .map_max_entries(names::MEMBERS, members_max)
-        .map_max_entries(names::SPACES, members_max)
-        .map_max_entries(names::TERMINATIONS, members_max)
-        .map_max_entries(names::MOVED, (members_max / 8).clamp(1, MOVED_MAX))
-        .map_max_entries(names::TARGET_CGROUPS, members_max)
-        .map_max_entries(names::VM_STATES, vm_states_max(settings).min(most))
-        .map_max_entries(names::STACKS, stack_ring_bytes)
-        .map_max_entries(names::CUDA_ENTERED, cuda_entered_max(settings))
-        .map_max_entries(names::PYTHON, with_stacks(members_max))
-        .map_max_entries(names::TOUCHED, with_stacks(TOUCHED_SLOTS))
-        .map_max_entries(names::OWN_TAGS, with_stacks(OWN_ARRAYS))
-        .map_max_entries(names::ENDED, settings.ended_max.min(most))
-        .load(&object)?;
-    drop(object);
+    let mut missing = std::mem::take(&mut resolved.missing);
+    let mut ebpf = load_maps(loader, settings, &resolved, &mut missing)?;
     // Ids are all that aya asks the kernel's BTF for: there is nothing to relocate.
     let btf = Btf::parse(&resolved.attach_btf, Endianness::default())?;
-    let mut loaded = Vec::with_capacity(resolved.offered.len());
-    for probe in resolved.offered {
-        match (load_probe(&mut ebpf, probe, &btf), probe.without) {
-            (Ok(()), _) => loaded.push(probe),
-            (Err(error), None) => return Err(error),
-            (Err(error), Some(lost)) => missing.push(format!("{lost}: {error}")),
-        }
-    }
-    let has_parts = resolved.layout.cpu_count > 0;
-    let wanted = RUN_BY_US.iter();
-    for name in wanted.filter(|name| has_parts || **name != LEARN_CPU) {
-        match load_for_us(&mut ebpf, name) {
-            Err(error) if *name == SWEEP_MOVED => {
-                tracing::debug!("every sweep is a full one: {error}");
-            }
-            outcome => outcome?,
-        }
-    }
-    for cpu in 0..resolved.layout.cpu_count {
-        run(&mut ebpf, LEARN_CPU, u64::from(cpu))?;
-    }
+    let loaded = load_programs(&mut ebpf, resolved.offered, &btf, &mut missing)?;
+    load_for_us(&mut ebpf, resolved.layout.cpu_count)?;
     let mut probe_refusals = Vec::new();
     let calls = if resolved.has_calls {
         calls::take(&mut ebpf, &settings.probes, &btf, &mut probe_refusals)
@@ -200,7 +145,7 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
     drop(btf);
     memtrace_host::release_free_memory();
     let ring = map(&mut ebpf, names::EVENTS, RingBuf::try_from)?;
-    let stacks = match has_stacks {
+    let stacks = match settings.config.has_stacks != 0 {
         true => Some(stacks::take(&mut ebpf, &resolved.layout, &mut missing)?),
         false => None,
     };
@@ -231,6 +176,86 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         },
         ring,
     ))
+}
+
+/// Makes the maps, as large as the settings ask for.
+fn load_maps<'a>(
+    mut loader: EbpfLoader<'a>,
+    settings: &'a Settings,
+    resolved: &'a Resolved,
+    missing: &mut Vec<String>,
+) -> Result<Ebpf, LoadError> {
+    let ring_bytes = u32::try_from(settings.config.ring_bytes).unwrap_or(u32::MAX);
+    let (object, most) = if resolved.allocates_elements {
+        (Cow::Borrowed(object()), u32::MAX)
+    } else {
+        missing.push(format!(
+            "more than {PREALLOCATED_MAX} processes at once: this kernel can't allocate the table \
+             of processes as it fills"
+        ));
+        let bytes = preallocating(HASHES).ok_or(LoadError::Absent("table of processes"))?;
+        (Cow::Owned(bytes), PREALLOCATED_MAX)
+    };
+    let members_max = settings.members_max.min(most);
+    // What only samples with stacks need has next to no room without them.
+    let has_stacks = settings.config.has_stacks != 0;
+    let with_stacks = |entries| if has_stacks { entries } else { 1 };
+    let stack_ring_bytes = match has_stacks {
+        true => stacks::RING_BYTES,
+        false => rustix::param::page_size() as u32,
+    };
+    Ok(loader
+        .override_global(names::LAYOUT, resolved.layout.as_bytes(), true)
+        .override_global(names::CONFIG, settings.config.as_bytes(), true)
+        .map_max_entries(names::EVENTS, ring_bytes)
+        .map_max_entries(names::MEMBERS, members_max)
+        .map_max_entries(names::SPACES, members_max)
+        .map_max_entries(names::TERMINATIONS, members_max)
+        .map_max_entries(names::MOVED, (members_max / 8).clamp(1, MOVED_MAX))
+        .map_max_entries(names::TARGET_CGROUPS, members_max)
+        .map_max_entries(names::VM_STATES, vm_states_max(settings).min(most))
+        .map_max_entries(names::STACKS, stack_ring_bytes)
+        .map_max_entries(names::CUDA_ENTERED, cuda_entered_max(settings))
+        .map_max_entries(names::PYTHON, with_stacks(members_max))
+        .map_max_entries(names::TOUCHED, with_stacks(TOUCHED_SLOTS))
+        .map_max_entries(names::OWN_TAGS, with_stacks(OWN_ARRAYS))
+        .map_max_entries(names::ENDED, settings.ended_max.min(most))
+        .load(&object)?)
+}
+
+/// Gives those that the kernel takes.
+fn load_programs(
+    ebpf: &mut Ebpf,
+    offered: Vec<&'static Probe>,
+    btf: &Btf,
+    missing: &mut Vec<String>,
+) -> Result<Vec<&'static Probe>, LoadError> {
+    let mut loaded = Vec::with_capacity(offered.len());
+    for probe in offered {
+        match (load_probe(ebpf, probe, btf), probe.without) {
+            (Ok(()), _) => loaded.push(probe),
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(lost)) => missing.push(format!("{lost}: {error}")),
+        }
+    }
+    Ok(loaded)
+}
+
+/// Loads the programs that are run and never attached, and has every CPU find its part of a counter.
+fn load_for_us(ebpf: &mut Ebpf, cpu_count: u32) -> Result<(), LoadError> {
+    let wanted = RUN_BY_US.iter();
+    for name in wanted.filter(|name| cpu_count > 0 || **name != LEARN_CPU) {
+        match load_one_for_us(ebpf, name) {
+            Err(error) if *name == SWEEP_MOVED => {
+                tracing::debug!("every sweep is a full one: {error}");
+            }
+            outcome => outcome?,
+        }
+    }
+    for cpu in 0..cpu_count {
+        run(ebpf, LEARN_CPU, u64::from(cpu))?;
+    }
+    Ok(())
 }
 
 impl Programs {
@@ -521,7 +546,7 @@ fn attach_probe(ebpf: &mut Ebpf, probe: &Probe) -> Result<(), LoadError> {
     .map_err(|error| refused(name, "attach", &error))
 }
 
-fn load_for_us(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
+fn load_one_for_us(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
     let program: &mut RawTracePoint = program(ebpf, name)?;
     program
         .load()
