@@ -17,6 +17,7 @@ mod load;
 mod mark;
 mod mark_rules;
 mod order;
+mod pattern;
 mod place;
 mod pod;
 mod question;

@@ -2,7 +2,8 @@
 //! form as a person's own, and say themselves what that form is.
 
 use super::mark::MARK_NAME_BYTES_MAX;
-use regex::bytes::{Regex, RegexBuilder};
+use super::pattern::Pattern;
+use regex::bytes::Regex;
 use serde::Deserialize;
 use std::ops::Range;
 use toml::Spanned;
@@ -15,9 +16,6 @@ const BUILTIN: &str = "the built-in rules";
 
 /// The group of a regular expression that says how long a phase took.
 const SECONDS: &str = "seconds";
-
-/// How much memory one regular expression may take once it is compiled.
-const REGEX_BYTES_MAX: usize = 1 << 20;
 
 /// Which line is which mark.
 #[derive(Clone, Debug)]
@@ -186,7 +184,7 @@ struct WrittenRule {
     #[serde(default)]
     kind: MarkRuleKind,
     contains: Option<Spanned<String>>,
-    r#match: Option<Spanned<String>>,
+    r#match: Option<Pattern>,
     #[serde(default)]
     ends: Vec<String>,
     #[serde(default)]
@@ -259,11 +257,7 @@ impl WrittenRule {
         {
             return Err((contains.span(), "contains is empty".to_owned()));
         }
-        let pattern = self.r#match.map(|pattern| {
-            let at = pattern.span();
-            compiled(pattern.get_ref()).map_err(|reason| (at, reason))
-        });
-        let pattern = pattern.transpose()?;
+        let pattern = self.r#match.map(|pattern| pattern.0);
         if self.contains.is_none() && pattern.is_none() {
             let reason = format!("the rule {name:?} has neither contains nor match");
             return Err((whole, reason));
@@ -311,19 +305,6 @@ impl WrittenRule {
             examples: self.examples,
         })
     }
-}
-
-fn compiled(pattern: &str) -> Result<Regex, String> {
-    let built = RegexBuilder::new(pattern)
-        .size_limit(REGEX_BYTES_MAX)
-        .build();
-    built.map_err(|error| {
-        // Above its last line regex draws the pattern with a mark below the place.
-        let text = error.to_string();
-        let last = text.lines().last().unwrap_or_default();
-        let last = last.strip_prefix("error: ").unwrap_or(last);
-        format!("{pattern:?} is not a regular expression: {last}")
-    })
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The form of a file of rules, and what can be wrong with one.
 
-use regex::Regex;
+use crate::pattern::Pattern;
+use regex::bytes::Regex;
 use serde::Deserialize;
-use serde::de::{Deserializer, Error};
 use toml::Spanned;
 
 /// Which titles fall back to others without being another role.
@@ -52,24 +52,6 @@ pub enum RulesError {
         /// The missing group.
         group: String,
     },
-}
-
-/// A pattern, compiled while the file is read, so that what is wrong with it is reported with its
-/// line.
-#[derive(Clone, Debug)]
-pub(super) struct Pattern(pub(super) Regex);
-
-impl<'de> Deserialize<'de> for Pattern {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Regex::new(&text).map(Self).map_err(|error| {
-            // Its own words are a drawing of several lines, and the last one says it.
-            let words = error.to_string();
-            let last = words.lines().last().unwrap_or_default();
-            let reason = last.trim_start_matches("error: ");
-            D::Error::custom(format!("{text:?} is not a regular expression: {reason}"))
-        })
-    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,7 @@
 use super::command::{command, script};
 use super::file::{self, Rule, RulesError};
 use crate::Tgid;
-use regex::Captures;
+use regex::bytes::Captures;
 use std::borrow::Cow;
 use std::fmt;
 
@@ -177,7 +177,7 @@ impl Rule {
         ];
         for (pattern, text) in wanted {
             if let Some(pattern) = pattern {
-                captured.push(pattern.0.captures(text?)?);
+                captured.push(pattern.0.captures(text?.as_bytes())?);
             }
         }
         // Asked last, since it is read from the system.
@@ -228,7 +228,9 @@ impl Rule {
 
 fn group<'t>(captured: &[Captures<'t>], name: &str) -> Option<&'t str> {
     let mut groups = captured.iter().filter_map(|captures| captures.name(name));
-    groups.next().map(|group| group.as_str())
+    groups
+        .next()
+        .and_then(|group| str::from_utf8(group.as_bytes()).ok())
 }
 
 /// Puts what was captured into the braces of a role.

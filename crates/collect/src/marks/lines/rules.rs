@@ -17,7 +17,7 @@ use memtrace_model::{
     BootNs, DurationNs, END_IS_UNKNOWN, KillRule, MarkKind, MarkMessage, MarkRule, MarkRuleKind,
     Tgid,
 };
-use regex::bytes::{Regex, RegexSet};
+use regex::bytes::{Regex, RegexSet, RegexSetBuilder};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -67,7 +67,10 @@ impl Rules {
             .collect();
         let textless = match textless.as_slice() {
             [] => None,
-            some => Some(RegexSet::new(some).map_err(|error| RulesError(error.to_string()))?),
+            some => {
+                let built = RegexSetBuilder::new(some).unicode(false).build();
+                Some(built.map_err(|error| RulesError(error.to_string()))?)
+            }
         };
         let found = |rule: MarkRule| {
             let finder = rule.contains.as_deref().map(Finder::new);
