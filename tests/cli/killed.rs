@@ -92,8 +92,17 @@ fn a_killed_recorder_leaves_the_command_alone_and_loses_at_most_the_last_second(
     assert!(report.status.success(), "{}", words(&report));
     assert!(text.contains("steps"), "{text}");
 
+    let length = |text: &str| {
+        let (_, rest) = text.split_once("recorded for ")?;
+        rest.split_once(' ').map(|(length, _)| length.to_owned())
+    };
+    let before = length(&text).context(text.into_owned())?;
+
     let recover = memtrace(["recover", path])?;
     assert!(recover.status.success(), "{}", words(&recover));
+    let report = memtrace(["report", path])?;
+    let text = String::from_utf8_lossy(&report.stdout);
+    assert_eq!(length(&text), Some(before), "{text}");
     let closed = Recordings::default().open(&recorded.path())?;
     assert!(closed.is_closed());
     assert_eq!(closed.problems(), []);

@@ -242,6 +242,18 @@ impl Recording {
         Ok(last.map(BootNs))
     }
 
+    /// The same of a recording that its recorder did not close, whether or not [`super::recover`] has;
+    /// `None` of one that it closed, which says itself when it ended.
+    ///
+    /// # Errors
+    /// When the recording's directory can't be read.
+    pub fn cut_off_boot_ns(&self) -> Result<Option<BootNs>, StoreError> {
+        match self.info.state {
+            RunState::Closed => Ok(None),
+            RunState::Recording | RunState::Recovered => self.last_boot_ns(),
+        }
+    }
+
     fn last_boot_ns_of(&self, table: &'static Table) -> Result<Option<i64>, StoreError> {
         let projection = Projection::required(table);
         let mut sources = Sources::open_lasting(&self.reading, table)?;

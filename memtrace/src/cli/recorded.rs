@@ -151,10 +151,7 @@ pub(super) fn open(
         }
         opened => opened.with_context(doing)?,
     };
-    let last_boot_ns = match recording.is_closed() {
-        true => None,
-        false => recording.last_boot_ns().with_context(doing)?,
-    };
+    let last_boot_ns = recording.cut_off_boot_ns().with_context(doing)?;
     Ok((recording, last_boot_ns))
 }
 

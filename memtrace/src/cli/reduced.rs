@@ -164,16 +164,9 @@ pub(super) fn reduce_one(
     place: &Placed,
 ) -> anyhow::Result<HostPart> {
     let recording = recordings.open_placed(root, place)?;
-    let last = match recording.is_closed() {
-        true => None,
-        false => recording.last_boot_ns()?,
-    };
-    reduce(
-        &recording,
-        &root.path_of(place),
-        last,
-        Some(place_of(place)),
-    )
+    let last = recording.cut_off_boot_ns()?;
+    let place_found = Some(place_of(place));
+    reduce(&recording, &root.path_of(place), last, place_found)
 }
 
 /// Reduces a recording that was found at a place, or by its path alone.
