@@ -13,7 +13,7 @@ pub(super) mod gpus;
 pub(super) mod growth;
 mod layout;
 pub(super) mod ledger;
-mod missing;
+pub(crate) mod missing;
 pub(super) mod oom_kills;
 mod orphaned_shm;
 mod parts;

@@ -5,15 +5,18 @@ use crate::comparison::{
     Change, Changes, DiffReport, MIN_CHANGE, change_share, counts, growth, in_words, unchanged,
 };
 use crate::sections::answer::what_happened;
+use crate::sections::missing;
 use crate::sections::phases::per_step;
-use crate::{Analysis, Comparison, KindChange, Loss, StageChange, Who};
-use memtrace_model::tables::Severity;
+use crate::{Analysis, Comparison, KindChange, StageChange, Who};
 use memtrace_model::{Bytes, Kind, Label, Order};
 use memtrace_report::words::{self, bytes};
 use memtrace_report::{Chapter, Table, TableOf, Tone, visible};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::iter::once;
+
+/// What a recording lacks is listed so far.
+const MISSING_MAX: usize = 3;
 
 /// The whole, the roles, then kinds within roles.
 pub(super) const CHANGES: &[Changes<Diff>] = &[
@@ -74,10 +77,13 @@ pub(super) fn head(report: &DiffReport<Diff>) -> Chapter {
     }
     section.tell(Tone::Alert, other_gpus(report));
     for (name, analysis) in both {
-        let is_loss = |loss: &Loss| loss.severity != Severity::Info;
-        if analysis.losses.iter().any(is_loss) || !analysis.problems.is_empty() {
-            let line = format!("{name} lost data or could not see all of it: see its own report.");
-            section.alert(line);
+        let mut missing = missing::lines(analysis);
+        for (tone, line) in missing.by_ref().take(MISSING_MAX) {
+            section.tell(tone, [format!("{name}: {line}")]);
+        }
+        let more = missing.count();
+        if more > 0 {
+            section.say(format!("{name}: {more} more in its own report."));
         }
     }
     section

@@ -173,12 +173,11 @@ fn foremost(
         Some((is_on(grown, lately), grown, Winner::Kind(line.kind)))
     });
     let first = process.map(|(is_on, grown, _)| (is_on, grown));
-    // Others are a cause also beside a process that grew by more and had stopped, if they have more than
+    // They are a cause also beside a process that grew by more and had stopped, if they have more than
     // little of the limit.
     let much = Bytes(whole.0 / SUDDEN_PART);
-    let kind = kind.filter(|(is_kind_on, by_kind, winner)| {
-        let are_others = matches!(winner, Winner::Kind(HeldKind::Unrecorded));
-        let is_much = are_others && *is_kind_on && *by_kind >= much;
+    let kind = kind.filter(|(is_kind_on, by_kind, _)| {
+        let is_much = *is_kind_on && *by_kind >= much;
         Some((*is_kind_on, *by_kind)) > first && (is_much || Some(*by_kind) > most_of_any)
     });
     let kind = kind.max_by_key(|(is_on, grown, _)| (*is_on, *grown));

@@ -7,6 +7,7 @@ use memtrace_model::{Bytes, Instant, Order};
 use memtrace_report::words::bytes;
 use memtrace_report::{Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, words};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// Processes of which it is reported unasked, and lines of each.
 const PROCESSES_MAX: usize = 3;
@@ -18,6 +19,8 @@ const NOTABLE_PART: f64 = 0.1;
 /// Lines with this part of what a process held at a kill are named, so many at most.
 const NAMED_PART: f64 = 0.1;
 const NAMED_MAX: usize = 3;
+/// A line that gave back this part of what it touched is doubted to hold the rest.
+const PASSING_PART: f64 = 0.75;
 /// A line with this part of what a process holds stands among the first lines of a report.
 const LARGE_PART: f64 = 0.3;
 
@@ -128,7 +131,7 @@ pub(super) fn at_kill(process: &ProcessAllocations) -> Option<String> {
         format!(
             "{share} of it at {}{}",
             site.line.place(),
-            kept_in_words(&site.sum)
+            doubt_in_words(&site.sum)
         )
     });
     let named: Vec<String> = named.collect();
@@ -155,9 +158,45 @@ fn first(process: &ProcessAllocations) -> Option<&AllocationSite> {
     }
 }
 
+/// Which line most came by of one process, and what forked processes copied.
+pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
+    let sentences = [of_one_in_short(analysis), copied_in_short(analysis)];
+    let sentences: Vec<String> = sentences.into_iter().flatten().collect();
+    (!sentences.is_empty()).then(|| sentences.join(" "))
+}
+
+/// What several forked processes copied, where that is much, and the line that most of it came by.
+fn copied_in_short(analysis: &Analysis) -> Option<String> {
+    let copied = |sum: &Sampled| sum.copied_bytes.unwrap_or_default();
+    let has_copied = |one: &&ProcessAllocations| copied(&one.sum).0 > 0;
+    let copying: Vec<_> = analysis.allocations.iter().filter(has_copied).collect();
+    let all: Bytes = copying.iter().map(|one| copied(&one.sum)).sum();
+    let resident = analysis
+        .allocations
+        .iter()
+        .map(|one| one.sum.resident_bytes);
+    let resident: Bytes = resident.sum();
+    let is_much = all >= MATTERS && all.0 as f64 >= NOTABLE_PART * resident.0 as f64;
+    if copying.len() < 2 || !is_much {
+        return None;
+    }
+    let mut places: BTreeMap<String, Bytes> = BTreeMap::new();
+    for site in copying.iter().flat_map(|one| &one.sites) {
+        let place = places.entry(site.line.place()).or_default();
+        *place = *place + copied(&site.sum);
+    }
+    let (place, most) = places.into_iter().max_by_key(|(_, copied)| *copied)?;
+    Some(format!(
+        "{} copied {} that they shared since a fork: {} at {place}.",
+        words::processes(copying.len()),
+        bytes(all),
+        words::share(Some(most), Some(all))
+    ))
+}
+
 /// Which line most of the memory of the process that grows, else of that which holds most, came by, if one
 /// stands out.
-pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
+fn of_one_in_short(analysis: &Analysis) -> Option<String> {
     let grower = growth::grower(analysis).and_then(|(grower, _)| grower.upid);
     let all = || analysis.allocations.iter().filter(|one| matters(one));
     let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
@@ -238,35 +277,48 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
     };
-    let reported = format!("{who} grew by {} that {still}{remarks}", bytes(resident));
+    let error = Bytes(sum.resident_error() as i64);
+    let error = match is_notable(error) {
+        true => format!(" ± {}", bytes(error)),
+        false => String::new(),
+    };
+    let grew = bytes(resident);
+    let reported = format!("{who} grew by {grew}{error} that {still}{remarks}");
     match process.sites.first() {
         Some(first) if resident.0 > 0 => {
             let share = words::share(first.sum.resident(), Some(resident));
-            let kept = kept_in_words(&first.sum);
+            let doubt = doubt_in_words(&first.sum);
             let place = first.line.place();
             let Some(later) = later_line(process).filter(|later| later.line.place() != place)
             else {
-                return format!("{reported}: {share} at {place}{kept}.");
+                return format!("{reported}: {share} at {place}{doubt}.");
             };
             let came = bytes(process.later_bytes);
             let later_share = words::share(Some(later.later()), Some(process.later_bytes));
-            let later_kept = kept_in_words(&later.sum);
+            let later_doubt = doubt_in_words(&later.sum);
             let later = later.line.place();
             format!(
                 "{reported}, {came} of it in its later half: {later_share} of these at \
-                 {later}{later_kept}; {share} of all at {place}{kept}."
+                 {later}{later_doubt}; {share} of all at {place}{doubt}."
             )
         }
         _ => format!("{reported}."),
     }
 }
 
-/// That most of what a line holds is no longer used, where that is known.
-fn kept_in_words(sum: &Sampled) -> &'static str {
+/// What makes it doubtful that the line still uses what it touched: most is known to be free, or most of
+/// what was ever touched there came and went, so that the rest can be in other hands.
+fn doubt_in_words(sum: &Sampled) -> String {
     let kept = sum.kept_bytes.unwrap_or_default();
-    match kept.0 > 0 && kept.0 >= sum.resident_bytes.0 - kept.0 {
-        true => ", most of that kept free by malloc",
-        false => "",
+    if kept.0 > 0 && kept.0 >= sum.resident_bytes.0 - kept.0 {
+        return ", most of that kept free by malloc".to_owned();
+    }
+    match sum.returned_bytes.0 as f64 >= PASSING_PART * sum.grown_bytes.0 as f64 {
+        true => format!(
+            " (it touched {} and gave most of it back: other code that got this memory later may hold the rest)",
+            bytes(sum.grown_bytes)
+        ),
+        false => String::new(),
     }
 }
 

@@ -53,11 +53,7 @@ pub(super) const SECTION: Section<Report> = Section {
         let missing: Vec<&Loss> = missing(analysis).collect();
         let most = view.most(MAX_LINES);
         for loss in missing.iter().take(most) {
-            let tone = match loss.severity {
-                Severity::Loss => Tone::Alert,
-                Severity::Degraded | Severity::Info => Tone::Plain,
-            };
-            section.tell(tone, [shown(loss)]);
+            section.tell(tone(loss), [shown(loss)]);
         }
         section.rest(missing.len(), most, words::count, MORE_IN_JSON);
         let is_empty = !section.blocks.iter().any(|b| matches!(b, Block::Line(..)));
@@ -74,6 +70,20 @@ fn missing(analysis: &Analysis) -> impl Iterator<Item = &Loss> {
     let losses = analysis.losses.iter();
     let losses = losses.filter(|loss| loss.severity != Severity::Info);
     losses.filter(|loss| loss.kind != Some(DiagKind::Recovered))
+}
+
+/// The same with files that are not whole, each as a line.
+pub(crate) fn lines(analysis: &Analysis) -> impl Iterator<Item = (Tone, String)> {
+    let problems = analysis.problems.iter();
+    let problems = problems.map(|problem| (Tone::Alert, sentence(problem)));
+    problems.chain(missing(analysis).map(|loss| (tone(loss), shown(loss))))
+}
+
+fn tone(loss: &Loss) -> Tone {
+    match loss.severity {
+        Severity::Loss => Tone::Alert,
+        Severity::Degraded | Severity::Info => Tone::Plain,
+    }
 }
 
 fn files(count: usize) -> String {

@@ -235,7 +235,7 @@ fn allocated(focus: &PhaseFocus, top: usize) -> Option<Chapter> {
         1 => "its start to its end",
         _ => "the first start to the last end",
     };
-    let mut section = Chapter::new(format!("Who allocated from {from_to}"));
+    let mut section = Chapter::new(format!("Who allocated from {from_to}, to the second"));
     let shown = TableOf::of(focus.allocated.iter().take(top));
     shown
         .who(|gain| gain.who.cells())
