@@ -291,7 +291,11 @@ fn object_words(object: &GrownObject, all_grown: Bytes) -> String {
         age if age < 1.0 => String::new(),
         _ => format!(" when read {} before", words::duration(object.age_ns)),
     };
-    let reported = format!("{object_name} (+{grown} to {all}{age}), {who}");
+    let size = match grown == all {
+        true => grown,
+        false => format!("{grown} to {all}"),
+    };
+    let reported = format!("{object_name} (+{size}{age}), {who}");
     let is_most = |grown: Bytes| grown.0 * 2 >= all_grown.0;
     if is_most(object.grown_bytes) {
         return format!("most of it in {reported}");

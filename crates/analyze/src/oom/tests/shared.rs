@@ -57,6 +57,26 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     assert!(!object.is_mapped);
 }
 
+#[test]
+fn a_file_that_grows_until_the_kill_is_named_beside_who_grew_by_more_and_had_stopped() {
+    let mut run = run(8.0);
+    run.cgroup(0.3, POD, [1.0, 0.5, 0.0], Some(LIMIT));
+    run.mem(1, 1.0, [3_700.0, 100.0, 0.0]);
+    run.oom(3, 2, 7.0, POD, LIMIT);
+    edit_kill(&mut run, |row| {
+        row.memcg_shmem_bytes = Some(Bytes(1_250 << 20));
+        row.memcg_file_bytes = Some(Bytes(1_250 << 20));
+    });
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    assert_eq!(found.growers[0].grown(1).0 >> 20, 1_700);
+    let grown = found.grown_kind.expect("a kind that grew");
+    assert_eq!(
+        (grown.kind, grown.grown_bytes.0 >> 20),
+        (HeldKind::Shared, 1_250)
+    );
+}
+
 /// A recording that was attached 30 s before a kill by a file of 2 GiB, with a store that was large
 /// already. Which object grew, and by how many MiB.
 fn attached(store_listed_before: Option<f64>) -> (Option<String>, i64) {
