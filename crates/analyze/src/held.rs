@@ -233,7 +233,8 @@ impl HeldSum {
             self.families.pass(until);
             self.objects.pass(until);
             self.beside.pass(until);
-            self.account.pass(until, self.counted());
+            let thought = self.thought();
+            self.account.pass(until, self.counted(), thought);
             self.look_ahead();
         }
     }

@@ -169,7 +169,7 @@ pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Lef
     if left.objects.is_empty() {
         return Ok(left);
     }
-    let mappers = first_mappers(source, &left.objects)?;
+    let users = first_users(source, &left.objects)?;
     for object in &mut left.objects {
         let row = &object.row;
         let creator = || {
@@ -180,9 +180,9 @@ pub(super) fn read<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Lef
             row.creator_tgid
                 .and_then(|_| table.processes.iter().rposition(made))
         };
-        let mapper = mappers.get(&key(row.device.as_deref(), row.inode));
-        let mapper = mapper.and_then(|upid| table.find(*upid));
-        if let Some(place) = creator().or(mapper) {
+        let user = users.get(&key(row.device.as_deref(), row.inode));
+        let user = user.and_then(|upid| table.find(*upid));
+        if let Some(place) = creator().or(user) {
             object.owner = Who::from(&table.processes[place]);
         }
     }
@@ -196,7 +196,8 @@ fn key(device: Option<&str>, inode: i64) -> (String, i64) {
     (device.unwrap_or_default().to_owned(), inode)
 }
 
-fn first_mappers<S: RowSource>(
+/// Who mapped each first, or had it open first where nobody mapped it.
+fn first_users<S: RowSource>(
     source: &S,
     objects: &[OrphanedShmObject],
 ) -> Result<HashMap<(String, i64), Upid>, S::Error> {
@@ -204,18 +205,23 @@ fn first_mappers<S: RowSource>(
     for object in objects {
         by_inode.entry(object.row.inode).or_default().push(object);
     }
-    let mut mappers = HashMap::new();
+    let mut users = HashMap::new();
     source.scan(&[], |row: ShmObjectRow| {
         let same = by_inode.get(&row.inode).into_iter().flatten();
         let wanted = same.copied().find(|one| {
             let device = one.row.device.as_deref();
             one.row.kind == row.kind && device.is_none_or(|device| device == row.device)
         });
-        if let (Some(wanted), Some(mapper)) = (wanted, row.first_mapper_upid) {
-            mappers.insert(key(wanted.row.device.as_deref(), row.inode), mapper);
+        let Some(wanted) = wanted.map(|wanted| key(wanted.row.device.as_deref(), row.inode)) else {
+            return;
+        };
+        if let Some(mapper) = row.first_mapper_upid {
+            users.insert(wanted, mapper);
+        } else if let Some(opener) = row.first_opener_upid {
+            users.entry(wanted).or_insert(opener);
         }
     })?;
-    Ok(mappers)
+    Ok(users)
 }
 
 #[cfg(test)]
@@ -256,13 +262,26 @@ mod tests {
     }
 
     #[test]
-    fn who_first_mapped_an_object_is_found_by_kind_device_and_inode() {
+    fn who_first_mapped_or_opened_an_object_is_found_by_kind_device_and_inode() {
         let objects = [
             left(Some("0:25"), 7, MappingKind::Tmpfs),
             left(None, 7, MappingKind::Sysv),
             left(Some("0:25"), 8, MappingKind::Tmpfs),
+            left(Some("0:25"), 9, MappingKind::Tmpfs),
         ];
+        let opened = |inode, opener| {
+            Record::from(ShmObjectRow {
+                device: "0:25".to_owned(),
+                inode,
+                kind: Some(MappingKind::Tmpfs),
+                first_opener_upid: Some(Upid(opener)),
+                ..ShmObjectRow::default()
+            })
+        };
         let rows = Rows(vec![
+            // Who only had it open counts where nobody mapped it.
+            opened(7, 5),
+            opened(9, 6),
             seen("0:25", 7, MappingKind::Tmpfs, 1),
             seen("0:1", 7, MappingKind::Sysv, 2),
             // Another file system's file 8.
@@ -270,11 +289,11 @@ mod tests {
             // The inode is used again: the later object is the one that was left.
             seen("0:25", 7, MappingKind::Tmpfs, 4),
         ]);
-        let Ok(mappers) = first_mappers(&rows, &objects);
-        let mut found: Vec<_> = mappers.into_iter().collect();
+        let Ok(users) = first_users(&rows, &objects);
+        let mut found: Vec<_> = users.into_iter().collect();
         found.sort_unstable();
-        let file = (key(Some("0:25"), 7), Upid(4));
+        let file = |inode, upid| (key(Some("0:25"), inode), Upid(upid));
         let segment = (key(None, 7), Upid(2));
-        assert_eq!(found, [segment, file]);
+        assert_eq!(found, [segment, file(7, 4), file(9, 6)]);
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Account {
     coming: Vec<Reading>,
     /// The last that has passed, and what the counters of processes were then.
     last: Option<(Reading, Counted)>,
+    /// What it was charged for beyond all anonymous memory in RSS: no process gives that back.
+    anon_beyond: i64,
     /// Whether the first reading came right after the start: what was there before it is what it found,
     /// as far as the processes can have held that.
     is_early: bool,
@@ -62,8 +64,10 @@ impl Account {
     }
 
     /// Takes the readings until and with an instant.
-    pub(super) fn pass(&mut self, until: BootNs, counted: Counted) {
+    pub(super) fn pass(&mut self, until: BootNs, counted: Counted, thought: HeldKinds) {
         while let Some(reading) = self.coming.pop_if(|reading| reading.at <= until) {
+            let beyond = reading.anon.most.saturating_sub(thought.anon.at_most.0);
+            self.anon_beyond = beyond.max(0);
             self.last = Some((reading, counted));
         }
     }
@@ -89,12 +93,14 @@ impl Account {
             next: next.map(|next| next.anon),
             moved: counted.anon.saturating_sub(then.anon),
             is_counted_once: true,
+            beyond: self.anon_beyond,
         };
         let shared = Between {
             last: last.shared,
             next: next.map(|next| next.shared),
             moved: counted.shared.saturating_sub(then.shared),
             is_counted_once: false,
+            beyond: 0,
         };
         let anon = anon.held(thought.anon, is_alone);
         let shared = shared.held(thought.shared, is_alone);
@@ -200,6 +206,8 @@ struct Between {
     moved: i64,
     /// Whether what moved is memory that came or went, and not what was mapped once more.
     is_counted_once: bool,
+    /// What was charged at the last reading beyond all that is in RSS.
+    beyond: i64,
 }
 
 impl Between {
@@ -226,11 +234,15 @@ impl Between {
             ),
         };
         let at_most = at_most.max(at_least);
-        // A fall that the next reading knows nothing of was none: what one gave back another held.
+        // A fall that the next reading knows nothing of was none: what one gave back another held, if
+        // it has that in its RSS.
         let lowest = self.last.most.min(next.most);
         let highest = self.last.most.max(next.most);
         let figure = match (is_alone, self.is_counted_once) {
-            (true, true) => moved.most.max(lowest),
+            (true, true) => {
+                let in_rss = thought.at_most.0.saturating_add(self.beyond);
+                moved.most.max(lowest.min(in_rss))
+            }
             (true, false) => moved.most.clamp(lowest, highest),
             (false, _) => thought.bytes.0,
         };

@@ -45,10 +45,10 @@ pub(super) const SECTION: Section<Report> = Section {
     ..Section::EMPTY
 };
 
-/// What no recorded process was seen to make or map: most likely other jobs left it.
+/// What no recorded process was seen to make, map or have open: most likely other jobs left it.
 fn left_by_others(objects: &[&OrphanedShmObject]) -> String {
     format!(
-        "{} ({}) without an owner that no recorded process was seen to make or map: \
+        "{} ({}) without an owner that no recorded process was seen to make, map or have open: \
          `--section orphaned-shm` lists them",
         words::objects(objects.len()),
         bytes(allocated(objects))

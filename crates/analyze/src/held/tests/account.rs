@@ -110,6 +110,22 @@ fn a_fall_that_the_next_reading_knows_nothing_of_was_none() {
 }
 
 #[test]
+fn a_fall_of_the_only_one_who_can_hold_it_was_one_whatever_the_next_reading_finds() {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    live_in_the_group(&mut run, [500]);
+    run.mem(500, 0.1, [140.0, 0.0, 0.0]);
+    // Of what was charged 2 MiB are in nobody's RSS.
+    charged(&mut run, 1.0, [142, 0], Some((0, 0)));
+    run.mem(500, 1.4, [110.0, 0.0, 0.0]);
+    run.mem(500, 1.6, [145.0, 0.0, 0.0]);
+    charged(&mut run, 2.0, [147, 0], Some((0, 0)));
+    assert_eq!(held_at(&run, "+1.2s")[1], 142);
+    assert_eq!(held_at(&run, "+1.5s")[1], 112);
+    assert_eq!(held_at(&run, "+1.8s")[1], 147);
+}
+
+#[test]
 fn what_others_in_the_group_can_hold_is_taken_off_and_leaves_bounds() {
     let mut run = attached();
     charged(&mut run, 1.0, [5_100, 40], Some((3, 60)));

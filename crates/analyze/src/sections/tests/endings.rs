@@ -351,8 +351,8 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
         .collect();
     let shown = lines.iter().take_while(|line| !line.is_empty()).copied();
     insta::assert_snapshot!(shown.collect::<Vec<_>>().join("\n"), @"
-    Shared memory: 2 objects (17.0 GiB) without an owner that no recorded process was seen to make or
-    map: `--section orphaned-shm` lists them
+    Shared memory: 2 objects (17.0 GiB) without an owner that no recorded process was seen to make, map
+    or have open: `--section orphaned-shm` lists them
     ");
     let style = Style {
         section: Some("orphaned-shm"),
