@@ -4,7 +4,7 @@
 use super::group::{Cgroup, Removed};
 use super::moves::Moves;
 use super::others::{self, Others};
-use super::reading::Reading;
+use super::reading::emptied;
 use crate::kept::TextBuffer;
 use crate::on_change::OnChange;
 use crate::{CollectError, Collector, ProcessTable, Tick};
@@ -66,8 +66,8 @@ struct Watched {
     held_at: Option<BootNs>,
     /// When it last was above a group that did.
     needed_at: BootNs,
-    /// What was read last.
-    last: Option<Reading>,
+    /// What was read last, without its path and time.
+    last: Option<CgroupMemRow>,
     rows: OnChange<CgroupMemRow>,
     others: Option<Others>,
     /// When they are counted again.
@@ -285,7 +285,7 @@ impl Collector for CgroupCollector {
                 .group
                 .as_ref()
                 .and_then(|group| group.current(buffer));
-            let last = watched.last.as_ref().and_then(|last| last.current);
+            let last = watched.last.as_ref().and_then(|last| last.current_bytes);
             now.zip(last).is_some_and(|(now, last)| {
                 (now - last).0.abs() >= MOVED_LEAST.0.max(last.0 / MOVED_PART)
             })
@@ -313,7 +313,7 @@ impl Collector for CgroupCollector {
             };
             match read(group, watched.held_at.is_some(), buffer, || now(tick)) {
                 Ok(Some((reading, at))) => {
-                    let row = row(path, version, &reading, watched.others, at);
+                    let row = row(path, version, reading.clone(), watched.others, at);
                     let rows = watched.rows.rows(row, tick.is_keyframe);
                     out.extend(rows.map(Record::from));
                     watched.last = Some(reading);
@@ -324,8 +324,8 @@ impl Collector for CgroupCollector {
                 Err(Removed) => {
                     let last = watched.last.take();
                     out.extend(last.map(|last| {
-                        let emptied = last.emptied();
-                        let row = row(path, version, &emptied, Some(Others::NONE), now(tick));
+                        let emptied = emptied(&last);
+                        let row = row(path, version, emptied, Some(Others::NONE), now(tick));
                         Record::from(row)
                     }));
                     false
@@ -342,7 +342,7 @@ fn read(
     is_holder: bool,
     buffer: &mut TextBuffer,
     now: impl Fn() -> Instant,
-) -> Result<Option<(Reading, Instant)>, Removed> {
+) -> Result<Option<(CgroupMemRow, Instant)>, Removed> {
     let mut begin = now();
     for tries in 1.. {
         let Some(reading) = group.read(is_holder, buffer)? else {
@@ -361,7 +361,7 @@ fn read(
 fn row(
     path: &str,
     version: i32,
-    reading: &Reading,
+    reading: CgroupMemRow,
     others: Option<Others>,
     at: Instant,
 ) -> CgroupMemRow {
@@ -370,42 +370,13 @@ fn row(
         boot_ns: at.boot,
         cgroup: path.to_owned(),
         version,
-        current_bytes: reading.current,
-        peak_bytes: reading.peak,
-        limit_bytes: reading.limit,
-        anon_bytes: reading.anon,
-        file_bytes: reading.file,
-        shmem_bytes: reading.shmem,
-        file_mapped_bytes: reading.file_mapped,
-        inactive_file_bytes: reading.inactive_file,
-        kernel_bytes: reading.kernel,
-        slab_bytes: reading.slab,
-        slab_reclaimable_bytes: reading.slab_reclaimable,
-        pagetables_bytes: reading.pagetables,
-        kernel_stack_bytes: reading.kernel_stack,
-        percpu_bytes: reading.percpu,
-        sock_bytes: reading.sock,
-        sec_pagetables_bytes: reading.sec_pagetables,
-        vmalloc_bytes: reading.vmalloc,
-        zswap_bytes: reading.zswap,
-        zswapped_bytes: reading.zswapped,
-        swapcached_bytes: reading.swapcached,
-        unevictable_bytes: reading.unevictable,
-        file_dirty_bytes: reading.file_dirty,
-        file_writeback_bytes: reading.file_writeback,
-        anon_thp_bytes: reading.anon_thp,
-        hugetlb_bytes: reading.hugetlb,
-        swap_bytes: reading.swap,
-        max_event_count: reading.max_event_count,
-        oom_kill_count: reading.oom_kill_count,
         other_process_count: others.map(|others| others.count),
         other_anon_bytes: others.and_then(|others| others.anon),
         other_anon_at_least_bytes: others
             .filter(|others| others.are_few)
             .map(|others| others.largest),
-        psi_some_ns: reading.psi_some,
-        psi_full_ns: reading.psi_full,
         span_ns: Some(at.span),
+        ..reading
     }
 }
 

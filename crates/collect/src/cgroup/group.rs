@@ -1,11 +1,11 @@
 //! One memory cgroup under observation: its kept files, whatever the version.
 
-use super::reading::{Reading, Source};
+use super::reading::Source;
 use super::{v1, v2};
 use crate::fields::bytes;
 use crate::kept::{KeptFile, TextBuffer};
 use memtrace_host::CgroupVersion;
-use memtrace_model::Bytes;
+use memtrace_model::{Bytes, CgroupMemRow};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -40,22 +40,22 @@ impl Cgroup {
         }
     }
 
-    /// Reads the group. A group that holds no process of the recording is of interest
-    /// only for its limit: `Ok(None)` when it has none.
+    /// Reads the group, into a row without its path and time. A group that holds no process of
+    /// the recording is of interest only for its limit: `Ok(None)` when it has none.
     pub(super) fn read(
         &mut self,
         is_holder: bool,
         buffer: &mut TextBuffer,
-    ) -> Result<Option<Reading>, Removed> {
+    ) -> Result<Option<CgroupMemRow>, Removed> {
         let sources = sources(self.version);
-        let mut reading = Reading::default();
-        self.read_sources(sources.get(..1).unwrap_or_default(), &mut reading, buffer)?;
-        if !is_holder && reading.limit.is_none() {
+        let mut row = CgroupMemRow::default();
+        self.read_sources(sources.get(..1).unwrap_or_default(), &mut row, buffer)?;
+        if !is_holder && row.limit_bytes.is_none() {
             self.files.truncate(1);
             return Ok(None);
         }
-        self.read_sources(sources, &mut reading, buffer)?;
-        Ok(Some(reading))
+        self.read_sources(sources, &mut row, buffer)?;
+        Ok(Some(row))
     }
 
     /// What is in use now, where that was read before: one file, of those kept open.
@@ -67,7 +67,7 @@ impl Cgroup {
     fn read_sources(
         &mut self,
         sources: &[Source],
-        reading: &mut Reading,
+        row: &mut CgroupMemRow,
         buffer: &mut TextBuffer,
     ) -> Result<(), Removed> {
         for (name, _) in sources.iter().skip(self.files.len()) {
@@ -78,7 +78,7 @@ impl Cgroup {
                 continue;
             };
             match file.read(buffer) {
-                Ok(text) => enter(text, reading),
+                Ok(text) => enter(text, row),
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Err(Removed),
                 // PSI that is switched off (EOPNOTSUPP), or no permission: unknown.
                 Err(_) => {}

@@ -1,8 +1,8 @@
 //! Which keys of memory.stat tell of memory that no column has.
 
-use super::reading::Reading;
 use super::{v1, v2};
 use memtrace_host::CgroupVersion;
+use memtrace_model::CgroupMemRow;
 
 /// Those that tell of memory once more: the lists that reclaim goes through, the part of slab that is
 /// left, and huge pages among files.
@@ -36,9 +36,9 @@ pub fn unread_keys(version: CgroupVersion, memory_stat: &str) -> Vec<&str> {
         CgroupVersion::V2 => v2::stat,
     };
     let is_read = |key: &str| {
-        let mut reading = Reading::default();
-        read(format!("{key} 4096\n").as_bytes(), &mut reading);
-        reading != Reading::default()
+        let mut row = CgroupMemRow::default();
+        read(format!("{key} 4096\n").as_bytes(), &mut row);
+        row != CgroupMemRow::default()
     };
     let is_amount =
         |key: &str| !PARTS.contains(&key) && !NO_AMOUNTS.iter().any(|begin| key.starts_with(begin));
