@@ -1,6 +1,6 @@
 //! OOM kills: the probe tells who and when, the kernel log tells which limit was hit.
 
-use crate::oom::{KernelOom, KmsgReader};
+use crate::oom::{self, KmsgReader};
 use crate::{ProcessTable, Tick};
 use memtrace_model::{BootNs, DurationNs, OomRow, Record};
 
@@ -13,7 +13,7 @@ pub(super) struct Kills {
     /// `None` when the log can't be read: limits stay unknown.
     log: Option<KmsgReader>,
     waiting: Vec<OomRow>,
-    logged: Vec<(BootNs, KernelOom)>,
+    logged: Vec<(BootNs, OomRow)>,
 }
 
 impl Kills {
@@ -62,7 +62,8 @@ impl Kills {
                 .iter()
                 .position(|(_, kill)| kill.victim_tgid == row.victim_tgid);
             if let Some(index) = found {
-                logged.swap_remove(index).1.complete(row);
+                let (_, kill) = logged.swap_remove(index);
+                *row = oom::complete(std::mem::take(row), kill);
             }
             let is_done = found.is_some() || !has_log || is_late(row.boot_ns);
             if is_done {
@@ -72,10 +73,10 @@ impl Kills {
         });
         let (late, early) = logged.drain(..).partition(|(since, _)| is_late(*since));
         self.logged = early;
-        let late: Vec<(BootNs, KernelOom)> = late;
+        let late: Vec<(BootNs, OomRow)> = late;
         for (_, kill) in late {
             let victim = table.note_oom_kill(kill.victim_tgid, None);
-            out.push(kill.into_row(victim, tick).into());
+            out.push(oom::logged(kill, victim, tick).into());
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Writes `oom` from the kernel log alone, for backends without an event for it.
 
 use super::kmsg::KmsgReader;
-use super::report::KernelOom;
 use crate::{CollectError, Collector, ProcessTable, Tick};
 use memtrace_model::{DurationNs, OomRow, Record, Upid};
 
@@ -55,42 +54,39 @@ impl Collector for OomCollector {
                 .is_initial_pid_ns
                 .then(|| table.note_oom_kill(kill.victim_tgid, None))
                 .flatten();
-            out.push(kill.into_row(victim, tick).into());
+            out.push(logged(kill, victim, tick).into());
         }
         Ok(())
     }
 }
 
-impl KernelOom {
-    /// The row of `oom` for a kill that only the log tells of.
-    pub fn into_row(self, victim: Option<Upid>, tick: &Tick) -> OomRow {
-        let mut row = OomRow::of_victim(tick.clock.to_wall(self.boot), self.boot, self.victim_tgid);
-        row.victim_upid = victim;
-        // The log gives the id of the thread, if any; not which process it is of.
-        row.trigger_comm.clone_from(&self.trigger_comm);
-        self.complete(&mut row);
-        row
+/// The row for a kill that only the log tells of. It names the thread that triggered the kill, not
+/// which process that is of.
+pub fn logged(kill: OomRow, victim: Option<Upid>, tick: &Tick) -> OomRow {
+    OomRow {
+        ts: tick.clock.to_wall(kill.boot_ns),
+        victim_upid: victim,
+        ..kill
     }
+}
 
-    /// Adds to a row what only the log knows, and what the row lacks.
-    pub fn complete(self, row: &mut OomRow) {
-        row.constraint = self.constraint;
-        row.memcg = self.memcg;
-        row.memcg_limit_bytes = self.limit;
-        row.memcg_usage_bytes = self.usage;
-        row.victim_comm.get_or_insert(self.victim_comm);
-        row.victim_rss_anon_bytes = row.victim_rss_anon_bytes.or(self.anon);
-        row.victim_rss_file_bytes = row.victim_rss_file_bytes.or(self.file);
-        row.victim_rss_shmem_bytes = row.victim_rss_shmem_bytes.or(self.shmem);
-        row.victim_oom_score_adj = row.victim_oom_score_adj.or(self.oom_score_adj);
-        let kinds = self.memcg_kinds;
-        row.memcg_anon_bytes = kinds.anon;
-        row.memcg_file_bytes = kinds.file;
-        row.memcg_shmem_bytes = kinds.shmem;
-        row.memcg_kernel_bytes = kinds.kernel;
-        row.memcg_slab_bytes = kinds.slab;
-        row.memcg_slab_reclaimable_bytes = kinds.slab_reclaimable;
-        row.memcg_pagetables_bytes = kinds.pagetables;
-        row.memcg_swap_bytes = kinds.swap;
+/// The row for a kill of which the probe tells too: from the log is what only that knows, and what
+/// the probe could not read.
+pub fn complete(probed: OomRow, kill: OomRow) -> OomRow {
+    OomRow {
+        ts: probed.ts,
+        boot_ns: probed.boot_ns,
+        victim_upid: probed.victim_upid,
+        victim_comm: probed.victim_comm.or(kill.victim_comm),
+        trigger_upid: probed.trigger_upid,
+        trigger_tgid: probed.trigger_tgid,
+        trigger_comm: probed.trigger_comm,
+        victim_rss_anon_bytes: probed.victim_rss_anon_bytes.or(kill.victim_rss_anon_bytes),
+        victim_rss_file_bytes: probed.victim_rss_file_bytes.or(kill.victim_rss_file_bytes),
+        victim_rss_shmem_bytes: probed
+            .victim_rss_shmem_bytes
+            .or(kill.victim_rss_shmem_bytes),
+        victim_oom_score_adj: probed.victim_oom_score_adj.or(kill.victim_oom_score_adj),
+        ..kill
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the kernel log from /dev/kmsg, from now on.
 
-use super::report::{KernelOom, ReportReader};
-use memtrace_model::{BootNs, DurationNs};
+use super::report::ReportReader;
+use memtrace_model::{BootNs, DurationNs, OomRow};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::io;
@@ -54,12 +54,13 @@ impl KmsgReader {
         })
     }
 
-    /// Reads what was logged since the last call and gives the kills in it. Never waits.
+    /// Reads what was logged since the last call and gives the kills in it, as [`super::logged`] and
+    /// [`super::complete`] take them. Never waits.
     ///
     /// # Errors
     /// When reading fails. Records that were overwritten before they were read are no
     /// error: the reader goes on behind them.
-    pub fn poll(&mut self, now: BootNs) -> Result<Vec<KernelOom>, KmsgError> {
+    pub fn poll(&mut self, now: BootNs) -> Result<Vec<OomRow>, KmsgError> {
         let mut found = Vec::new();
         for _ in 0..RECORDS_PER_POLL {
             match rustix::io::read(&self.log, self.buffer.as_mut_slice()) {

@@ -7,6 +7,5 @@ mod collector;
 mod kmsg;
 mod report;
 
-pub use collector::OomCollector;
+pub use collector::{OomCollector, complete, logged};
 pub use kmsg::{KmsgError, KmsgReader};
-pub use report::{KernelOom, MemcgKinds};

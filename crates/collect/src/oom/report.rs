@@ -17,81 +17,7 @@
 //! memory.oom.group one report stands before many kills. Names can hold anything but a
 //! NUL, so each line is taken apart from its fixed ends.
 
-use memtrace_model::{BootNs, Bytes, Tgid};
-
-/// One kill, as the kernel's log reports it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KernelOom {
-    /// When, as well as the log's own clock can be distinguished from ours.
-    pub boot: BootNs,
-    /// The victim, in the initial pid namespace. The id of one of its threads where its
-    /// leader had already ended.
-    pub victim_tgid: Tgid,
-    /// Name of the victim.
-    pub victim_comm: String,
-    /// Name of the thread whose allocation triggered the kill.
-    pub trigger_comm: Option<String>,
-    /// Which bound was hit: CONSTRAINT_NONE, CONSTRAINT_MEMCG, …
-    pub constraint: Option<String>,
-    /// The memory cgroup whose limit was hit.
-    pub memcg: Option<String>,
-    /// That cgroup's limit.
-    pub limit: Option<Bytes>,
-    /// That cgroup's usage.
-    pub usage: Option<Bytes>,
-    /// Anonymous RSS of the victim.
-    pub anon: Option<Bytes>,
-    /// File RSS of the victim.
-    pub file: Option<Bytes>,
-    /// Shared-memory RSS of the victim.
-    pub shmem: Option<Bytes>,
-    /// The oom_score_adj of the victim, if the log has it.
-    pub oom_score_adj: Option<i32>,
-    /// What that cgroup's memory was.
-    pub memcg_kinds: MemcgKinds,
-}
-
-/// What the memory of a cgroup was when its limit was hit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemcgKinds {
-    /// Anonymous memory, if the log has it.
-    pub anon: Option<Bytes>,
-    /// Page cache, tmpfs included.
-    pub file: Option<Bytes>,
-    /// Part of it that is tmpfs and shared memory.
-    pub shmem: Option<Bytes>,
-    /// The kernel's own.
-    pub kernel: Option<Bytes>,
-    /// Slab memory, if the log has it.
-    pub slab: Option<Bytes>,
-    /// Part of it that could be reclaimed.
-    pub slab_reclaimable: Option<Bytes>,
-    /// Page tables, if the log has them.
-    pub pagetables: Option<Bytes>,
-    /// What is swapped out, if the log has it.
-    pub swap: Option<Bytes>,
-}
-
-impl MemcgKinds {
-    /// Takes a line of memory.stat, `anon 4096`. On v1 the sums over the groups below count.
-    fn enter(&mut self, line: &str) {
-        let Some((key, value)) = line.split_once(' ') else {
-            return;
-        };
-        let cell = match key {
-            "anon" | "total_rss" => &mut self.anon,
-            "file" | "total_cache" => &mut self.file,
-            "shmem" | "total_shmem" => &mut self.shmem,
-            "kernel" => &mut self.kernel,
-            "slab" => &mut self.slab,
-            "slab_reclaimable" => &mut self.slab_reclaimable,
-            "pagetables" => &mut self.pagetables,
-            "total_swap" => &mut self.swap,
-            _ => return,
-        };
-        *cell = value.trim_end().parse().ok().map(Bytes);
-    }
-}
+use memtrace_model::{BootNs, Bytes, OomRow, Tgid};
 
 /// Reads reports line by line.
 #[derive(Debug, Default)]
@@ -100,52 +26,45 @@ pub(super) struct ReportReader {
 }
 
 /// What the lines before a kill reported.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Report {
-    trigger_comm: Option<String>,
-    usage: Option<Bytes>,
-    limit: Option<Bytes>,
-    kinds: MemcgKinds,
+    row: OomRow,
     /// Lines of memory.stat are being read.
     is_in_stat: bool,
-    summary: Option<Summary>,
+    /// Whom the line that gives constraint and cgroup names.
+    victim: Option<Tgid>,
     is_group: bool,
 }
 
-/// The line that names constraint, cgroup and victim.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Summary {
-    constraint: String,
-    memcg: Option<String>,
-    victim: Tgid,
-}
-
 impl ReportReader {
-    /// Takes the next line of the kernel's own; gives the kill that it completes.
-    pub(super) fn feed(&mut self, line: &str, boot: BootNs) -> Option<KernelOom> {
-        if self.report.is_in_stat && is_stat(line) {
+    /// Takes the next line of the kernel's own; gives the kill that it completes, at `boot`: no
+    /// wall-clock time, and of the victim the id in the initial pid namespace. It is the id of a
+    /// thread where the leader had already ended.
+    pub(super) fn feed(&mut self, line: &str, boot: BootNs) -> Option<OomRow> {
+        let report = &mut self.report;
+        if report.is_in_stat && is_stat(line) {
             // One record of several lines before 6.5, a record each since.
-            line.lines().for_each(|line| self.report.kinds.enter(line));
+            line.lines()
+                .for_each(|line| enter_stat(line, &mut report.row));
             return None;
         }
-        self.report.is_in_stat = false;
+        report.is_in_stat = false;
         if let Some((trigger, _)) = line.split_once(" invoked oom-killer: ") {
-            self.report = Report {
-                trigger_comm: Some(trigger.to_owned()),
-                ..Report::default()
-            };
+            *report = Report::default();
+            report.row.trigger_comm = Some(trigger.to_owned());
         } else if let Some(rest) = line.strip_prefix("memory: usage ") {
-            (self.report.usage, self.report.limit) = usage_and_limit(rest);
+            let row = &mut report.row;
+            (row.memcg_usage_bytes, row.memcg_limit_bytes) = usage_and_limit(rest);
         } else if let Some(rest) = line.strip_prefix("swap: usage ") {
-            self.report.kinds.swap = usage_and_limit(rest).0;
+            report.row.memcg_swap_bytes = usage_and_limit(rest).0;
         } else if let Some(rest) = line.strip_prefix("kmem: usage ") {
-            self.report.kinds.kernel = usage_and_limit(rest).0;
+            report.row.memcg_kernel_bytes = usage_and_limit(rest).0;
         } else if line.starts_with("Memory cgroup stats for ") {
-            self.report.is_in_stat = true;
+            report.is_in_stat = true;
         } else if let Some(rest) = line.strip_prefix("oom-kill:constraint=") {
-            self.report.summary = summary(rest);
+            report.victim = enter_summary(rest, &mut report.row);
         } else if line.ends_with(" are going to be killed due to memory.oom.group set") {
-            self.report.is_group = true;
+            report.is_group = true;
         } else if let Some((prefix, rest)) = line.split_once("Killed process ") {
             return self.killed(prefix, rest, boot);
         }
@@ -157,37 +76,48 @@ impl ReportReader {
         self.report = Report::default();
     }
 
-    fn killed(&self, prefix: &str, rest: &str, boot: BootNs) -> Option<KernelOom> {
+    fn killed(&self, prefix: &str, rest: &str, boot: BootNs) -> Option<OomRow> {
         let victim = victim(rest)?;
         // Whose own lines were left out must not be reported with those of another kill.
-        let is_reported =
-            |summary: &&Summary| summary.victim == victim.tgid || self.report.is_group;
-        let summary = self.report.summary.as_ref().filter(is_reported);
-        let report = match summary {
-            Some(_) => self.report.clone(),
-            None => Report::default(),
+        let is_reported = |named| named == victim.tgid || self.report.is_group;
+        let report = match self.report.victim.is_some_and(is_reported) {
+            true => self.report.row.clone(),
+            false => OomRow::default(),
         };
         let is_memcg = prefix.starts_with("Memory cgroup out of memory");
-        let constraint = match summary {
-            Some(summary) => Some(summary.constraint.clone()),
-            None => is_memcg.then(|| "CONSTRAINT_MEMCG".to_owned()),
-        };
-        Some(KernelOom {
-            boot,
+        let constraint = report.constraint.clone();
+        let of_prefix = || is_memcg.then(|| "CONSTRAINT_MEMCG".to_owned());
+        Some(OomRow {
+            boot_ns: boot,
             victim_tgid: victim.tgid,
-            victim_comm: victim.comm.to_owned(),
-            trigger_comm: report.trigger_comm,
-            constraint,
-            memcg: summary.and_then(|summary| summary.memcg.clone()),
-            limit: report.limit,
-            usage: report.usage,
-            anon: victim.kib("anon-rss:"),
-            file: victim.kib("file-rss:"),
-            shmem: victim.kib("shmem-rss:"),
-            oom_score_adj: victim.field("oom_score_adj:").and_then(|n| n.parse().ok()),
-            memcg_kinds: report.kinds,
+            victim_comm: Some(victim.comm.to_owned()),
+            constraint: constraint.or_else(of_prefix),
+            victim_rss_anon_bytes: victim.kib("anon-rss:"),
+            victim_rss_file_bytes: victim.kib("file-rss:"),
+            victim_rss_shmem_bytes: victim.kib("shmem-rss:"),
+            victim_oom_score_adj: victim.field("oom_score_adj:").and_then(|n| n.parse().ok()),
+            ..report
         })
     }
+}
+
+/// Takes a line of memory.stat, `anon 4096`. On v1 the sums over the groups below count.
+fn enter_stat(line: &str, row: &mut OomRow) {
+    let Some((key, value)) = line.split_once(' ') else {
+        return;
+    };
+    let cell = match key {
+        "anon" | "total_rss" => &mut row.memcg_anon_bytes,
+        "file" | "total_cache" => &mut row.memcg_file_bytes,
+        "shmem" | "total_shmem" => &mut row.memcg_shmem_bytes,
+        "kernel" => &mut row.memcg_kernel_bytes,
+        "slab" => &mut row.memcg_slab_bytes,
+        "slab_reclaimable" => &mut row.memcg_slab_reclaimable_bytes,
+        "pagetables" => &mut row.memcg_pagetables_bytes,
+        "total_swap" => &mut row.memcg_swap_bytes,
+        _ => return,
+    };
+    *cell = value.trim_end().parse().ok().map(Bytes);
 }
 
 /// Whether a line, or the first of several, is one of memory.stat: a word and a number.
@@ -216,19 +146,18 @@ fn kib(text: &str) -> Option<Bytes> {
 }
 
 /// `CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/a,task_memcg=/a/b,task=NAME,pid=1,uid=0`
-/// (dump_oom_summary(), 5.0). Without a memcg `global_oom` stands in its place.
-fn summary(rest: &str) -> Option<Summary> {
+/// (dump_oom_summary(), 5.0), which names the victim. Without a memcg `global_oom` stands in its place.
+fn enter_summary(rest: &str, row: &mut OomRow) -> Option<Tgid> {
     let (constraint, rest) = rest.split_once(',')?;
     let (rest, _) = rest.rsplit_once(",uid=")?;
     let (rest, victim) = rest.rsplit_once(",pid=")?;
     // A path can hold commas; these two words end it where they come last.
     let (groups, _) = rest.split_once(",task_memcg=")?;
     let memcg = groups.split_once(",oom_memcg=").map(|(_, path)| path);
-    Some(Summary {
-        constraint: constraint.to_owned(),
-        memcg: memcg.map(str::to_owned),
-        victim: Tgid(victim.parse().ok()?),
-    })
+    let victim = victim.parse().ok()?;
+    row.constraint = Some(constraint.to_owned());
+    row.memcg = memcg.map(str::to_owned);
+    Some(Tgid(victim))
 }
 
 struct Victim<'a> {
@@ -268,7 +197,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kills(log: &str) -> Vec<KernelOom> {
+    fn kills(log: &str) -> Vec<OomRow> {
         let mut reader = ReportReader::default();
         log.lines()
             .filter_map(|line| reader.feed(&super::super::kmsg::unescape(line), BootNs(0)))
@@ -283,27 +212,24 @@ mod tests {
         let found = kills(V1_6_18);
         assert_eq!(
             found,
-            [KernelOom {
-                boot: BootNs(0),
+            [OomRow {
                 victim_tgid: Tgid(19845),
-                victim_comm: "big) eater\n(x".to_owned(),
+                victim_comm: Some("big) eater\n(x".to_owned()),
                 trigger_comm: Some("big) eater\n(x".to_owned()),
                 constraint: Some("CONSTRAINT_MEMCG".to_owned()),
                 memcg: Some("/memtrace-oom-sample".to_owned()),
-                limit: Some(Bytes(32768 << 10)),
-                usage: Some(Bytes(32768 << 10)),
-                anon: Some(Bytes(39556 << 10)),
-                file: Some(Bytes(4240 << 10)),
-                shmem: Some(Bytes(0)),
-                oom_score_adj: Some(7),
-                memcg_kinds: MemcgKinds {
-                    anon: Some(Bytes(33_472_512)),
-                    file: Some(Bytes(0)),
-                    shmem: Some(Bytes(0)),
-                    kernel: Some(Bytes(80 << 10)),
-                    swap: Some(Bytes(0)),
-                    ..MemcgKinds::default()
-                },
+                memcg_limit_bytes: Some(Bytes(32768 << 10)),
+                memcg_usage_bytes: Some(Bytes(32768 << 10)),
+                victim_rss_anon_bytes: Some(Bytes(39556 << 10)),
+                victim_rss_file_bytes: Some(Bytes(4240 << 10)),
+                victim_rss_shmem_bytes: Some(Bytes(0)),
+                victim_oom_score_adj: Some(7),
+                memcg_anon_bytes: Some(Bytes(33_472_512)),
+                memcg_file_bytes: Some(Bytes(0)),
+                memcg_shmem_bytes: Some(Bytes(0)),
+                memcg_kernel_bytes: Some(Bytes(80 << 10)),
+                memcg_swap_bytes: Some(Bytes(0)),
+                ..OomRow::default()
             }]
         );
     }
@@ -314,15 +240,25 @@ mod tests {
                     slab_reclaimable 500000\nslab_unreclaimable 200000\nslab 700000";
         let end = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/j,task_memcg=/j,task=a,pid=5,uid=0\n\
                    Memory cgroup out of memory: Killed process 5 (a) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:4kB oom_score_adj:0\n";
-        let wanted = MemcgKinds {
-            anon: Some(Bytes(31_457_280)),
-            file: Some(Bytes(8_192)),
-            shmem: Some(Bytes(4_096)),
-            kernel: Some(Bytes(1_073_152)),
-            slab: Some(Bytes(700_000)),
-            slab_reclaimable: Some(Bytes(500_000)),
-            pagetables: Some(Bytes(118_784)),
-            swap: Some(Bytes(2 << 20)),
+        let wanted = OomRow {
+            memcg_anon_bytes: Some(Bytes(31_457_280)),
+            memcg_file_bytes: Some(Bytes(8_192)),
+            memcg_shmem_bytes: Some(Bytes(4_096)),
+            memcg_kernel_bytes: Some(Bytes(1_073_152)),
+            memcg_slab_bytes: Some(Bytes(700_000)),
+            memcg_slab_reclaimable_bytes: Some(Bytes(500_000)),
+            memcg_pagetables_bytes: Some(Bytes(118_784)),
+            memcg_swap_bytes: Some(Bytes(2 << 20)),
+            memcg: Some("/j".to_owned()),
+            trigger_comm: Some("a".to_owned()),
+            constraint: Some("CONSTRAINT_MEMCG".to_owned()),
+            victim_tgid: Tgid(5),
+            victim_comm: Some("a".to_owned()),
+            victim_rss_anon_bytes: Some(Bytes(1 << 10)),
+            victim_rss_file_bytes: Some(Bytes(0)),
+            victim_rss_shmem_bytes: Some(Bytes(0)),
+            victim_oom_score_adj: Some(0),
+            ..OomRow::default()
         };
         for stat in [stat.to_owned(), stat.replace('\n', "\\x0a") + "\\x0a"] {
             let found = kills(&format!(
@@ -330,7 +266,7 @@ mod tests {
                  swap: usage 2048kB, limit 9007199254740988kB, failcnt 0\n\
                  Memory cgroup stats for /j:\n{stat}\nTasks state (memory values in pages):\n{end}"
             ));
-            assert_eq!(found[0].memcg_kinds, wanted, "{stat}");
+            assert_eq!(found[0], wanted, "{stat}");
         }
     }
 
@@ -347,10 +283,10 @@ mod tests {
         };
         assert_eq!(kill.constraint.as_deref(), Some("CONSTRAINT_NONE"));
         assert_eq!(kill.memcg, None);
-        assert_eq!(kill.limit, None);
+        assert_eq!(kill.memcg_limit_bytes, None);
         assert_eq!(kill.trigger_comm.as_deref(), Some("kworker/u8:1"));
-        assert_eq!(kill.shmem, Some(Bytes(2048 << 10)));
-        assert_eq!(kill.oom_score_adj, Some(-17));
+        assert_eq!(kill.victim_rss_shmem_bytes, Some(Bytes(2048 << 10)));
+        assert_eq!(kill.victim_oom_score_adj, Some(-17));
     }
 
     #[test]
@@ -364,8 +300,8 @@ mod tests {
              Memory cgroup out of memory: Killed process 99 (stress) total-vm:210000kB, anon-rss:101000kB, file-rss:272kB, shmem-rss:0kB, UID:0 pgtables:244kB oom_score_adj:999\n",
         );
         assert_eq!(found[0].memcg.as_deref(), Some("/kubepods.slice/pod1"));
-        assert_eq!(found[0].usage, Some(Bytes(102_400 << 10)));
-        assert_eq!(found[0].oom_score_adj, Some(999));
+        assert_eq!(found[0].memcg_usage_bytes, Some(Bytes(102_400 << 10)));
+        assert_eq!(found[0].victim_oom_score_adj, Some(999));
     }
 
     #[test]
@@ -379,7 +315,7 @@ mod tests {
              Memory cgroup out of memory: Killed process 6 (helper) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:4kB oom_score_adj:0\n",
         );
         assert_eq!(found.len(), 2);
-        assert_eq!(found[1].victim_comm, "helper");
+        assert_eq!(found[1].victim_comm.as_deref(), Some("helper"));
         assert_eq!(found[1].memcg.as_deref(), Some("/j"));
     }
 
@@ -395,7 +331,7 @@ mod tests {
         );
         assert_eq!(found[1].memcg, None);
         assert_eq!(found[1].constraint.as_deref(), Some("CONSTRAINT_MEMCG"));
-        assert_eq!(found[1].anon, Some(Bytes(3 << 10)));
+        assert_eq!(found[1].victim_rss_anon_bytes, Some(Bytes(3 << 10)));
         assert_eq!(found[2].constraint, None);
         assert_eq!(found[2].trigger_comm, None);
     }
@@ -406,8 +342,8 @@ mod tests {
             "Killed process 77 (java) total-vm:4kB, anon-rss:3kB, file-rss:2kB, shmem-rss:1kB\n",
         );
         assert_eq!(found[0].victim_tgid, Tgid(77));
-        assert_eq!(found[0].shmem, Some(Bytes(1 << 10)));
-        assert_eq!(found[0].oom_score_adj, None);
+        assert_eq!(found[0].victim_rss_shmem_bytes, Some(Bytes(1 << 10)));
+        assert_eq!(found[0].victim_oom_score_adj, None);
     }
 
     #[test]
@@ -431,8 +367,8 @@ mod tests {
         fn any_name_comes_back(name in "[^\\x00]{1,15}") {
             let line = format!("Out of memory: Killed process 5 ({name}) total-vm:1kB, anon-rss:2kB, file-rss:3kB, shmem-rss:4kB, UID:0 pgtables:5kB oom_score_adj:6");
             let kill = ReportReader::default().feed(&line, BootNs(0)).unwrap();
-            prop_assert_eq!(kill.victim_comm, name);
-            prop_assert_eq!(kill.anon, Some(Bytes(2048)));
+            prop_assert_eq!(kill.victim_comm, Some(name));
+            prop_assert_eq!(kill.victim_rss_anon_bytes, Some(Bytes(2048)));
         }
     }
 }

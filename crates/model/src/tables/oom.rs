@@ -63,28 +63,8 @@ impl OomRow {
         Self {
             ts,
             boot_ns,
-            victim_upid: None,
             victim_tgid,
-            victim_comm: None,
-            trigger_upid: None,
-            trigger_tgid: None,
-            trigger_comm: None,
-            victim_rss_anon_bytes: None,
-            victim_rss_file_bytes: None,
-            victim_rss_shmem_bytes: None,
-            victim_oom_score_adj: None,
-            constraint: None,
-            memcg: None,
-            memcg_limit_bytes: None,
-            memcg_usage_bytes: None,
-            memcg_anon_bytes: None,
-            memcg_file_bytes: None,
-            memcg_shmem_bytes: None,
-            memcg_kernel_bytes: None,
-            memcg_slab_bytes: None,
-            memcg_slab_reclaimable_bytes: None,
-            memcg_pagetables_bytes: None,
-            memcg_swap_bytes: None,
+            ..Self::default()
         }
     }
 }
