@@ -73,43 +73,23 @@ impl ListCall {
     pub(super) fn of(library: &NvmlLib, list: List) -> Self {
         let (newest, older) = match list {
             List::Compute => (
-                library
-                    .nvmlDeviceGetComputeRunningProcesses_v3
-                    .as_ref()
-                    .ok()
-                    .copied(),
-                library
-                    .nvmlDeviceGetComputeRunningProcesses_v2
-                    .as_ref()
-                    .ok()
-                    .copied(),
+                &library.nvmlDeviceGetComputeRunningProcesses_v3,
+                &library.nvmlDeviceGetComputeRunningProcesses_v2,
             ),
             List::Graphics => (
-                library
-                    .nvmlDeviceGetGraphicsRunningProcesses_v3
-                    .as_ref()
-                    .ok()
-                    .copied(),
-                library
-                    .nvmlDeviceGetGraphicsRunningProcesses_v2
-                    .as_ref()
-                    .ok()
-                    .copied(),
+                &library.nvmlDeviceGetGraphicsRunningProcesses_v3,
+                &library.nvmlDeviceGetGraphicsRunningProcesses_v2,
             ),
             List::Mps => (
-                library
-                    .nvmlDeviceGetMPSComputeRunningProcesses_v3
-                    .as_ref()
-                    .ok()
-                    .copied(),
-                library
-                    .nvmlDeviceGetMPSComputeRunningProcesses_v2
-                    .as_ref()
-                    .ok()
-                    .copied(),
+                &library.nvmlDeviceGetMPSComputeRunningProcesses_v3,
+                &library.nvmlDeviceGetMPSComputeRunningProcesses_v2,
             ),
         };
-        Self { newest, older }
+        let found = |call: &Result<Call, _>| call.as_ref().ok().copied();
+        Self {
+            newest: found(newest),
+            older: found(older),
+        }
     }
 
     /// The version that is called; `None` when the library has none.
