@@ -58,7 +58,7 @@ pub struct Gpus {
 }
 
 /// A device of the recording.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct GpuDevice {
     /// What `gpu_device` calls it.
     pub device: Arc<str>,

@@ -150,16 +150,6 @@ impl Peak {
         }
     }
 
-    /// Nothing is known.
-    pub(super) const UNKNOWN: Self = Self {
-        rss_bytes: None,
-        bound: Bound::AtLeast,
-        origin: None,
-        at: None,
-        amounts: Amounts::UNKNOWN,
-        is_earlier: false,
-    };
-
     /// Adds the highest row of the series. The kernel's own mark stands unless the series
     /// exceeds it by more than its error: then the mark is stale (the process ran on after it
     /// was read) and the series is a lower bound of the truth. Within the error the higher of
@@ -235,7 +225,7 @@ mod tests {
             rss_bytes: Some(Bytes(bytes)),
             bound: bound(Some(source), error.map(Bytes)),
             origin: Some(PeakOrigin::Process(source)),
-            ..Peak::UNKNOWN
+            ..Peak::of(&ProcessRow::default())
         }
     }
 
@@ -307,7 +297,7 @@ mod tests {
 
     #[test]
     fn without_any_figure_the_peak_stays_unknown() {
-        let peak = Peak::UNKNOWN.with_series(Amounts::UNKNOWN, BootNs(1), false);
+        let peak = Peak::of(&ProcessRow::default()).with_series(Amounts::UNKNOWN, BootNs(1), false);
         assert_eq!(peak.rss_bytes, None);
     }
 }

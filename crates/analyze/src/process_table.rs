@@ -115,43 +115,20 @@ impl ProcessTable {
             self.has_overflown = true;
             return position - 1;
         }
-        self.processes.push(Process {
+        let unknown = self.texts.intern("[unknown]");
+        let row = ProcessRow {
             upid,
+            start_boot_ns: boot_ns,
+            first_seen_boot_ns: boot_ns,
+            ..ProcessRow::default()
+        };
+        self.processes.push(Process {
             tgid: None,
-            ns_tgid: None,
-            parent_upid: None,
-            parent: None,
-            root_upid: None,
-            root: None,
-            is_main: false,
-            name: self.texts.intern("[unknown]"),
-            method: None,
-            shape: self.texts.intern("[unknown]"),
-            role: None,
-            group: self.texts.intern("[unknown]"),
-            comm: self.texts.intern(""),
-            exe: None,
-            cmdline: None,
-            title: None,
-            uid: None,
-            cgroup: None,
-            container_id: None,
-            pod: None,
-            container: None,
-            start: Instant::unsettled(boot_ns),
-            first_seen: Instant::unsettled(boot_ns),
-            first_seen_by: None,
-            rlimits: None,
-            inherited_rss_bytes: None,
-            inherited_anon_bytes: None,
-            copy_until: None,
-            end: None,
+            name: Arc::clone(&unknown),
+            shape: Arc::clone(&unknown),
+            group: unknown,
             ending: Ending::Unknown,
-            sender: Sender::Unknown,
-            asked: None,
-            peak: Peak::UNKNOWN,
-            kernel_maxrss_bytes: None,
-            growth: None,
+            ..process_of(&row, &mut self.texts)
         });
         self.index.others.insert(upid, position);
         position

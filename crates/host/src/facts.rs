@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// What is known about the host. Serialised into `run.json` and by `memtrace doctor`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct HostFacts {
     /// Name of the host.
     pub hostname: String,
@@ -149,42 +149,10 @@ impl HostFacts {
     /// decisions fill in.
     pub fn unknown() -> Self {
         Self {
-            hostname: String::new(),
             os: std::env::consts::OS.to_owned(),
-            kernel: String::new(),
             arch: std::env::consts::ARCH.to_owned(),
             page_size_bytes: Bytes(4096),
-            online_cpu_count: None,
-            possible_cpu_count: None,
-            pid_max: None,
-            threads_max: None,
-            mem_total_bytes: None,
-            btf_bytes: None,
-            program: None,
-            euid: None,
-            sudo: None,
-            capabilities: None,
-            is_initial_pid_ns: None,
-            is_initial_user_ns: None,
-            unprivileged_bpf_disabled: None,
-            is_bpf_stats_enabled: None,
-            can_iterate_maps: None,
-            perf_event_paranoid: None,
-            lockdown: None,
-            has_fentry: None,
-            has_kprobes: None,
-            tracefs: None,
-            is_kallsyms_readable: None,
-            is_kmsg_readable: None,
-            hidepid: None,
-            memory_hierarchy: None,
-            has_psi: None,
-            nofile_soft: None,
-            nofile_hard: None,
-            container: None,
-            nvml: None,
-            has_nvidia_device: None,
-            unread: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

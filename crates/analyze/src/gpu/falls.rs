@@ -29,7 +29,7 @@ const LEAST_PART: i64 = 20;
 const FALLS_MAX: usize = 5;
 
 /// A fall on one device or several at once.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Fall {
     /// Just before it.
     pub from: Instant,
@@ -255,11 +255,7 @@ pub(super) fn together(
                 to,
                 bytes,
                 devices: vec![fallen],
-                left: Vec::new(),
-                stayed_bytes: None,
-                ended: Vec::new(),
-                host: HostGain::default(),
-                marks: Vec::new(),
+                ..Fall::default()
             }),
         }
     }

@@ -121,14 +121,7 @@ impl GpuTimeline {
             parent_device: row.parent_device.as_deref().map(Arc::from),
             index: row.device_index,
             name: row.name.clone(),
-            total_bytes: None,
-            is_unified: false,
-            numa_node: None,
-            peak: None,
-            at_end: None,
-            error: None,
-            longest_memory_call_ns: None,
-            longest_process_call_ns: None,
+            ..GpuDevice::default()
         });
         place
     }

@@ -41,7 +41,7 @@ const NAMES_MAX: usize = 4;
 
 /// What the marks of one name that names a sleep or a waking did, or of names that differ by the
 /// number of a step. The figures are those of the one of them that did least.
-#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Audit {
     /// The name of the mark.
     pub name: Arc<str>,
@@ -470,17 +470,10 @@ impl Sleeps {
                     false => last.last.min(later),
                 }),
                 host_to,
-                devices: Vec::new(),
-                device_indices: Vec::new(),
-                before_bytes: None,
-                after_bytes: None,
-                moved_bytes: None,
-                cuda: None,
-                holders: Vec::new(),
-                host: HostGain::default(),
                 used_before_bytes: held,
                 used_after_bytes: after,
                 most_moved_bytes: moved,
+                ..Audit::default()
             };
             let is_same = |one: &Audit| stage(&one.name) == stage(&audit.name);
             match audits.iter_mut().find(|(_, one)| is_same(one)) {
