@@ -103,29 +103,44 @@ impl LayoutLine {
         share(self.free_bytes?, self.searched_bytes?)
     }
 
-    /// The same of whole pages.
+    /// Memory that its allocator keeps free, from what was searched.
+    fn free_of_all(&self) -> Option<f64> {
+        Some(self.free_share()? * self.rss_bytes.0 as f64)
+    }
+
+    /// The same share of whole pages.
     pub fn free_page_share(&self) -> Option<f64> {
         share(self.free_page_bytes?, self.searched_bytes?)
     }
 
-    fn of(key: &PartKey, now: &readings::Amounts, before: Option<&readings::Amounts>) -> Self {
+    /// What a row tells of its part. It gained what it holds.
+    fn of(row: LayoutRow, part: LayoutPart) -> Self {
         Self {
-            part: key.part,
-            name: now.name.clone(),
-            item_count: now.item_count,
-            items_gained: now.item_count - before.map_or(0, |before| before.item_count),
-            unit_bytes: key.unit,
-            size_bytes: now.size,
-            rss_bytes: now.rss,
-            private_bytes: now.private,
-            gained_bytes: now.rss - before.map_or(Bytes(0), |before| before.rss),
-            searched_bytes: now.searched,
-            searched_age_ns: now.searched_age,
-            free_bytes: now.free,
-            free_page_bytes: now.free_pages,
-            zero_bytes: now.zero,
-            huge_bytes: now.huge,
-            lazy_free_bytes: now.lazy_free,
+            part,
+            name: row.name.map(Arc::from),
+            item_count: row.item_count,
+            items_gained: row.item_count,
+            unit_bytes: row.unit_bytes,
+            size_bytes: row.size_bytes,
+            rss_bytes: row.rss_bytes,
+            private_bytes: row.private_bytes,
+            gained_bytes: row.rss_bytes,
+            searched_bytes: row.searched_bytes,
+            searched_age_ns: row.searched_age_ns,
+            free_bytes: row.free_bytes,
+            free_page_bytes: row.free_page_bytes,
+            zero_bytes: row.zero_bytes,
+            huge_bytes: row.huge_bytes,
+            lazy_free_bytes: row.lazy_free_bytes,
+        }
+    }
+
+    /// The same with what it gained since an earlier reading.
+    fn since(&self, before: Option<&Self>) -> Self {
+        Self {
+            items_gained: self.item_count - before.map_or(0, |before| before.item_count),
+            gained_bytes: self.rss_bytes - before.map_or(Bytes(0), |before| before.rss_bytes),
+            ..self.clone()
         }
     }
 }
@@ -185,11 +200,9 @@ fn reported(
         let earlier = readings.iter().rev().find(|one| one.at <= until);
         earlier.or(readings.first()).filter(|one| one.at < now.at)
     });
-    let old = |key: &PartKey| before.and_then(|before| before.parts.get(key));
-    let lines = now.parts.iter();
-    let mut parts: Vec<LayoutLine> = lines
-        .map(|(key, amounts)| LayoutLine::of(key, amounts, old(key)))
-        .collect();
+    let old = |line: &LayoutLine| before?.parts.get(&PartKey::of(line));
+    let lines = now.parts.values();
+    let mut parts: Vec<LayoutLine> = lines.map(|line| line.since(old(line))).collect();
     // What fork gave it is no gain: of a copy its own is what nobody shares.
     let inherited = process.inherited_anon_bytes.unwrap_or_default();
     if before.is_none() && inherited.0 > now.anonymous().0 / INHERITED_PART {
@@ -205,9 +218,7 @@ fn reported(
         Bytes(0)
     };
     let net = now.sum() - start - inherited;
-    let found = cause::of(&parts, net, |line| {
-        before.and_then(|before| before.parts.get(&PartKey::of(line)))
-    });
+    let found = cause::of(&parts, net, old);
     Some(Layout {
         who: Who::from(process),
         process: place,

@@ -1,7 +1,6 @@
 //! Why memory came: from its parts, and what was read in them.
 
 use super::LayoutLine;
-use super::readings::Amounts;
 use memtrace_model::Bytes;
 use memtrace_model::labels;
 use memtrace_model::tables::LayoutPart;
@@ -68,7 +67,7 @@ const UNTOUCHED: f64 = 0.5;
 pub(super) fn of<'a>(
     parts: &[LayoutLine],
     net: Bytes,
-    before: impl Fn(&LayoutLine) -> Option<&'a Amounts>,
+    before: impl Fn(&LayoutLine) -> Option<&'a LayoutLine>,
 ) -> Found {
     let mut causes: BTreeMap<Cause, (f64, f64)> = BTreeMap::new();
     let mut add = |cause, bytes: f64, is_measured: bool| {
@@ -115,10 +114,10 @@ pub(super) fn of<'a>(
 }
 
 /// Divides what one part gained among causes.
-fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cause, f64, bool)) {
+fn of_part(line: &LayoutLine, before: Option<&LayoutLine>, add: &mut impl FnMut(Cause, f64, bool)) {
     let gained = line.gained_bytes.0 as f64;
     let lazy_free = |bytes: Option<Bytes>| bytes.unwrap_or_default().0 as f64;
-    let lazily_before = lazy_free(before.and_then(|before| before.lazy_free));
+    let lazily_before = lazy_free(before.and_then(|before| before.lazy_free_bytes));
     let lazily = (lazy_free(line.lazy_free_bytes) - lazily_before).clamp(0.0, gained);
     add(Cause::LazilyFreed, lazily, true);
     let gained = gained - lazily;
@@ -153,7 +152,7 @@ fn of_part(line: &LayoutLine, before: Option<&Amounts>, add: &mut impl FnMut(Cau
 fn of_heap(
     line: &LayoutLine,
     gained: f64,
-    before: Option<&Amounts>,
+    before: Option<&LayoutLine>,
     add: &mut impl FnMut(Cause, f64, bool),
 ) {
     let Some(searched) = line.searched_bytes.map(|bytes| bytes.0 as f64) else {
@@ -165,11 +164,10 @@ fn of_heap(
         // Pools and heaps here and there.
         _ => 1.0,
     };
-    let Some(share) = line.free_share().filter(|_| covered >= SEARCHED) else {
+    let Some(free) = line.free_of_all().filter(|_| covered >= SEARCHED) else {
         return add(Cause::Unknown, gained, false);
     };
-    let free = share * line.rss_bytes.0 as f64;
-    let freed = free - before.and_then(Amounts::free_of_all).unwrap_or(0.0);
+    let freed = free - before.and_then(LayoutLine::free_of_all).unwrap_or(0.0);
     let freed = freed.clamp(0.0, gained);
     for (cause, bytes) in [(Cause::Retained, freed), (Cause::LiveData, gained - freed)] {
         // What was not searched is taken to be like the rest.

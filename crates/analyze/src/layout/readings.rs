@@ -15,48 +15,20 @@ const SMALL_PART: i64 = 10;
 /// What tells parts of a process apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PartKey {
-    pub(super) part: LayoutPart,
-    pub(super) unit: Option<Bytes>,
+    part: LayoutPart,
+    unit: Option<Bytes>,
     /// Of regions to which the program gave one. What others are called can change.
     name: Option<Arc<str>>,
 }
 
 impl PartKey {
-    pub(super) fn new(part: LayoutPart, unit: Option<Bytes>, name: Option<&Arc<str>>) -> Self {
-        Self {
-            part,
-            unit,
-            name: name.filter(|_| part == LayoutPart::Named).cloned(),
-        }
-    }
-
     pub(super) fn of(line: &LayoutLine) -> Self {
-        Self::new(line.part, line.unit_bytes, line.name.as_ref())
-    }
-}
-
-/// What was read of one part.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Amounts {
-    pub(super) name: Option<Arc<str>>,
-    pub(super) item_count: i64,
-    pub(super) size: Bytes,
-    pub(super) rss: Bytes,
-    pub(super) private: Bytes,
-    pub(super) searched: Option<Bytes>,
-    pub(super) searched_age: Option<DurationNs>,
-    pub(super) free: Option<Bytes>,
-    pub(super) free_pages: Option<Bytes>,
-    pub(super) zero: Option<Bytes>,
-    pub(super) huge: Option<Bytes>,
-    pub(super) lazy_free: Option<Bytes>,
-}
-
-impl Amounts {
-    /// Memory that its allocator keeps free, from what was searched.
-    pub(super) fn free_of_all(&self) -> Option<f64> {
-        let share = super::share(self.free?, self.searched?)?;
-        Some(share * self.rss.0 as f64)
+        let name = line.name.as_ref();
+        Self {
+            part: line.part,
+            unit: line.unit_bytes,
+            name: name.filter(|_| line.part == LayoutPart::Named).cloned(),
+        }
     }
 }
 
@@ -64,7 +36,8 @@ impl Amounts {
 pub(super) struct Reading {
     pub(super) at: BootNs,
     pub(super) span: DurationNs,
-    pub(super) parts: BTreeMap<PartKey, Amounts>,
+    /// Each as if it had gained what it holds.
+    pub(super) parts: BTreeMap<PartKey, LayoutLine>,
 }
 
 impl Reading {
@@ -79,43 +52,27 @@ impl Reading {
 
     /// All of it.
     pub(super) fn sum(&self) -> Bytes {
-        self.parts.values().map(|amounts| amounts.rss).sum()
+        self.parts.values().map(|line| line.rss_bytes).sum()
     }
 
     /// Whether free blocks were looked for in what its heaps hold.
     pub(super) fn is_searched(&self) -> bool {
-        let mut parts = self.parts.iter();
-        parts.all(|(key, amounts)| {
-            let is_small = amounts.rss.0 < self.sum().0 / SMALL_PART;
-            is_small || amounts.searched.is_some() || !key.part.is_heap()
+        self.parts.values().all(|line| {
+            let is_small = line.rss_bytes.0 < self.sum().0 / SMALL_PART;
+            is_small || line.searched_bytes.is_some() || !line.part.is_heap()
         })
     }
 
     /// What of it is anonymous.
     pub(super) fn anonymous(&self) -> Bytes {
-        let parts = self.parts.iter();
-        let anonymous = parts.filter(|(key, _)| key.part.is_anonymous());
-        anonymous.map(|(_, amounts)| amounts.rss).sum()
+        let parts = self.parts.values();
+        let anonymous = parts.filter(|line| line.part.is_anonymous());
+        anonymous.map(|line| line.rss_bytes).sum()
     }
 
     fn take(&mut self, row: LayoutRow, part: LayoutPart) {
-        let name = row.name.map(Arc::from);
-        let key = PartKey::new(part, row.unit_bytes, name.as_ref());
-        let amounts = Amounts {
-            name,
-            item_count: row.item_count,
-            size: row.size_bytes,
-            rss: row.rss_bytes,
-            private: row.private_bytes,
-            searched: row.searched_bytes,
-            searched_age: row.searched_age_ns,
-            free: row.free_bytes,
-            free_pages: row.free_page_bytes,
-            zero: row.zero_bytes,
-            huge: row.huge_bytes,
-            lazy_free: row.lazy_free_bytes,
-        };
-        self.parts.insert(key, amounts);
+        let line = LayoutLine::of(row, part);
+        self.parts.insert(PartKey::of(&line), line);
     }
 }
 
@@ -191,10 +148,7 @@ pub(crate) fn parts_of(rows: Vec<LayoutRow>) -> Option<Vec<LayoutLine>> {
             reading.take(row, part);
         }
     }
-    let parts = reading.parts.iter();
-    let mut parts: Vec<LayoutLine> = parts
-        .map(|(key, amounts)| LayoutLine::of(key, amounts, None))
-        .collect();
+    let mut parts: Vec<LayoutLine> = reading.parts.into_values().collect();
     parts.order_by_key(|line| std::cmp::Reverse(line.rss_bytes));
     Some(parts)
 }

@@ -71,11 +71,10 @@ fn what_was_free_before_does_not_count_as_freed() {
         free_bytes: Some(Bytes(510 * MIB)),
         ..line(Part::BrkHeap, 500)
     }];
-    let before = readings::Amounts {
-        rss: Bytes(500 * MIB),
-        searched: Some(Bytes(500 * MIB)),
-        free: Some(Bytes(500 * MIB)),
-        ..readings::Amounts::default()
+    let before = LayoutLine {
+        searched_bytes: Some(Bytes(500 * MIB)),
+        free_bytes: Some(Bytes(500 * MIB)),
+        ..line(Part::BrkHeap, 500)
     };
     let found = of(&parts, Bytes(500 * MIB), |_| Some(&before));
     assert_eq!(found.cause, Cause::LiveData);
