@@ -2,36 +2,22 @@
 
 use super::table::{Column, Table};
 use super::visible::visible;
-use super::{Format, Style, Written};
+use super::{Style, Written};
 use std::io::{self, Write};
 
-/// One line per row.
-#[derive(Debug)]
-pub(super) struct Csv;
-
-impl Format for Csv {
-    fn name(&self) -> &'static str {
-        "csv"
-    }
-
-    fn doc(&self) -> &'static str {
-        "one line per process, of a section its table, of a diff per role and kind (RFC 4180)"
-    }
-
-    fn write(
-        &self,
-        report: &mut dyn Written,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        for (place, table) in report.tables(style).enumerate() {
-            if place == 0 {
-                write_names(&table, out)?;
-            }
-            write_rows(&table, out)?;
+/// Writes one line per row.
+pub(super) fn write(
+    report: &mut dyn Written,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for (place, table) in report.tables(style).enumerate() {
+        if place == 0 {
+            write_names(&table, out)?;
         }
-        Ok(())
+        write_rows(&table, out)?;
     }
+    Ok(())
 }
 
 /// The first line.

@@ -5,46 +5,28 @@
 use super::chapter::{Block, Chapter, Tone};
 use super::table::{Column, Layout, Table};
 use super::visible::visible;
-use super::{Format, Style, Written};
+use super::{Style, Written};
 use memtrace_page::escaped;
 use std::io::{self, Write};
 
-/// One HTML file.
-#[derive(Debug)]
-pub(super) struct Html;
-
-impl Format for Html {
-    fn name(&self) -> &'static str {
-        "html"
-    }
-
-    fn doc(&self) -> &'static str {
-        "one file with charts for a browser, which works offline; with -o FILE, or see --open"
-    }
-
-    fn is_page(&self) -> bool {
-        true
-    }
-
-    fn write(
-        &self,
-        report: &mut dyn Written,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        let reported = report.chapters(style);
-        let title = reported.first().map_or("memtrace", |first| &first.title);
-        memtrace_page::write(
-            out,
-            &visible(title),
-            |out| {
-                reported
-                    .iter()
-                    .try_for_each(|chapter| write_chapter(chapter, out))
-            },
-            |out| report.page(style, &reported, out),
-        )
-    }
+/// Writes one HTML file.
+pub(super) fn write(
+    report: &mut dyn Written,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let reported = report.chapters(style);
+    let title = reported.first().map_or("memtrace", |first| &first.title);
+    memtrace_page::write(
+        out,
+        &visible(title),
+        |out| {
+            reported
+                .iter()
+                .try_for_each(|chapter| write_chapter(chapter, out))
+        },
+        |out| report.page(style, &reported, out),
+    )
 }
 
 fn write_chapter(chapter: &Chapter, out: &mut dyn Write) -> io::Result<()> {

@@ -4,33 +4,9 @@
 
 mod safe;
 
-use super::{Format, Style, Written};
 use safe::Safe;
 use serde::Serialize;
 use std::io::{self, Write};
-
-/// One versioned JSON object.
-#[derive(Debug)]
-pub(super) struct Json;
-
-impl Format for Json {
-    fn name(&self) -> &'static str {
-        "json"
-    }
-
-    fn doc(&self) -> &'static str {
-        "one versioned object for programs, with every figure"
-    }
-
-    fn write(
-        &self,
-        report: &mut dyn Written,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        report.json(style, out)
-    }
-}
 
 /// Writes an object for people and programs.
 pub fn write_object(view: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {

@@ -3,7 +3,7 @@
 //!
 //! `text` and `md` render what is [`Chapter`], so they say the same, and `csv` writes a [`Table`] of
 //! it; `json` comes straight from the findings, and so does what `html` draws. To add a format: one
-//! file, one line in [`FORMATS`].
+//! file, one entry of [`FORMATS`].
 
 mod chapter;
 mod csv;
@@ -73,26 +73,30 @@ impl Default for Style {
 }
 
 /// A format in which a report can be written.
-pub trait Format: Sync {
+pub struct Format {
     /// Its name on the command line.
-    fn name(&self) -> &'static str;
+    pub name: &'static str,
     /// What it is for, in one line.
-    fn doc(&self) -> &'static str;
+    pub doc: &'static str,
     /// Whether it is a page that draws memory over time: for a file and a browser, not for a
     /// terminal.
-    fn is_page(&self) -> bool {
-        false
-    }
+    pub is_page: bool,
+    write: fn(&mut dyn Written, &Style, &mut dyn io::Write) -> io::Result<()>,
+}
+
+impl Format {
     /// Writes a report. Lists that `style` cuts may be cut in place.
     ///
     /// # Errors
     /// When `out` can't be written to.
-    fn write(
+    pub fn write(
         &self,
         report: &mut dyn Written,
         style: &Style,
         out: &mut dyn io::Write,
-    ) -> io::Result<()>;
+    ) -> io::Result<()> {
+        (self.write)(report, style, out)
+    }
 }
 
 /// What can be written: what is [`Reported`], or a comparison of two.
@@ -122,10 +126,35 @@ pub trait Written {
 }
 
 /// Every format; the first is the default.
-pub static FORMATS: &[&dyn Format] = &[
-    &text::Text,
-    &markdown::Markdown,
-    &json::Json,
-    &csv::Csv,
-    &html::Html,
+pub static FORMATS: &[Format] = &[
+    Format {
+        name: "text",
+        doc: "for a terminal, fitted to its width",
+        is_page: false,
+        write: text::write,
+    },
+    Format {
+        name: "md",
+        doc: "Markdown, for an issue or a chat",
+        is_page: false,
+        write: markdown::write,
+    },
+    Format {
+        name: "json",
+        doc: "one versioned object for programs, with every figure",
+        is_page: false,
+        write: |report, style, out| report.json(style, out),
+    },
+    Format {
+        name: "csv",
+        doc: "one line per process, of a section its table, of a diff per role and kind (RFC 4180)",
+        is_page: false,
+        write: csv::write,
+    },
+    Format {
+        name: "html",
+        doc: "one file with charts for a browser, which works offline; with -o FILE, or see --open",
+        is_page: true,
+        write: html::write,
+    },
 ];

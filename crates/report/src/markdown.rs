@@ -3,39 +3,25 @@
 use super::chapter::{Block, Tone};
 use super::table::{Column, Layout, Table};
 use super::visible::visible;
-use super::{Format, Style, Written};
+use super::{Style, Written};
 use std::io::{self, Write};
 
 /// Writes GitHub-flavoured Markdown.
-#[derive(Debug)]
-pub(super) struct Markdown;
-
-impl Format for Markdown {
-    fn name(&self) -> &'static str {
-        "md"
-    }
-
-    fn doc(&self) -> &'static str {
-        "Markdown, for an issue or a chat"
-    }
-
-    fn write(
-        &self,
-        report: &mut dyn Written,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        for (place, section) in report.chapters(style).iter().enumerate() {
-            let level = if place == 0 { "#" } else { "##" };
-            let gap = if place == 0 { "" } else { "\n" };
-            writeln!(out, "{gap}{level} {}", escape(&section.title))?;
-            for block in &section.blocks {
-                writeln!(out)?;
-                write_block(block, out)?;
-            }
+pub(super) fn write(
+    report: &mut dyn Written,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    for (place, section) in report.chapters(style).iter().enumerate() {
+        let level = if place == 0 { "#" } else { "##" };
+        let gap = if place == 0 { "" } else { "\n" };
+        writeln!(out, "{gap}{level} {}", escape(&section.title))?;
+        for block in &section.blocks {
+            writeln!(out)?;
+            write_block(block, out)?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 fn write_block(block: &Block, out: &mut dyn Write) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use super::chapter::{Block, Chapter, Tone};
 use super::table::{Cell, Column, Layout, Table};
 use super::visible::{columns, shorten, visible};
-use super::{Format, Style, Written};
+use super::{Style, Written};
 use std::io::{self, Write};
 
 /// A name in less than this says nothing; rather a column is left out.
@@ -13,34 +13,20 @@ const MIN_WIDTH: usize = 60;
 const INDENT: &str = "  ";
 const GAP: &str = "  ";
 
-/// Fits the terminal: the default.
-#[derive(Debug)]
-pub(super) struct Text;
-
-impl Format for Text {
-    fn name(&self) -> &'static str {
-        "text"
-    }
-
-    fn doc(&self) -> &'static str {
-        "for a terminal, fitted to its width"
-    }
-
-    fn write(
-        &self,
-        report: &mut dyn Written,
-        style: &Style,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        let width = style.width.max(MIN_WIDTH);
-        for (place, section) in report.chapters(style).iter().enumerate() {
-            if place > 0 {
-                writeln!(out)?;
-            }
-            write_section(section, width, style, out)?;
+/// Writes lines that fit the terminal.
+pub(super) fn write(
+    report: &mut dyn Written,
+    style: &Style,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let width = style.width.max(MIN_WIDTH);
+    for (place, section) in report.chapters(style).iter().enumerate() {
+        if place > 0 {
+            writeln!(out)?;
         }
-        Ok(())
+        write_section(section, width, style, out)?;
     }
+    Ok(())
 }
 
 fn write_section(

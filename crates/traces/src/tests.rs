@@ -43,7 +43,7 @@ fn unpacked(bytes: &[u8]) -> String {
 }
 
 fn reported(overview: &mut Overview, format: &str) -> String {
-    let format = FORMATS.iter().find(|one| one.name() == format).unwrap();
+    let format = FORMATS.iter().find(|one| one.name == format).unwrap();
     let mut out = Vec::new();
     let style = Style::default();
     format.write(overview, &style, &mut out).unwrap();

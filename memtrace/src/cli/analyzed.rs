@@ -30,9 +30,9 @@ pub(super) struct Wanted {
 
 impl Wanted {
     /// What a format needs.
-    pub(super) fn by(format: &dyn Format) -> Self {
+    pub(super) fn by(format: &Format) -> Self {
         Self {
-            has_curves: format.is_page(),
+            has_curves: format.is_page,
             ..Self::default()
         }
     }
@@ -155,10 +155,10 @@ pub(super) mod tests {
     }
 
     fn reported(report: &memtrace_analyze::Report) -> String {
-        written(report, FORMATS[0])
+        written(report, &FORMATS[0])
     }
 
-    fn written(report: &memtrace_analyze::Report, format: &dyn Format) -> String {
+    fn written(report: &memtrace_analyze::Report, format: &Format) -> String {
         let mut out = Vec::new();
         format
             .write(&mut report.clone(), &Style::default(), &mut out)
@@ -228,10 +228,10 @@ pub(super) mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let kept = std::env::var_os("MEMTRACE_GOLDEN_DIR").map(PathBuf::from);
         let root = kept.as_deref().unwrap_or(root.path());
-        let json = FORMATS.iter().find(|format| format.name() == "json");
-        let json = *json.expect("a format");
-        let page = FORMATS.iter().find(|format| format.is_page());
-        let page = *page.expect("a format");
+        let json = FORMATS.iter().find(|format| format.name == "json");
+        let json = json.expect("a format");
+        let page = FORMATS.iter().find(|format| format.is_page);
+        let page = page.expect("a format");
         let more = ("measured_by_itself", measured_by_itself as fn() -> _, None);
         for (name, script, _) in RUNS.iter().chain([&more]) {
             let dir = root.join(name);

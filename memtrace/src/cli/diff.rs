@@ -100,7 +100,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
 /// says that the second has failed, whatever it holds.
 fn write<D: Difference>(
     args: &Args,
-    format: &dyn Format,
+    format: &Format,
     mut report: DiffReport<D>,
     has_failed: bool,
 ) -> anyhow::Result<ExitCode> {
@@ -195,13 +195,13 @@ fn is_there(path: &Path) -> anyhow::Result<()> {
 fn of_runs(
     args: &Args,
     recordings: &Recordings,
-    format: &dyn Format,
+    format: &Format,
     runs: [Named<'_>; 2],
 ) -> anyhow::Result<ExitCode> {
-    if format.is_page() {
+    if format.is_page {
         bail!(
             "{} draws two recordings: the comparison of two runs has text, md, json and csv",
-            format.name()
+            format.name
         );
     }
     let [before, after] = runs.map(|named| {

@@ -241,7 +241,7 @@ fn sampling(recording: &Recording, dir: &Path, period: DurationNs) -> anyhow::Re
 }
 
 fn as_json(report: &mut Report) -> anyhow::Result<Value> {
-    let json = FORMATS.iter().find(|format| format.name() == "json");
+    let json = FORMATS.iter().find(|format| format.name == "json");
     let style = Style {
         top: Some(LISTED),
         ..Style::default()

@@ -39,7 +39,7 @@ pub(super) struct Args {
     local_time: bool,
     /// How to write
     #[arg(short, long, value_name = "FORMAT", value_parser = data_format_names("one line per recording (RFC 4180)"),
-          default_value = FORMATS[0].name())]
+          default_value = FORMATS[0].name)]
     format: String,
     #[command(flatten)]
     pub(super) strictness: Strictness,

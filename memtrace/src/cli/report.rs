@@ -253,10 +253,10 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
 /// The section that is asked for, where everything else that is asked for goes with it.
 fn chosen_section(
     args: &Args,
-    format: &dyn Format,
+    format: &Format,
 ) -> anyhow::Result<Option<&'static Section<Report>>> {
     let has_window = args.from.or(args.to).or(args.last).is_some();
-    let only_table = args.steps || has_window && format.name() == "csv";
+    let only_table = args.steps || has_window && format.name == "csv";
     let only_table = only_table.then_some("phase");
     let section = args.section.as_deref().or(only_table);
     let is_of_runs = |name: &&str| {
@@ -268,7 +268,7 @@ fn chosen_section(
              option out"
         );
     }
-    let is_csv = format.name() == "csv";
+    let is_csv = format.name == "csv";
     let section = section.map(|name| section_of("the report of a recording", name, is_csv));
     let section = section.transpose()?;
     if let Some(section) = section.filter(|section| has_window && section.name != "phase") {
@@ -277,14 +277,14 @@ fn chosen_section(
             section.name
         );
     }
-    if let Some(section) = section.filter(|_| format.is_page()) {
+    if let Some(section) = section.filter(|_| format.is_page) {
         let option = match args.steps {
             true => "--steps".to_owned(),
             false => format!("--section {}", section.name),
         };
         bail!(
             "{} shows the whole recording: leave out {option}",
-            format.name()
+            format.name
         );
     }
     let has_stretch = args.phase.is_some() || has_window;
@@ -307,14 +307,14 @@ fn chosen_section(
             bail!("--section {section} shows what {options}: add {example}");
         }
     }
-    if args.style.is_some() && !matches!(format.name(), "text" | "md") {
+    if args.style.is_some() && !matches!(format.name, "text" | "md") {
         bail!(
             "--style is for text and md; {} has the phases anyway",
-            format.name()
+            format.name
         );
     }
-    if args.follow && format.name() != "text" {
-        bail!("--follow writes text; leave out --format {}", format.name());
+    if args.follow && format.name != "text" {
+        bail!("--follow writes text; leave out --format {}", format.name);
     }
     Ok(section)
 }

@@ -39,7 +39,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// How to write
-    #[arg(short, long, value_name = "FORMAT", value_parser = data_format_names("one line per operator and kernel (RFC 4180)"), default_value = FORMATS[0].name())]
+    #[arg(short, long, value_name = "FORMAT", value_parser = data_format_names("one line per operator and kernel (RFC 4180)"), default_value = FORMATS[0].name)]
     format: String,
 }
 

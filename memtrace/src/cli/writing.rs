@@ -15,7 +15,7 @@ use std::path::PathBuf;
 #[derive(Debug, clap::Args)]
 pub(super) struct Writing {
     /// How to write
-    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name())]
+    #[arg(short, long, value_name = "FORMAT", value_parser = format_names(), default_value = FORMATS[0].name)]
     format: String,
     /// Write to a file instead of the terminal
     #[arg(short, long, value_name = "FILE")]
@@ -30,19 +30,17 @@ pub(super) struct Writing {
 }
 
 impl Writing {
-    pub(super) fn format(&self) -> anyhow::Result<&'static dyn Format> {
+    pub(super) fn format(&self) -> anyhow::Result<&'static Format> {
         let mut formats = FORMATS.iter();
         let found = match self.open {
-            true => formats.find(|format| format.is_page()),
-            false => formats.find(|format| format.name() == self.format),
+            true => formats.find(|format| format.is_page),
+            false => formats.find(|format| format.name == self.format),
         };
-        let found = found
-            .copied()
-            .with_context(|| format!("there is no format {}", self.format))?;
-        if found.is_page() && self.output.is_none() && !self.open && io::stdout().is_terminal() {
+        let found = found.with_context(|| format!("there is no format {}", self.format))?;
+        if found.is_page && self.output.is_none() && !self.open && io::stdout().is_terminal() {
             bail!(
                 "{} is for a browser, not for a terminal: add -o report.html, or --open to see it",
-                found.name()
+                found.name
             );
         }
         Ok(found)
@@ -106,7 +104,7 @@ pub(super) fn write_data(written: &mut dyn Written, format: &str) -> anyhow::Res
         has_color: has_color(),
         ..Style::default()
     };
-    let format = data_formats().find(|one| one.name() == format);
+    let format = data_formats().find(|one| one.name == format);
     let format = format.context("no such format")?;
     let mut out = BufWriter::new(io::stdout().lock());
     let written = format.write(written, &style, &mut out);
@@ -119,22 +117,22 @@ pub(super) fn write_data(written: &mut dyn Written, format: &str) -> anyhow::Res
 /// The names of these formats; `csv` says what a line is of.
 pub(super) fn data_format_names(csv: &'static str) -> impl TypedValueParser<Value = String> {
     let names = data_formats().map(|format| {
-        let doc = match format.name() {
+        let doc = match format.name {
             "csv" => csv,
-            _ => format.doc(),
+            _ => format.doc,
         };
-        PossibleValue::new(format.name()).help(doc)
+        PossibleValue::new(format.name).help(doc)
     });
     PossibleValuesParser::new(names)
 }
 
-fn data_formats() -> impl Iterator<Item = &'static &'static dyn Format> {
-    FORMATS.iter().filter(|format| !format.is_page())
+fn data_formats() -> impl Iterator<Item = &'static Format> {
+    FORMATS.iter().filter(|format| !format.is_page)
 }
 
 fn format_names() -> impl TypedValueParser<Value = String> {
     let formats = FORMATS.iter();
     PossibleValuesParser::new(
-        formats.map(|format| PossibleValue::new(format.name()).help(format.doc())),
+        formats.map(|format| PossibleValue::new(format.name).help(format.doc)),
     )
 }

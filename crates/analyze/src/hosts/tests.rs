@@ -26,7 +26,7 @@ fn reported(name: &str) -> RunReport {
 fn written(report: &RunReport, format: &str, style: &Style) -> String {
     let format = FORMATS
         .iter()
-        .find(|one| one.name() == format)
+        .find(|one| one.name == format)
         .expect("a format");
     let mut out = Vec::new();
     format

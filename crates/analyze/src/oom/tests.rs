@@ -135,7 +135,7 @@ fn the_report_leads_to_an_instant_that_is_not_after_the_kill() {
 
 fn written(format: &str, report: &Report, style: &Style) -> String {
     let mut formats = FORMATS.iter();
-    let format = formats.find(|one| one.name() == format).expect("a format");
+    let format = formats.find(|one| one.name == format).expect("a format");
     let mut out = Vec::new();
     let written = format.write(&mut report.clone(), style, &mut out);
     written.expect("a Vec can be written to");

@@ -19,18 +19,18 @@ use memtrace_report::{Block, Cell, FORMATS, Format, Style, Table, Written, colum
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-fn format(name: &str) -> &'static dyn Format {
+fn format(name: &str) -> &'static Format {
     let mut formats = FORMATS.iter();
-    *formats
-        .find(|format| format.name() == name)
+    formats
+        .find(|format| format.name == name)
         .expect("a format")
 }
 
-fn written(format: &dyn Format, report: &Report, style: &Style) -> String {
+fn written(format: &Format, report: &Report, style: &Style) -> String {
     said(format, &mut report.clone(), style)
 }
 
-fn said(format: &dyn Format, report: &mut dyn Written, style: &Style) -> String {
+fn said(format: &Format, report: &mut dyn Written, style: &Style) -> String {
     let mut out = Vec::new();
     let written = format.write(report, style, &mut out);
     written.expect("a Vec can be written to");
@@ -58,8 +58,8 @@ fn every_format_tells_every_run_as_agreed() {
     for (name, script, at) in RUNS {
         let reported = script().reported(*at, None);
         // A page is looked at in a browser (tests/page).
-        for format in FORMATS.iter().filter(|format| !format.is_page()) {
-            if format.name() == "json" && !FULL_JSON.contains(name) {
+        for format in FORMATS.iter().filter(|format| !format.is_page) {
+            if format.name == "json" && !FULL_JSON.contains(name) {
                 continue;
             }
             // Runs with thousands of processes are cut, and show that `--top` is heard.
@@ -69,8 +69,8 @@ fn every_format_tells_every_run_as_agreed() {
                 has_tree: true,
                 ..Style::default()
             };
-            let report = written(*format, &reported, &style);
-            insta::assert_snapshot!(format!("{name}.{}", format.name()), report);
+            let report = written(format, &reported, &style);
+            insta::assert_snapshot!(format!("{name}.{}", format.name), report);
         }
     }
 }
@@ -93,7 +93,7 @@ fn files_that_others_pay_for_are_a_few_by_the_ends_of_their_paths() {
         section: Some("ledger"),
         ..Style::default()
     };
-    let report = written(FORMATS[0], &run.reported(None, None), &style);
+    let report = written(&FORMATS[0], &run.reported(None, None), &style);
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
     let named = "(3.0 GiB of …/lib/libdriver.so, 3.0 GiB of …/lib/libLLVM.so, 3.0 GiB of …/lib/libstd.so and 2 more).";
     assert!(report.contains(named), "{report}");
@@ -117,7 +117,7 @@ fn the_first_lines_say_what_happened_who_held_most_and_what_to_look_at_next() {
                 has_path: true,
                 ..Style::default()
             };
-            let text = written(FORMATS[0], &reported, &style);
+            let text = written(&FORMATS[0], &reported, &style);
             let head: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
             assert!(head.len() <= 12, "{name} at {width}: {head:#?}");
             let shown = joined(&head.join(" "));
@@ -355,7 +355,7 @@ fn a_section_alone_says_what_it_says_in_the_whole_report() {
             has_phases: true,
             ..Style::default()
         };
-        let text = written(FORMATS[0], &reported, &all);
+        let text = written(&FORMATS[0], &reported, &all);
         let json = written(format("json"), &reported, &all);
         let json: BTreeMap<String, Value> = serde_json::from_str(&json).expect("JSON");
         let mode = memtrace_report::Reported::mode(&reported, &all);
@@ -365,7 +365,7 @@ fn a_section_alone_says_what_it_says_in_the_whole_report() {
                 section: Some(name),
                 ..all
             };
-            let alone = written(FORMATS[0], &reported, &style);
+            let alone = written(&FORMATS[0], &reported, &style);
             let is_nothing = alone.starts_with(&format!("{name}: nothing to report\n"));
             let in_one_line = alone.split_whitespace().collect::<Vec<_>>().join(" ");
             let has_doc = in_one_line.contains(&format!("It would show {}.", section.doc));
@@ -434,7 +434,7 @@ fn csv_has_the_table_of_a_section() {
 #[test]
 fn what_a_killed_process_leaves_on_a_gpu_is_reported_where_it_ended_and_at_the_end() {
     let reported = crate::golden::left_by_a_killed().reported(None, None);
-    let text = written(FORMATS[0], &reported, &Style::default());
+    let text = written(&FORMATS[0], &reported, &Style::default());
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "GPU 0: 20.4 GiB was still used when the recording ended",
@@ -460,7 +460,7 @@ fn what_could_not_be_seen_from_some_time_on_is_reported_with_the_time() {
             count: None,
             detail: "its memory is unknown from here on: Unknown Error".to_owned(),
         });
-        written(FORMATS[0], &run.reported(None, None), &Style::default())
+        written(&FORMATS[0], &run.reported(None, None), &Style::default())
     };
     assert!(shown(12.0).contains("Unknown Error (+12.0s)."));
     assert!(shown(0.5).contains("Unknown Error.\n"));
@@ -481,7 +481,7 @@ fn gpus_that_differ_are_reported_and_compared_in_every_format_however_narrow() {
         run.put(on_card(0, 1, 2.0, Some(gib(held))));
         run.reported(None, None)
     };
-    let shown = |before: &Report, after: &Report, format: &dyn Format| {
+    let shown = |before: &Report, after: &Report, format: &Format| {
         let mut shown: DiffReport<Diff> = DiffReport::of(before.clone(), after.clone(), None);
         let style = Style {
             width: 60,
@@ -490,7 +490,7 @@ fn gpus_that_differ_are_reported_and_compared_in_every_format_however_narrow() {
         said(format, &mut shown, &style)
     };
     let (before, after) = (run(10.0, "H100"), run(20.0, "B200"));
-    let text = shown(&before, &after, FORMATS[0]);
+    let text = shown(&before, &after, &FORMATS[0]);
     assert!(text.contains("1 × H100 in A, 1 × B200 in B"), "{text}");
     assert!(text.contains("GPU A     GPU B"), "{text}");
     assert!(text.contains("10.0 GiB  20.0 GiB"), "{text}");
@@ -499,7 +499,7 @@ fn gpus_that_differ_are_reported_and_compared_in_every_format_however_narrow() {
     assert!(csv.contains(&line), "{csv}");
     let json = shown(&before, &after, format("json"));
     assert!(json.contains("\"B200\""), "{json}");
-    let same = shown(&before, &run(20.0, "H100"), FORMATS[0]);
+    let same = shown(&before, &run(20.0, "H100"), &FORMATS[0]);
     assert!(!same.contains("Other GPUs"), "{same}");
 }
 
@@ -508,16 +508,16 @@ fn every_format_tells_what_changed_between_two_runs() {
     let before = ray_with_vllm().reported(None, None);
     let after = ray_with_vllm_later().reported(None, None);
     let mut shown: DiffReport<Diff> = DiffReport::of(before, after, Some(0.05));
-    for format in FORMATS.iter().filter(|format| !format.is_page()) {
-        let report = said(*format, &mut shown, &Style::default());
-        insta::assert_snapshot!(format!("diff.{}", format.name()), report);
+    for format in FORMATS.iter().filter(|format| !format.is_page) {
+        let report = said(format, &mut shown, &Style::default());
+        insta::assert_snapshot!(format!("diff.{}", format.name), report);
     }
     for width in [60, 80, 120] {
         let style = Style {
             width,
             ..Style::default()
         };
-        let report = said(FORMATS[0], &mut shown, &style);
+        let report = said(&FORMATS[0], &mut shown, &style);
         for line in report.lines() {
             assert!(columns(line) <= width, "{width}: {line}");
         }
@@ -535,7 +535,7 @@ fn the_text_fits_a_narrow_and_a_wide_terminal() {
                 is_full: width > 100,
                 ..Style::default()
             };
-            let report = written(FORMATS[0], &reported, &style);
+            let report = written(&FORMATS[0], &reported, &style);
             for line in report.lines() {
                 let columns = columns(line);
                 // A command to type is one line, however long.
@@ -559,14 +559,14 @@ fn a_recording_that_was_not_named_is_named_in_the_head() {
         has_path: true,
         ..Style::default()
     };
-    let report = written(FORMATS[0], &reported, &style);
+    let report = written(&FORMATS[0], &reported, &style);
     let head = report.split("\n\n").next().expect("a head");
     assert_eq!(head.matches("memtrace-gpu-node-7-").count(), 1, "{head}");
     let log = Style {
         is_startup_log: true,
         ..style
     };
-    let report = written(FORMATS[0], &reported, &log);
+    let report = written(&FORMATS[0], &reported, &log);
     let second = report.lines().nth(1).expect("a second line");
     assert!(second.contains("memtrace-gpu-node-7-"), "{second}");
 }
@@ -577,7 +577,7 @@ fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
         let reported = script().reported(*at, None);
         for format in FORMATS {
             let report = written(
-                *format,
+                format,
                 &reported,
                 &Style {
                     has_tree: true,
@@ -586,7 +586,7 @@ fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
             );
             let report = report.replace("\r\n", "\n").replace('\n', "");
             let hidden = report.find(is_hidden);
-            assert_eq!(hidden, None, "{name} as {}", format.name());
+            assert_eq!(hidden, None, "{name} as {}", format.name);
         }
     }
 }
@@ -594,12 +594,12 @@ fn nothing_that_a_terminal_would_act_on_reaches_any_format() {
 #[test]
 fn colours_come_only_when_asked_for_and_change_no_letter() {
     let reported = RUNS[0].1().reported(None, None);
-    let plain = written(FORMATS[0], &reported, &Style::default());
+    let plain = written(&FORMATS[0], &reported, &Style::default());
     let style = Style {
         has_color: true,
         ..Style::default()
     };
-    let coloured = written(FORMATS[0], &reported, &style);
+    let coloured = written(&FORMATS[0], &reported, &style);
     assert!(coloured.contains("\x1b[1m"));
     let mut stripped = String::new();
     let mut rest = coloured.as_str();
@@ -613,18 +613,18 @@ fn colours_come_only_when_asked_for_and_change_no_letter() {
 
 #[test]
 fn the_list_of_formats_has_unique_names_and_a_line_on_each() {
-    let mut names: Vec<&str> = FORMATS.iter().map(|format| format.name()).collect();
+    let mut names: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), FORMATS.len());
-    assert!(FORMATS.iter().all(|format| !format.doc().is_empty()));
+    assert!(FORMATS.iter().all(|format| !format.doc.is_empty()));
 }
 
 #[test]
 fn the_first_screen_of_the_text_is_the_answer() {
     let reported = RUNS[0].1().reported(None, None);
     let report = written(
-        FORMATS[0],
+        &FORMATS[0],
         &reported,
         &Style {
             width: 80,
@@ -681,7 +681,7 @@ fn phases_are_reported_in_full_one_by_one_and_as_a_log() {
         let reported = with_phase(run, phase);
         for width in [80, 100, 200] {
             let style = Style { width, ..*style };
-            let report = written(FORMATS[0], &reported, &style);
+            let report = written(&FORMATS[0], &reported, &style);
             let widest = report.lines().map(columns).max();
             assert!(widest.is_some_and(|widest| widest <= width), "{report}");
             if width == 100 {
@@ -729,7 +729,7 @@ fn why_the_size_of_an_object_is_unknown_is_reported_by_whether_it_could_have_bee
             section: Some("ledger"),
             ..Style::default()
         };
-        let report = written(FORMATS[0], &run.reported(None, None), &style);
+        let report = written(&FORMATS[0], &run.reported(None, None), &style);
         report.split_whitespace().collect::<Vec<_>>().join(" ")
     };
     let gone = "Whenever the unknown objects were to be read, the processes that mapped them";
@@ -776,7 +776,7 @@ fn who_held_most_is_named_with_a_part_of_what_all_held() {
 #[test]
 fn without_marks_there_is_no_word_of_phases_unless_asked() {
     let reported = with_phase("trainer_with_vllm", None);
-    let shown = |style: Style| written(FORMATS[0], &reported, &style);
+    let shown = |style: Style| written(&FORMATS[0], &reported, &style);
     assert!(!shown(Style::default()).contains("Phase"));
     let asked = Style {
         has_phases: true,

@@ -161,12 +161,12 @@ fn check(args: &Args) -> anyhow::Result<()> {
     let Some(name) = args.section.as_deref() else {
         return Ok(());
     };
-    let is_csv = format.name() == "csv";
+    let is_csv = format.name == "csv";
     section_of::<RunReport>("a run of many hosts", name, is_csv)?;
-    if format.is_page() {
+    if format.is_page {
         bail!(
             "{} shows the whole run: leave out --section {name}",
-            format.name()
+            format.name
         );
     }
     Ok(())
@@ -185,7 +185,7 @@ fn tell(
         .map(expected_hosts)
         .transpose()?;
     let format = args.writing.format()?;
-    let merge = match format.is_page() {
+    let merge = match format.is_page {
         true => memtrace_analyze::merge_with_curves,
         false => memtrace_analyze::merge,
     };

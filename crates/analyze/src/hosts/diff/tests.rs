@@ -98,7 +98,7 @@ fn reported(before: RunReport, after: RunReport, allowed: Option<f64>, format: &
     };
     let (before, after) = (run("root/run=4711", before), run("root/run=4712", after));
     let mut report: DiffReport<RunDiff> = DiffReport::of(before, after, allowed);
-    let format = FORMATS.iter().find(|one| one.name() == format);
+    let format = FORMATS.iter().find(|one| one.name == format);
     let mut out = Vec::new();
     let written = format
         .expect("a format")

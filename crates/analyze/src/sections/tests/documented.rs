@@ -8,7 +8,11 @@ fn the_page_on_reports_shows_what_a_report_says() {
         .iter()
         .filter(|(name, ..)| *name == "trainer_with_vllm");
     for (_, script, at) in runs {
-        let text = written(FORMATS[0], &script().reported(*at, None), &Style::default());
+        let text = written(
+            &FORMATS[0],
+            &script().reported(*at, None),
+            &Style::default(),
+        );
         let page = include_str!("../../../../../docs/report.md");
         assert_shown(page, &text, "Processes by their own peak");
     }

@@ -12,7 +12,7 @@ fn a_command_that_still_ran_and_a_recovery_are_reported_once() {
         .iter_mut()
         .find(|process| process.is_main);
     main.expect("a main process").ending = Ending::Running;
-    let report = written(FORMATS[0], &reported, &Style::default());
+    let report = written(&FORMATS[0], &reported, &Style::default());
     assert!(report.contains("still running"), "{report}");
     reported.analysis.info.state = RunState::Recovered;
     reported.analysis.losses.push(Loss {
@@ -24,7 +24,7 @@ fn a_command_that_still_ran_and_a_recovery_are_reported_once() {
         first: None,
         last: None,
     });
-    let report = written(FORMATS[0], &reported, &Style::default());
+    let report = written(&FORMATS[0], &reported, &Style::default());
     assert!(report.contains("exit code unknown"), "{report}");
     assert!(report.contains("Closed by `memtrace recover`"), "{report}");
     assert!(!report.contains("after its recorder died"), "{report}");
@@ -44,7 +44,7 @@ fn a_command_is_distinguished_from_the_wait_for_what_it_left() {
         by_oom_killer: Some(true),
     };
     reported.analysis.info.command_exit_code = Some(137);
-    let report = written(FORMATS[0], &reported, &Style::default());
+    let report = written(&FORMATS[0], &reported, &Style::default());
     let shown = "ran 0.730s · recorded for 10m00s · OOM kill";
     assert!(report.contains(shown), "{report}");
 }
@@ -70,7 +70,7 @@ fn ends_in(how: impl Fn(&mut Script), section: Option<&'static str>) -> String {
         section,
         ..Style::default()
     };
-    let report = written(FORMATS[0], &run.reported(None, None), &style);
+    let report = written(&FORMATS[0], &run.reported(None, None), &style);
     report.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -317,7 +317,7 @@ fn a_signal_says_who_sent_it_or_that_this_is_not_known() {
 fn a_process_that_the_recorder_ended_is_no_abnormal_ending() {
     let mut run = left_behind();
     run.kill(421, 59.5, 9);
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let report = written(&FORMATS[0], &run.reported(None, None), &Style::default());
     let first: Vec<&str> = report
         .lines()
         .take_while(|line| !line.starts_with("Survivors"))
@@ -344,7 +344,7 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
         )
     });
     let reported = run.reported(None, None);
-    let whole = written(FORMATS[0], &reported, &Style::default());
+    let whole = written(&FORMATS[0], &reported, &Style::default());
     let lines: Vec<&str> = whole
         .lines()
         .skip_while(|line| !line.starts_with("Shared"))
@@ -358,7 +358,7 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
         section: Some("orphaned-shm"),
         ..Style::default()
     };
-    let alone = written(FORMATS[0], &reported, &style);
+    let alone = written(&FORMATS[0], &reported, &style);
     assert!(alone.contains("/dev/shm/uncertain"), "{alone}");
     assert!(
         alone.contains("Some processes could not be inspected"),

@@ -15,7 +15,7 @@ fn the_sentence_about_a_leak_names_who_leaks_most() {
         run.mem(2, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
         run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
     }
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let report = written(&FORMATS[0], &run.reported(None, None), &Style::default());
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = "from step 5 to 19; most of it in 2 leaky (2.0 MiB).";
     assert!(report.contains(text), "{report}");
@@ -38,7 +38,7 @@ fn the_sentence_about_a_leak_names_a_role_and_the_process_of_it_that_leaks() {
         run.mem(3, at + 0.2, [100.0 + f64::from(step) * 2.0, 0.0, 0.0]);
         run.numbered_mark(Some(1), at + 2.0, End, "step", Some(step));
     }
-    let report = written(FORMATS[0], &run.reported(None, None), &Style::default());
+    let report = written(&FORMATS[0], &run.reported(None, None), &Style::default());
     let report = report.split_whitespace().collect::<Vec<_>>().join(" ");
     let text = "What the tree holds at the end of step grows by 2.0 MiB";
     assert!(report.contains(text), "{report}");
