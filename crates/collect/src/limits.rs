@@ -302,7 +302,7 @@ impl Collector for LimitCollector {
         table: &mut ProcessTable,
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
-        for row in table.take_full_tmpfs() {
+        for row in std::mem::take(&mut table.news.full_tmpfs) {
             self.report_full(row, table, out);
         }
         if table.has_just_ended_by(libc::SIGBUS) {

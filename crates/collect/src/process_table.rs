@@ -2,20 +2,20 @@
 //! collectors share, from which the rows of `process` are written.
 
 mod images;
+mod news;
 mod process;
 mod wrapped;
 
+pub use news::{News, RoleDeclaration};
 pub use process::{End, NAME_BYTES_KEPT, Peak, Process};
 
-use super::{Ceiling, Part, SectionNews, Tick};
+use super::{Ceiling, Part, Tick};
 use images::Images;
 use memtrace_model::{
-    BootNs, Bytes, CudaCallRow, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record,
-    Role, Tgid, TmpfsRow, Upid,
+    BootNs, Bytes, DurationNs, FirstSeenBy, MemRow, MemSource, ProcessRow, Record, Tgid, Upid,
 };
 use process::{may_be_oom_killed, note_status};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// How a process came to be known.
@@ -31,17 +31,6 @@ pub struct Birth {
     pub parent: Option<Upid>,
     /// Its name as the kernel keeps it.
     pub comm: String,
-}
-
-/// What a process is, reported by something other than its names.
-#[derive(Clone, Debug)]
-pub struct RoleDeclaration {
-    /// The process id that it had then.
-    pub tgid: Tgid,
-    /// When that was so: the id can be another's later.
-    pub at: BootNs,
-    /// What it is.
-    pub role: Role,
 }
 
 /// Every process of the recording that is alive, by identity and by process id.
@@ -62,23 +51,11 @@ pub struct ProcessTable {
     has_lost_lifecycle: bool,
     lifecycle_known_until: BootNs,
     are_oom_kills_observed: bool,
-    declared: Vec<RoleDeclaration>,
-    adoption_requests: Vec<Tgid>,
-    /// Calls of the CUDA driver whose stack is still to be named.
-    cuda_calls: Vec<CudaCallRow>,
-    /// Whom a driver lists as holding memory of a GPU, since the last call.
-    on_gpus: Vec<Upid>,
-    section_news: Vec<SectionNews>,
-    killed_for: Vec<Upid>,
+    /// What one collector has for another.
+    pub news: News,
     ceiling: Arc<Ceiling>,
     memory: Option<Bytes>,
     peak_noise: Option<Bytes>,
-    /// How full a tmpfs was when a page of it could not be had, since the last call.
-    full_tmpfs: Vec<TmpfsRow>,
-    /// Logs of recorded programs that say whom they kill, since the last call.
-    logs: Vec<(Upid, OwnedFd)>,
-    /// Processes whose names were cut since this was last asked.
-    cut_names_count: i64,
     /// The latest of those whose last row was written, because news can come after a
     /// process's end: that it was killed, what waiting for it reported.
     recently_ended: VecDeque<ProcessRow>,
@@ -93,11 +70,6 @@ const ASKING: [i32; 4] = [1, 2, 13, 15];
 /// How many ended processes are kept for late news. More end in one tick only in a fork
 /// storm, whose processes are no OOM killer's choice.
 const RECENTLY_ENDED_MAX: usize = 512;
-/// So many wait for whoever takes them, if anybody does.
-const KILLED_FOR_MAX: usize = 64;
-/// So many devices are noted: a program that handles SIGBUS can cause it without end.
-const FULL_TMPFS_MAX: usize = 8;
-const LOGS_MAX: usize = 16;
 
 impl ProcessTable {
     /// The process that has this process id now.
@@ -380,32 +352,6 @@ impl ProcessTable {
         self.ended.iter().any(|row| row.exit_signal == Some(signal))
     }
 
-    /// Notes how full a tmpfs was when a page of it could not be had; where it is mounted is left
-    /// empty.
-    pub fn note_full_tmpfs(&mut self, seen: TmpfsRow) {
-        self.full_tmpfs.retain(|known| known.device != seen.device);
-        if self.full_tmpfs.len() < FULL_TMPFS_MAX {
-            self.full_tmpfs.push(seen);
-        }
-    }
-
-    /// What was noted of that since the last call.
-    pub fn take_full_tmpfs(&mut self) -> Vec<TmpfsRow> {
-        std::mem::take(&mut self.full_tmpfs)
-    }
-
-    /// Notes the log of a recorded program that says whom it kills.
-    pub fn note_log(&mut self, upid: Upid, log: OwnedFd) {
-        if self.logs.len() < LOGS_MAX {
-            self.logs.push((upid, log));
-        }
-    }
-
-    /// What was noted of that since the last call.
-    pub fn take_logs(&mut self) -> Vec<(Upid, OwnedFd)> {
-        std::mem::take(&mut self.logs)
-    }
-
     /// Raises a process's peak; see [`Process::raise_peak`].
     pub fn raise_peak(&mut self, upid: Upid, peak: Peak) {
         if let Some(process) = self.live.get_mut(&upid) {
@@ -546,7 +492,7 @@ impl ProcessTable {
             if process.is_dirty {
                 process.keep_names();
                 let were_cut = std::mem::take(&mut process.were_names_cut);
-                self.cut_names_count += i64::from(were_cut);
+                self.news.cut_names_count += i64::from(were_cut);
                 process.write(out);
             }
         }
@@ -598,12 +544,6 @@ impl ProcessTable {
         &self.ceiling
     }
 
-    /// Processes whose command line was cut since the last call, because those of all others
-    /// took all the room that there is.
-    pub fn take_cut_names(&mut self) -> i64 {
-        std::mem::take(&mut self.cut_names_count)
-    }
-
     /// Processes that were ever entered.
     pub fn entered_count(&self) -> i64 {
         self.last_upid
@@ -628,68 +568,6 @@ impl ProcessTable {
     /// Adds to the count of events that were lost.
     pub fn add_lost_events(&mut self, count: i64) {
         self.lost_event_count = self.lost_event_count.saturating_add(count);
-    }
-
-    /// Notes what a process is, reported by something other than its names, which was so at `at`.
-    pub fn declare_role(&mut self, tgid: Tgid, at: BootNs, role: Role) {
-        self.declared.push(RoleDeclaration { tgid, at, role });
-    }
-
-    /// What processes were said to be since the last call.
-    pub fn take_declared_roles(&mut self) -> Vec<RoleDeclaration> {
-        std::mem::take(&mut self.declared)
-    }
-
-    /// Asks the backend to take a running process into the recording, whatever its name.
-    pub fn request_adoption(&mut self, tgid: Tgid) {
-        self.adoption_requests.push(tgid);
-    }
-
-    /// The processes to be taken in since the last call.
-    pub fn take_adoption_requests(&mut self) -> Vec<Tgid> {
-        std::mem::take(&mut self.adoption_requests)
-    }
-
-    /// Hands calls of the CUDA driver to whoever names their stacks, and writes them then.
-    pub fn note_cuda_calls(&mut self, calls: Vec<CudaCallRow>) {
-        self.cuda_calls.extend(calls);
-    }
-
-    /// The calls since the last one.
-    pub fn take_cuda_calls(&mut self) -> Vec<CudaCallRow> {
-        std::mem::take(&mut self.cuda_calls)
-    }
-
-    /// A driver lists the process as holding memory of a GPU.
-    pub fn note_on_gpu(&mut self, upid: Upid) {
-        self.on_gpus.push(upid);
-    }
-
-    /// Whom drivers listed since the last call.
-    pub fn take_on_gpus(&mut self) -> Vec<Upid> {
-        std::mem::take(&mut self.on_gpus)
-    }
-
-    /// Notes what a process tells or asks of a section of its.
-    pub fn note_section(&mut self, news: SectionNews) {
-        self.section_news.push(news);
-    }
-
-    /// What processes reported and asked of their sections since the last call.
-    pub fn take_section_news(&mut self) -> Vec<SectionNews> {
-        std::mem::take(&mut self.section_news)
-    }
-
-    /// Notes that the kernel killed somebody since this process asked for memory.
-    pub fn note_killed_for(&mut self, upid: Upid) {
-        if self.killed_for.len() < KILLED_FOR_MAX {
-            self.killed_for.push(upid);
-        }
-    }
-
-    /// For whom the kernel killed somebody since the last call.
-    pub fn take_killed_for(&mut self) -> Vec<Upid> {
-        std::mem::take(&mut self.killed_for)
     }
 
     /// Notes that an event about the life of a process was lost.

@@ -3,7 +3,7 @@
 //! in the session's directory, whose place is in the raylet's arguments.
 
 use super::smaps::processes;
-use super::{CollectError, Collector, ProcessTable, Tick};
+use super::{CollectError, Collector, ProcessTable, RoleDeclaration, Tick};
 use memtrace_host::clock;
 use memtrace_model::{DurationNs, Record, Role, Tgid, Upid};
 use rustix::fs::{Mode, OFlags};
@@ -75,7 +75,7 @@ impl RayDrivers {
         }
         self.raylets.retain(|upid| table.process(*upid).is_some());
         for (upid, log) in logs {
-            table.note_log(upid, log);
+            table.news.note_log(upid, log);
         }
     }
 }
@@ -103,17 +103,18 @@ impl Collector for RayDrivers {
                 if !has_open(&self.root, tgid, &logs.join(log)) {
                     continue;
                 }
-                let driver = Role {
+                let role = Role {
                     framework: Some("Ray".to_owned()),
                     role: "driver".to_owned(),
                     rank: None,
                 };
-                table.declare_role(tgid, clock::boot(), driver);
+                let at = clock::boot();
+                table.news.roles.push(RoleDeclaration { tgid, at, role });
                 found.push(tgid);
             }
             for tgid in found {
                 if self.has_to_invite && table.upid(tgid).is_none() {
-                    table.request_adoption(tgid);
+                    table.news.adoption_requests.push(tgid);
                 }
             }
         }
@@ -277,7 +278,7 @@ mod tests {
             upids.push(upid);
             drivers.find_sessions(&mut table);
         }
-        let found: Vec<Upid> = table.take_logs().iter().map(|(upid, _)| *upid).collect();
+        let found: Vec<Upid> = table.news.logs.iter().map(|(upid, _)| *upid).collect();
         assert_eq!(found, [upids[0]]);
     }
 

@@ -87,7 +87,7 @@ impl Roles {
 
     /// Fills in the roles of new rows.
     pub fn fill(&mut self, rows: &mut [Record], table: &mut ProcessTable) {
-        for declaration in table.take_declared_roles() {
+        for declaration in std::mem::take(&mut table.news.roles) {
             match table.upid(declaration.tgid) {
                 Some(upid) => self.reported(upid, declaration.role, table),
                 None => {

@@ -146,7 +146,7 @@ impl Sections {
                 _ => {}
             }
         }
-        for news in table.take_section_news() {
+        for news in take(&mut table.news.sections) {
             self.hear(news);
         }
         if self.waiting.len() > WAITING_MAX {

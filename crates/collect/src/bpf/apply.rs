@@ -166,7 +166,7 @@ impl Apply {
         }
         let bytes = |pages| Pages(pages).to_bytes(self.peaks.page_size);
         let at = boot(full.header.boot_ns);
-        table.note_full_tmpfs(TmpfsRow {
+        table.news.note_full_tmpfs(TmpfsRow {
             ts: tick.clock.to_wall(at),
             boot_ns: at,
             device: format!("{}:{}", full.device >> 20, full.device & 0xf_ffff),
@@ -478,7 +478,7 @@ impl Apply {
         let at = boot(oom.header.boot_ns);
         let trigger_upid = table.upid(Tgid(oom.trigger_tgid));
         if let Some(upid) = trigger_upid {
-            table.note_killed_for(upid);
+            table.news.note_killed_for(upid);
         }
         OomRow {
             victim_upid,

@@ -205,9 +205,8 @@ impl GpuCollector {
             (key, value)
         });
         let found: Vec<(Key, Value)> = found.collect();
-        for upid in found.iter().filter_map(|(_, value)| value.upid) {
-            table.note_on_gpu(upid);
-        }
+        let upids = found.iter().filter_map(|(_, value)| value.upid);
+        table.news.on_gpus.extend(upids);
         self.steps
             .update((device, GpuSource::Nvml), stamp, found, out);
     }

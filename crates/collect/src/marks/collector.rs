@@ -157,7 +157,7 @@ impl MarkCollector {
 
     /// Follows logs that other collectors found, as long as their programs live.
     fn follow_found(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
-        for (upid, log) in table.take_logs() {
+        for (upid, log) in take(&mut table.news.logs) {
             let found = match self.found_logs.len() {
                 FOUND_LOGS_MAX => Err("so many logs are followed already".to_owned()),
                 _ => FoundLog::start(upid, log, &self.named, &self.inbox),
@@ -328,7 +328,7 @@ impl MarkCollector {
                 self.report(held, upid, at, tick, table, out);
             }
             if let Some(news) = section_news(&mark, upid, at) {
-                table.note_section(news);
+                table.news.sections.push(news);
             }
         }
         out.push(row(mark, at, tgid, upid, tick));
@@ -404,7 +404,7 @@ fn ask(asked: Asked, tick: &Tick, table: &mut ProcessTable) -> Option<Asked> {
     match table.who_was(asked.tgid, asked.at) {
         Some(owner) => {
             let stream = asked.stream;
-            table.note_section(SectionNews::Question {
+            table.news.sections.push(SectionNews::Question {
                 owner,
                 span: asked.question.span,
                 at: asked.at,

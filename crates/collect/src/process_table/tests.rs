@@ -256,7 +256,7 @@ fn command_lines_of_all_that_live_take_a_stated_number_of_bytes_and_those_that_a
         upids.push(upid);
     }
     table.write_changes(false, &mut Vec::new());
-    assert_eq!(table.take_cut_names(), 3);
+    assert_eq!(std::mem::take(&mut table.news.cut_names_count), 3);
     let kept =
         |table: &ProcessTable, upid| table.row(upid).unwrap().cmdline.as_ref().unwrap().len();
     assert_eq!(kept(&table, upids[0]), long.len());
@@ -270,7 +270,10 @@ fn command_lines_of_all_that_live_take_a_stated_number_of_bytes_and_those_that_a
     table.process_mut(upid).unwrap().row_mut().cmdline = Some(long.clone().into());
     table.write_changes(false, &mut Vec::new());
     assert_eq!(
-        (table.take_cut_names(), kept(&table, upid)),
+        (
+            std::mem::take(&mut table.news.cut_names_count),
+            kept(&table, upid)
+        ),
         (0, long.len())
     );
 }

@@ -171,7 +171,7 @@ impl ProcfsBackend {
         } else {
             FirstSeenBy::Poll
         };
-        for tgid in table.take_adoption_requests() {
+        for tgid in std::mem::take(&mut table.news.adoption_requests) {
             self.census.request_adoption(tgid);
         }
         let members = &self.members;

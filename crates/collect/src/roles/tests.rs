@@ -265,12 +265,14 @@ fn the_rows_after_the_end_have_the_role_too_and_nobody_is_kept_for_ever() {
 #[test]
 fn who_was_introduced_before_its_own_row_came_is_known_by_that() {
     let mut stage = Stage::new();
-    let driver = Role {
+    let role = Role {
         framework: Some("Ray".to_owned()),
         role: "driver".to_owned(),
         rank: None,
     };
-    stage.table.declare_role(Tgid(7), BootNs(0), driver);
+    let (tgid, at) = (Tgid(7), BootNs(0));
+    let news = &mut stage.table.news;
+    news.roles.push(RoleDeclaration { tgid, at, role });
     stage.write();
     let process = stage.fork(7, None);
     stage.name(process, TitleSource::First, "python3 train.py");
@@ -281,12 +283,14 @@ fn who_was_introduced_before_its_own_row_came_is_known_by_that() {
 #[test]
 fn a_process_that_got_the_number_of_one_that_was_introduced_is_not_that_one() {
     let mut stage = Stage::new();
-    let driver = Role {
+    let role = Role {
         framework: Some("Ray".to_owned()),
         role: "driver".to_owned(),
         rank: None,
     };
-    stage.table.declare_role(Tgid(7), BootNs(1_000), driver);
+    let (tgid, at) = (Tgid(7), BootNs(1_000));
+    let news = &mut stage.table.news;
+    news.roles.push(RoleDeclaration { tgid, at, role });
     stage.write();
     let root = stage.exec(1, None, "sh run.sh");
     let later = stage.fork_at(BootNs(2_000), 7, Some(root));

@@ -58,18 +58,20 @@ impl Script {
     fn begin(&mut self, owner: Upid, span: i64, at_ms: i64) {
         let at = ms(at_ms);
         let news = SectionNews::Begin { owner, span, at };
-        self.table.note_section(news);
+        self.table.news.sections.push(news);
     }
 
     fn end(&mut self, owner: Upid, span: i64, at_ms: i64) {
         let at = ms(at_ms);
         self.table
-            .note_section(SectionNews::End { owner, span, at });
+            .news
+            .sections
+            .push(SectionNews::End { owner, span, at });
     }
 
     fn ask(&mut self, owner: Upid, span: i64, at_ms: i64) {
         let answers = Arc::clone(&self.answers);
-        self.table.note_section(SectionNews::Question {
+        self.table.news.sections.push(SectionNews::Question {
             owner,
             span,
             at: ms(at_ms),

@@ -345,7 +345,7 @@ impl Collector for SmapsCollector {
     }
 
     fn look_at_killed_for(&mut self, table: &mut ProcessTable) {
-        for upid in table.take_killed_for() {
+        for upid in std::mem::take(&mut table.news.killed_for) {
             if let Some(process) = table.process(upid)
                 && let Some(whose) = &self.whose
             {
@@ -466,7 +466,7 @@ mod tests {
         .unwrap();
         let mut table = ProcessTable::default();
         let upid = table.enter(birth(7, None), BootNs(0));
-        table.note_killed_for(upid);
+        table.news.note_killed_for(upid);
         let reading = clock::read();
         let tick = Tick {
             boot: reading.boot_ns,

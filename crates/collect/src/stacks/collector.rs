@@ -315,8 +315,8 @@ impl Collector for StackCollector {
         out: &mut Vec<Record>,
     ) -> Result<(), CollectError> {
         self.take_samples(tick, table, out);
-        self.calls
-            .write(table.take_cuda_calls(), tick.boot, false, out);
+        let calls = take(&mut table.news.cuda_calls);
+        self.calls.write(calls, tick.boot, false, out);
         self.look(tick.boot, false);
         self.search(tick.boot);
         self.sites.write(tick, self.source.sees_copies, out);

@@ -186,7 +186,7 @@ impl Session {
     }
 
     fn tell_cut_names(&mut self, tick: &Tick) {
-        let count = self.table.take_cut_names();
+        let count = std::mem::take(&mut self.table.news.cut_names_count);
         if count > 0 {
             let detail = format!(
                 "the command lines of all live processes take {} MiB, the limit; of further ones \
@@ -264,14 +264,14 @@ mod tests {
         ) -> Result<(), CollectError> {
             self.log.borrow_mut().push(self.name.to_owned());
             if self.sees_kill {
-                table.note_killed_for(Upid(7));
+                table.news.note_killed_for(Upid(7));
             }
             Ok(())
         }
 
         fn look_at_killed_for(&mut self, table: &mut ProcessTable) {
             if self.looks {
-                let killed_for = table.take_killed_for();
+                let killed_for = std::mem::take(&mut table.news.killed_for);
                 let text = killed_for.iter().map(|upid| format!("look at {upid}"));
                 self.log.borrow_mut().extend(text);
             }

@@ -182,7 +182,7 @@ impl BpfBackend {
         out: &mut Vec<Record>,
     ) -> Result<(), LoadError> {
         let mut has_new = false;
-        let adoption_requests = table.take_adoption_requests();
+        let adoption_requests = std::mem::take(&mut table.news.adoption_requests);
         for tgid in self
             .apply
             .take_matches()

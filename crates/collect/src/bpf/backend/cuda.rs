@@ -45,7 +45,7 @@ impl BpfBackend {
         out: &mut Vec<Record>,
     ) {
         let mapped = self.apply.take_cuda_mapped();
-        let on_gpus = table.take_on_gpus();
+        let on_gpus = std::mem::take(&mut table.news.on_gpus);
         if !self.programs.sees_cuda() {
             return;
         }
@@ -127,7 +127,8 @@ impl BpfBackend {
         out: &mut Vec<Record>,
     ) {
         self.apply.cuda.write(tick, out);
-        table.note_cuda_calls(self.apply.cuda.take_unnamed());
+        let unnamed = self.apply.cuda.take_unnamed();
+        table.news.cuda_calls.extend(unnamed);
         let count = self.apply.cuda.take_left_out();
         if count > 0 {
             table.add_lost_events(count);
