@@ -42,8 +42,8 @@ pub struct MemorySample<'a> {
     pub main_rss: Option<Bytes>,
     /// Its address space.
     pub main_vm_size: Option<Bytes>,
-    /// RSS of all others, as far as it is known.
-    pub children_rss: Bytes,
+    /// RSS of all others, as far as it is known; `None` before anything was observed.
+    pub children_rss: Option<Bytes>,
     /// The node's memory, by its last reading.
     pub node: Option<NodeReading>,
     /// What allocators inside the programs hold, by the last marks that reported it.
@@ -297,6 +297,7 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
             return;
         }
         let main = self.main_rss.unwrap_or_default().0;
+        let begun = self.summary.total.as_ref();
         let reported = mark.and_then(|mark| mark.main);
         let main_rss = reported.map(|reported| reported.rss).or(self.main_rss);
         let size = reported
@@ -309,7 +310,7 @@ impl<F: FnMut(&Samples, &MemorySample<'_>) -> bool> Sampler<F> {
             main_rss,
             // Its rows are rarer than those of RSS, and never was it smaller.
             main_vm_size: size.map(|size| size.max(main_rss.unwrap_or_default())),
-            children_rss: Bytes(state.totals().rss_or_zero() - main),
+            children_rss: begun.map(|_| Bytes(state.totals().rss_or_zero() - main)),
             node: latest(&self.reported.nodes, &mut self.past_nodes, at),
             allocations: self.reported.allocators.at(at),
             top_children: self.top_children(),
@@ -341,7 +342,7 @@ mod tests {
     use memtrace_model::tables::MarkKind;
 
     /// Label, milliseconds, RSS of the main process, of the others.
-    type Taken = (String, i64, Option<Bytes>, Bytes);
+    type Taken = (String, i64, Option<Bytes>, Option<Bytes>);
 
     fn taken(interval: i64) -> (Vec<Taken>, Samples, SampleSummary) {
         let (info, rows, _) = golden::vllm_start_up().recorded();
@@ -390,12 +391,12 @@ mod tests {
                 .unwrap()
         };
         let mib = |amount: i64| Bytes(amount << 20);
-        assert_eq!((at(5).2, at(5).3), (Some(mib(580)), mib(0)));
-        assert_eq!(
-            (at(24).2, at(24).3),
-            (Some(mib(580)), mib(420 + 1_720 + 2_900))
-        );
-        assert_eq!((at(62).2, at(62).3), (Some(mib(580)), mib(0)));
+        let both = |seconds| (at(seconds).2, at(seconds).3);
+        let with = |children| (Some(mib(580)), Some(mib(children)));
+        assert_eq!(taken[0].3, None, "nobody was observed as yet");
+        assert_eq!(both(5), with(0));
+        assert_eq!(both(24), with(420 + 1_720 + 2_900));
+        assert_eq!(both(62), with(0));
         assert_eq!(taken.last().unwrap().2, Some(mib(0)), "it has ended");
     }
 

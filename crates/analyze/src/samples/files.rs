@@ -30,7 +30,7 @@ const COLUMNS: &[(&str, Cell)] = &[
     ("label", |_, sample| Some(sample.label.to_owned())),
     ("main_rss_gib", |_, sample| gib(sample.main_rss?)),
     ("main_vms_gib", |_, sample| gib(sample.main_vm_size?)),
-    ("children_rss_gib", |_, sample| gib(sample.children_rss)),
+    ("children_rss_gib", |_, sample| gib(sample.children_rss?)),
     ("total_tracked_rss_gib", |samples, sample| {
         gib(total(samples, sample)?)
     }),
@@ -313,7 +313,7 @@ fn total(samples: &Samples, sample: &MemorySample<'_>) -> Option<Bytes> {
         Some(_) => sample.main_rss?,
         None => Bytes(0),
     };
-    Some(main + sample.children_rss)
+    Some(main + sample.children_rss?)
 }
 
 fn used(sample: &MemorySample<'_>) -> Option<Bytes> {

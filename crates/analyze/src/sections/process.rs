@@ -5,7 +5,7 @@ use super::{allocations, layout};
 use crate::life;
 use crate::{Analysis, Life, MappingLine, Phase, PhaseLine, Process, Report};
 use memtrace_model::tables::MappingKind;
-use memtrace_model::{Bytes, Instant, Kind, Label, RowSource};
+use memtrace_model::{Instant, Kind, Label, RowSource};
 use memtrace_report::words::{bytes, bytes_or_unknown};
 use memtrace_report::{
     Cell, Chapter, Mode, Section, Table, TableOf, View, one_part, shorten, visible, words,
@@ -267,15 +267,14 @@ fn children(life: &Life, most: usize) -> Option<Chapter> {
     if life.children.is_empty() {
         return None;
     }
-    let inherited: Bytes = life
-        .children
-        .iter()
-        .filter_map(|child| child.inherited_rss_bytes)
-        .sum();
+    let each = life.children.iter().map(|child| child.inherited_rss_bytes);
+    let together = match each.clone().sum() {
+        Some(all) => bytes(all),
+        None => words::bytes_at_least(Some(each.flatten().sum())),
+    };
     let mut section = Chapter::new(format!(
-        "Forked {}, which inherited {} of RSS together",
+        "Forked {}, which inherited {together} of RSS together",
         words::processes(life.children.len()),
-        bytes(inherited)
     ));
     TableOf::of(life.children.iter().take(most))
         .who(|child| child.who.cells())
