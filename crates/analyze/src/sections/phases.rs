@@ -233,10 +233,11 @@ fn most_of_it(phase: &Phase) -> Option<Cell> {
 
 /// ` gib=12.66 seconds=31.5`: what its marks say, but for what other columns show.
 fn attributes(phase: &Phase) -> String {
-    const SHOWN: [&str; 13] = [
+    const SHOWN: [&str; 14] = [
         "rss_delta_bytes",
         "rss_bytes",
         "rss_anon_bytes",
+        "vm_size_bytes",
         "line",
         "pid",
         "function",
