@@ -233,8 +233,7 @@ impl HeldSum {
             self.families.pass(until);
             self.objects.pass(until);
             self.beside.pass(until);
-            let thought = self.thought();
-            self.account.pass(until, self.counted(), thought);
+            self.account.pass(until, self.counted());
             self.look_ahead();
         }
     }
@@ -301,6 +300,7 @@ impl HeldSum {
         Counted {
             anon: self.families.grown(),
             shared: self.objects.largest(),
+            in_rss: self.families.in_rss(),
         }
     }
 

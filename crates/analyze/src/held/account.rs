@@ -20,6 +20,8 @@ const SLACK_PART: i64 = 50;
 pub(super) struct Counted {
     pub(super) anon: i64,
     pub(super) shared: i64,
+    /// All anonymous memory in RSS, and what can have come of it without a row: there is no more.
+    pub(super) in_rss: i64,
 }
 
 /// The readings of a recording, as they stand at an instant.
@@ -29,8 +31,6 @@ pub(super) struct Account {
     coming: Vec<Reading>,
     /// The last that has passed, and what the counters of processes were then.
     last: Option<(Reading, Counted)>,
-    /// What it was charged for beyond all anonymous memory in RSS: no process gives that back.
-    anon_beyond: i64,
     /// Whether the first reading came right after the start: what was there before it is what it found,
     /// as far as the processes can have held that.
     is_early: bool,
@@ -64,10 +64,8 @@ impl Account {
     }
 
     /// Takes the readings until and with an instant.
-    pub(super) fn pass(&mut self, until: BootNs, counted: Counted, thought: HeldKinds) {
+    pub(super) fn pass(&mut self, until: BootNs, counted: Counted) {
         while let Some(reading) = self.coming.pop_if(|reading| reading.at <= until) {
-            let beyond = reading.anon.most.saturating_sub(thought.anon.at_most.0);
-            self.anon_beyond = beyond.max(0);
             self.last = Some((reading, counted));
         }
     }
@@ -88,19 +86,21 @@ impl Account {
         };
         let next = self.coming.last();
         let is_alone = last.is_alone && next.is_none_or(|next| next.is_alone);
+        // What no RSS counts stays.
+        let beyond = last.anon.most.saturating_sub(then.in_rss).max(0);
         let anon = Between {
             last: last.anon,
             next: next.map(|next| next.anon),
             moved: counted.anon.saturating_sub(then.anon),
             is_counted_once: true,
-            beyond: self.anon_beyond,
+            in_rss: counted.in_rss.saturating_add(beyond),
         };
         let shared = Between {
             last: last.shared,
             next: next.map(|next| next.shared),
             moved: counted.shared.saturating_sub(then.shared),
             is_counted_once: false,
-            beyond: 0,
+            in_rss: i64::MAX,
         };
         let anon = anon.held(thought.anon, is_alone);
         let shared = shared.held(thought.shared, is_alone);
@@ -206,8 +206,8 @@ struct Between {
     moved: i64,
     /// Whether what moved is memory that came or went, and not what was mapped once more.
     is_counted_once: bool,
-    /// What was charged at the last reading beyond all that is in RSS.
-    beyond: i64,
+    /// There is no more than this of it.
+    in_rss: i64,
 }
 
 impl Between {
@@ -239,10 +239,7 @@ impl Between {
         let lowest = self.last.most.min(next.most);
         let highest = self.last.most.max(next.most);
         let figure = match (is_alone, self.is_counted_once) {
-            (true, true) => {
-                let in_rss = thought.at_most.0.saturating_add(self.beyond);
-                moved.most.max(lowest.min(in_rss))
-            }
+            (true, true) => moved.most.max(lowest.min(self.in_rss)),
             (true, false) => moved.most.clamp(lowest, highest),
             (false, _) => thought.bytes.0,
         };

@@ -71,6 +71,11 @@ impl Member {
     fn grown(&self) -> i64 {
         (self.anon - self.given).max(0)
     }
+
+    /// What it has, and what it can have gained since: a row comes for more.
+    fn in_rss(&self) -> i64 {
+        self.anon.saturating_add((self.anon >> 7).max(1 << 20))
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -95,6 +100,8 @@ pub(super) struct ForkFamilies {
     /// What each process got since the fork or exec that made it, all together: by its counter alone,
     /// whatever is learned of what they share.
     grown: i64,
+    /// All that their counters come to, and what each can have gained since its last row.
+    in_rss: i64,
     /// Those whose certain part may have changed although their counters did not.
     touched: Vec<usize>,
 }
@@ -198,6 +205,12 @@ impl ForkFamilies {
         self.grown
     }
 
+    /// What all have in RSS, pages that they share in each, and can have gained since.
+    #[inline]
+    pub(super) fn in_rss(&self) -> i64 {
+        self.in_rss
+    }
+
     /// What a process was last said to have, shared pages in it; `None` where it is not there.
     pub(super) fn anon(&self, process: usize) -> Option<Bytes> {
         Some(Bytes(self.present(process)?.anon))
@@ -239,6 +252,7 @@ impl ForkFamilies {
         let most = member.family.map_or(member.grown(), |_| member.anon);
         self.grown = self.grown.saturating_add(sign * member.grown());
         self.most = self.most.saturating_add(sign * most);
+        self.in_rss = self.in_rss.saturating_add(sign * member.in_rss());
         self.count_certain(process, sign);
     }
 

@@ -173,11 +173,18 @@ fn foremost(
         Some((is_on(grown, lately), grown, Winner::Kind(line.kind)))
     });
     let first = process.map(|(is_on, grown, _)| (is_on, grown));
-    // They are a cause also beside a process that grew by more and had stopped, if they have more than
-    // little of the limit.
+    // Others are a cause also beside a process that grew by more and had stopped, if they have more than
+    // little of the limit; so is shared memory that was seen to go on.
     let much = Bytes(whole.0 / SUDDEN_PART);
-    let kind = kind.filter(|(is_kind_on, by_kind, _)| {
-        let is_much = *is_kind_on && *by_kind >= much;
+    let went_on = |kind: HeldKind, grown: Bytes| match kind {
+        HeldKind::Unrecorded => true,
+        HeldKind::Shared => of_kind(0, kind).is_some_and(|last| goes_on(grown, (0, last))),
+        _ => false,
+    };
+    let kind = kind.filter(|(is_kind_on, by_kind, winner)| {
+        let can_be =
+            matches!(winner, Winner::Kind(kind) if went_on(*kind, *by_kind)) && *by_kind >= much;
+        let is_much = *is_kind_on && can_be;
         Some((*is_kind_on, *by_kind)) > first && (is_much || Some(*by_kind) > most_of_any)
     });
     let kind = kind.max_by_key(|(is_on, grown, _)| (*is_on, *grown));

@@ -114,15 +114,45 @@ fn a_fall_of_the_only_one_who_can_hold_it_was_one_whatever_the_next_reading_find
     let mut run = Script::command(&["x"], 60.0);
     run.process(500, None, 0.0, "x");
     live_in_the_group(&mut run, [500]);
-    run.mem(500, 0.1, [140.0, 0.0, 0.0]);
-    // Of what was charged 2 MiB are in nobody's RSS.
-    charged(&mut run, 1.0, [142, 0], Some((0, 0)));
-    run.mem(500, 1.4, [110.0, 0.0, 0.0]);
-    run.mem(500, 1.6, [145.0, 0.0, 0.0]);
-    charged(&mut run, 2.0, [147, 0], Some((0, 0)));
-    assert_eq!(held_at(&run, "+1.2s")[1], 142);
-    assert_eq!(held_at(&run, "+1.5s")[1], 112);
-    assert_eq!(held_at(&run, "+1.8s")[1], 147);
+    run.mem(500, 0.1, [640.0, 0.0, 0.0]);
+    // Of what was charged 20 MiB are in nobody's RSS.
+    charged(&mut run, 1.0, [660, 0], Some((0, 0)));
+    run.mem(500, 1.4, [100.0, 0.0, 0.0]);
+    run.mem(500, 1.6, [680.0, 0.0, 0.0]);
+    charged(&mut run, 2.0, [700, 0], Some((0, 0)));
+    assert_eq!(held_at(&run, "+1.2s")[1], 660);
+    // A move of less than 1 MiB has no row.
+    assert!((115..=120).contains(&held_at(&run, "+1.5s")[1]));
+    assert_eq!(held_at(&run, "+1.8s")[1], 700);
+}
+
+#[test]
+fn a_copy_that_exec_replaces_later_holds_what_its_parent_had() {
+    let mut run = forked();
+    live_in_the_group(&mut run, [500, 501]);
+    charged(&mut run, 7.0, [600, 0], Some((0, 0)));
+    run.exit(500, 7.2, 0);
+    charged(&mut run, 8.0, [600, 0], Some((0, 0)));
+    run.exec(501, 8.5, "sleep");
+    run.mem(501, 8.5, [1.0, 0.0, 0.0]);
+    assert_eq!(held_at(&run, "+7.5s")[1], 600);
+}
+
+#[test]
+fn gains_too_small_for_a_row_can_be_what_the_next_reading_finds() {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    run.mem(500, 0.1, [400.0, 0.0, 0.0]);
+    for tgid in 501..801 {
+        run.process(tgid, Some(500), 0.0, "x");
+        run.inherits(tgid, 0.0);
+        run.mem(tgid, 0.1, [10.0, 0.0, 0.0]);
+    }
+    live_in_the_group(&mut run, 500..801);
+    charged(&mut run, 1.0, [3_400, 0], Some((0, 0)));
+    run.mem(500, 1.5, [200.0, 0.0, 0.0]);
+    charged(&mut run, 2.0, [3_400, 0], Some((0, 0)));
+    assert_eq!(held_at(&run, "+1.8s")[1], 3_400);
 }
 
 #[test]

@@ -57,11 +57,14 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     assert!(!object.is_mapped);
 }
 
-#[test]
-fn a_file_that_grows_until_the_kill_is_named_beside_who_grew_by_more_and_had_stopped() {
+/// A process that grows by 1,700 MiB at once, and shared memory that has so many MiB a second before the
+/// kill, and then 1,250.
+fn beside_who_had_stopped(before: f64) -> Option<(HeldKind, i64)> {
     let mut run = run(8.0);
     run.cgroup(0.3, POD, [1.0, 0.5, 0.0], Some(LIMIT));
     run.mem(1, 1.0, [3_700.0, 100.0, 0.0]);
+    let shmem = before / 1_024.0;
+    run.cgroup(5.9, POD, [2.5 + shmem, 2.25, shmem], Some(LIMIT));
     run.oom(3, 2, 7.0, POD, LIMIT);
     edit_kill(&mut run, |row| {
         row.memcg_shmem_bytes = Some(Bytes(1_250 << 20));
@@ -70,11 +73,18 @@ fn a_file_that_grows_until_the_kill_is_named_beside_who_grew_by_more_and_had_sto
     let analysis = run.analyzed(None);
     let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
     assert_eq!(found.growers[0].grown(1).0 >> 20, 1_700);
-    let grown = found.grown_kind.expect("a kind that grew");
+    found
+        .grown_kind
+        .map(|grown| (grown.kind, grown.grown_bytes.0 >> 20))
+}
+
+#[test]
+fn shared_memory_is_named_beside_who_grew_by_more_and_had_stopped_where_it_went_on() {
     assert_eq!(
-        (grown.kind, grown.grown_bytes.0 >> 20),
-        (HeldKind::Shared, 1_250)
+        beside_who_had_stopped(1_050.0),
+        Some((HeldKind::Shared, 1_250))
     );
+    assert_eq!(beside_who_had_stopped(1_250.0), None, "it had stopped, too");
 }
 
 /// A recording that was attached 30 s before a kill by a file of 2 GiB, with a store that was large
