@@ -2,7 +2,7 @@
 
 mod exports;
 mod flame;
-mod frame;
+pub(crate) mod frame;
 mod line;
 mod on_gpus;
 mod pprof;

@@ -196,7 +196,8 @@ fn key(device: Option<&str>, inode: i64) -> (String, i64) {
     (device.unwrap_or_default().to_owned(), inode)
 }
 
-/// Who mapped each first, or had it open first where nobody mapped it.
+/// Who mapped each first, or had it open first where nobody mapped it. An inode can be used again: of those
+/// who mapped it the last one counts.
 fn first_users<S: RowSource>(
     source: &S,
     objects: &[OrphanedShmObject],

@@ -12,7 +12,7 @@
 //! lags at which it is significant. It never makes the interval narrower here.
 
 /// Both sides of a normal distribution beyond this are 5 %.
-const Z_95: f64 = 1.96;
+pub(crate) const Z_95: f64 = 1.96;
 /// More points are averaged with their neighbours first: there are n (n - 1) / 2 pairs.
 const MAX_POINTS: usize = 256;
 

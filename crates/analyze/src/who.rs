@@ -59,7 +59,7 @@ impl From<&Process> for Who {
 
 keys! {
     OwnerKeys of who: Who {
-        /// Process id of the recorded process that made it, or was first seen to map it.
+        /// Process id of the recorded process that made it, or was first seen to map it, or to have it open.
         owner_pid: Option<Tgid> = who.pid,
         /// Its identity in the recording.
         owner_upid: Option<Upid> = who.upid,

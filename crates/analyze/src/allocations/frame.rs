@@ -212,10 +212,10 @@ pub(super) fn named_after(frames: &[StackFrame]) -> Option<(&StackFrame, &[Stack
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    pub(in super::super) fn frame(
+    pub(crate) fn frame(
         kind: FrameKind,
         function: Option<&str>,
         file: &str,

@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::iter::once;
 
-/// What a recording lacks is listed so far.
+/// So many lines of what each recording lacks are listed.
 const MISSING_MAX: usize = 3;
 
 /// The whole, the roles, then kinds within roles.

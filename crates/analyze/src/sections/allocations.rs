@@ -2,6 +2,7 @@
 
 use super::growth;
 use crate::allocations::{AllocationSite, ProcessAllocations, Sampled};
+use crate::trend::Z_95;
 use crate::{Analysis, Report, Who};
 use memtrace_model::{Bytes, Instant, Order};
 use memtrace_report::words::bytes;
@@ -160,34 +161,33 @@ fn first(process: &ProcessAllocations) -> Option<&AllocationSite> {
 
 /// Which line most came by of one process, and what forked processes copied.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
-    let sentences = [of_one_in_short(analysis), copied_in_short(analysis)];
+    let copied = copied_in_short(&analysis.allocations);
+    let sentences = [of_one_in_short(analysis), copied];
     let sentences: Vec<String> = sentences.into_iter().flatten().collect();
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
 
 /// What several forked processes copied, where that is much, and the line that most of it came by.
-fn copied_in_short(analysis: &Analysis) -> Option<String> {
+fn copied_in_short(allocations: &[ProcessAllocations]) -> Option<String> {
     let copied = |sum: &Sampled| sum.copied_bytes.unwrap_or_default();
     let has_copied = |one: &&ProcessAllocations| copied(&one.sum).0 > 0;
-    let copying: Vec<_> = analysis.allocations.iter().filter(has_copied).collect();
+    let copying: Vec<_> = allocations.iter().filter(has_copied).collect();
     let all: Bytes = copying.iter().map(|one| copied(&one.sum)).sum();
-    let resident = analysis
-        .allocations
-        .iter()
-        .map(|one| one.sum.resident_bytes);
+    let resident = allocations.iter().map(|one| one.sum.resident_bytes);
     let resident: Bytes = resident.sum();
     let is_much = all >= MATTERS && all.0 as f64 >= NOTABLE_PART * resident.0 as f64;
     if copying.len() < 2 || !is_much {
         return None;
     }
     let mut places: BTreeMap<String, Bytes> = BTreeMap::new();
-    for site in copying.iter().flat_map(|one| &one.sites) {
+    let sites = copying.iter().flat_map(|one| &one.sites);
+    for site in sites.filter(|site| site.line.frame.is_some()) {
         let place = places.entry(site.line.place()).or_default();
         *place = *place + copied(&site.sum);
     }
     let (place, most) = places.into_iter().max_by_key(|(_, copied)| *copied)?;
     Some(format!(
-        "{} copied {} that they shared since a fork: {} at {place}.",
+        "{} together copied {} of what they had shared with their parents: {} at {place}.",
         words::processes(copying.len()),
         bytes(all),
         words::share(Some(most), Some(all))
@@ -277,9 +277,9 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
     };
-    let error = Bytes(sum.resident_error() as i64);
-    let error = match is_notable(error) {
-        true => format!(" ± {}", bytes(error)),
+    let error = Bytes((Z_95 * sum.resident_error()) as i64);
+    let error = match error.0 > 0 && is_notable(Bytes(sum.resident_error() as i64)) {
+        true => format!(" ±{} (95 %)", bytes(error)),
         false => String::new(),
     };
     let grew = bytes(resident);
@@ -385,6 +385,73 @@ fn table_of_all<'a>(
 mod tests {
     use super::*;
     use crate::allocations::CodeLine;
+    use crate::allocations::frame::tests::frame;
+    use memtrace_model::FrameKind;
+
+    fn copying(copied: i64, place: Option<&str>) -> ProcessAllocations {
+        let sum = Sampled {
+            resident_bytes: Bytes(100 << 20),
+            copied_bytes: Some(Bytes(copied << 20)),
+            ..Sampled::default()
+        };
+        let frame = place.map(|place| frame(FrameKind::Python, Some(place), "/x/pool.py", Some(8)));
+        let line = CodeLine {
+            frame,
+            callers: Vec::new(),
+            stack: Vec::new(),
+        };
+        ProcessAllocations {
+            who: Who::default(),
+            has_ended: false,
+            sum,
+            unnamed_bytes: Bytes(0),
+            sites: vec![AllocationSite {
+                line,
+                sum,
+                gained_bytes: Bytes(0),
+            }],
+            later_bytes: Bytes(0),
+            later: None,
+            functions: BTreeMap::default(),
+        }
+    }
+
+    #[test]
+    fn what_several_copied_after_a_fork_is_added_up_with_the_line_of_most() {
+        let of = |amounts: &[(i64, Option<&str>)]| {
+            let all = amounts
+                .iter()
+                .map(|(copied, place)| copying(*copied, *place));
+            copied_in_short(&all.collect::<Vec<_>>())
+        };
+        let workers = [(60, Some("walk")), (60, Some("walk")), (30, None)];
+        assert_eq!(
+            of(&workers).as_deref(),
+            Some(
+                "3 processes together copied 150 MiB of what they had shared with their parents: \
+                 80% at pool.py:8 walk."
+            )
+        );
+        assert_eq!(of(&workers[..1]), None, "the sentence of that one has it");
+        assert_eq!(of(&[(8, Some("walk")), (7, Some("walk"))]), None, "little");
+        assert_eq!(of(&[(60, None), (60, None)]), None);
+    }
+
+    #[test]
+    fn a_line_that_gave_back_most_of_what_it_touched_is_doubted() {
+        let doubt = |returned: i64, kept: i64| {
+            doubt_in_words(&Sampled {
+                grown_bytes: Bytes(400 << 20),
+                resident_bytes: Bytes((400 - returned) << 20),
+                kept_bytes: Some(Bytes(kept << 20)),
+                returned_bytes: Bytes(returned << 20),
+                ..Sampled::default()
+            })
+        };
+        assert_eq!(doubt(290, 0), "");
+        assert!(doubt(310, 0).contains("touched 400 MiB and gave most of it back"));
+        assert_eq!(doubt(310, 60), ", most of that kept free by malloc");
+    }
 
     #[test]
     fn a_line_leads_in_the_later_half_where_much_came_and_it_stands_out() {

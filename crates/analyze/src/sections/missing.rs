@@ -72,11 +72,13 @@ fn missing(analysis: &Analysis) -> impl Iterator<Item = &Loss> {
     losses.filter(|loss| loss.kind != Some(DiagKind::Recovered))
 }
 
-/// The same with files that are not whole, each as a line.
+/// The same with its state and with files that are not whole, each as a line.
 pub(crate) fn lines(analysis: &Analysis) -> impl Iterator<Item = (Tone, String)> {
+    let cut_off = is_cut_off(analysis).then(|| (Tone::Alert, cut_off(analysis)));
     let problems = analysis.problems.iter();
     let problems = problems.map(|problem| (Tone::Alert, sentence(problem)));
-    problems.chain(missing(analysis).map(|loss| (tone(loss), shown(loss))))
+    let all = cut_off.into_iter().chain(problems);
+    all.chain(missing(analysis).map(|loss| (tone(loss), shown(loss))))
 }
 
 fn tone(loss: &Loss) -> Tone {
@@ -98,11 +100,9 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     let is_loss = |loss: &&Loss| loss.severity == Severity::Loss;
     let losses = missing(analysis).filter(is_loss).count();
     let damaged = analysis.problems.len();
-    let is_read_early = analysis.is_live || analysis.is_open;
-    let is_cut_off = analysis.info.state != RunState::Closed && !is_read_early;
     let parts = [
         (analysis.is_open).then(|| "the recording is open".to_owned()),
-        (is_cut_off).then(|| "the recording was not closed".to_owned()),
+        is_cut_off(analysis).then(|| "the recording was not closed".to_owned()),
         (damaged > 0).then(|| format!("{} damaged or missing", files(damaged))),
         (losses > 0).then(|| match losses {
             1 => "something was lost".to_owned(),
@@ -111,6 +111,10 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("{} (`--section missing`).", parts.join(", ")))
+}
+
+fn is_cut_off(analysis: &Analysis) -> bool {
+    analysis.info.state != RunState::Closed && !analysis.is_live && !analysis.is_open
 }
 
 /// What is missing of a recording that its recorder did not close. It could not write down why.

@@ -70,7 +70,7 @@ fn table<'a>(objects: impl Iterator<Item = &'a OrphanedShmObject>) -> Table {
         .words(("whose", "FAMILY"), 2, |one| {
             one.row.family.map_or("", Label::as_str)
         })
-        .words("made_by", 1, |one| maker(one))
+        .words(("made_by", "USED BY"), 1, |one| maker(one))
         .done()
 }
 

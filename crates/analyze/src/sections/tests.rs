@@ -371,7 +371,7 @@ fn a_section_alone_says_what_it_says_in_the_whole_report() {
             let has_doc = in_one_line.contains(&format!("It would show {}.", section.doc));
             assert!(!is_nothing || has_doc, "{alone}");
             // What others left is one line there.
-            let is_one_line = alone.contains("MADE BY") && !text.contains(&alone);
+            let is_one_line = alone.contains("USED BY") && !text.contains(&alone);
             assert!(!is_one_line || text.contains("`--section orphaned-shm`"));
             let is_there = section.modes.contains(&mode) && !is_one_line;
             // What the first lines say already is not said again, but all else is.

@@ -223,7 +223,8 @@ fn load_maps<'a>(
         .load(&object)?)
 }
 
-/// Gives those that the kernel takes.
+/// Loads the offered programs, and gives those that the kernel takes: what is lost without the others is
+/// in `missing`.
 fn load_programs(
     ebpf: &mut Ebpf,
     offered: Vec<&'static Probe>,

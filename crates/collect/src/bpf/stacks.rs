@@ -140,3 +140,19 @@ fn attach(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError> {
         .map(drop)
         .map_err(|error| refused(name, "attach", &error))
 }
+
+#[cfg(test)]
+mod tests {
+    use memtrace_abi::Touched;
+    use memtrace_abi::config::{OWN_ARRAYS, OWN_TAGS_LEN};
+    use std::collections::HashSet;
+
+    #[test]
+    fn pages_of_a_process_within_4_gib_have_slots_of_their_own() {
+        let pages = Touched::own_pages(123_456_789_012);
+        let slots = (0..u64::from(OWN_ARRAYS * OWN_TAGS_LEN)).map(|page| {
+            Touched::own_slot(Touched::own_key(pages, 0x7f12_3456_7000 + (page << 12)))
+        });
+        assert_eq!(slots.collect::<HashSet<_>>().len(), 1 << 20);
+    }
+}

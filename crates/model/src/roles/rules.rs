@@ -196,7 +196,7 @@ impl Rule {
             .or_else(|| looks.parent.and_then(|parent| parent.framework.clone()));
         let role = Role {
             role: name,
-            rank: self.rank(group(&captured, "rank"), looks.parent),
+            rank: self.rank(group(&captured, "rank").as_deref(), looks.parent),
             framework: framework.clone(),
         };
         let of_parent = |role: &String| Role {
@@ -226,11 +226,11 @@ impl Rule {
     }
 }
 
-fn group<'t>(captured: &[Captures<'t>], name: &str) -> Option<&'t str> {
+fn group<'t>(captured: &[Captures<'t>], name: &str) -> Option<Cow<'t, str>> {
     let mut groups = captured.iter().filter_map(|captures| captures.name(name));
     groups
         .next()
-        .and_then(|group| str::from_utf8(group.as_bytes()).ok())
+        .map(|group| String::from_utf8_lossy(group.as_bytes()))
 }
 
 /// Puts what was captured into the braces of a role.

@@ -235,7 +235,7 @@ fn allocated(focus: &PhaseFocus, top: usize) -> Option<Chapter> {
         1 => "its start to its end",
         _ => "the first start to the last end",
     };
-    let mut section = Chapter::new(format!("Who allocated from {from_to}, to the second"));
+    let mut section = Chapter::new(format!("Who allocated from {from_to}"));
     let shown = TableOf::of(focus.allocated.iter().take(top));
     shown
         .who(|gain| gain.who.cells())
@@ -245,6 +245,7 @@ fn allocated(focus: &PhaseFocus, top: usize) -> Option<Chapter> {
         })
         .add_to(&mut section);
     section.rest(focus.allocated.len(), top, words::count, MORE_IN_JSON);
+    section.quiet("What was allocated up to a second before or after can count, too.");
     Some(section)
 }
 
