@@ -309,9 +309,16 @@ impl Live {
         let processes = &self.known.table.processes;
         let mut rows = self.noted.clone();
         rows.extend(named_rows(self.tip.watch().noted.clone(), processes));
-        rows.extend(processes.iter().enumerate().filter_map(|(place, process)| {
-            let held = self.now.held_by(place)?;
-            Some(engine::row(process.upid, at, held))
+        let holders = processes.iter().enumerate();
+        let holders = holders.filter_map(|(place, one)| Some((one, self.now.held_by(place)?)));
+        // Also since the last phase began or ended, as far as each was there: readings of it, and of its
+        // group, come in between.
+        let boundaries = self.known.boundaries.iter().copied();
+        let boundary = boundaries.filter(|boundary| *boundary < at).max();
+        let since = boundary.map_or(BootNs(0), |boundary| BootNs(boundary.0 + 1));
+        rows.extend(holders.flat_map(|(process, held)| {
+            let met = process.first_seen.boot_ns.max(since).min(at);
+            [met, at].map(|at| engine::row(process.upid, at, held))
         }));
         rows.order_by_key(|row| (row.boot_ns, row.upid));
         self.kept.mem = rows;

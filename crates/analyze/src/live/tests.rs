@@ -185,6 +185,40 @@ fn ledgers_and_lines_of_now_are_those_of_the_report_at_the_end() {
 }
 
 #[test]
+fn what_forks_share_counts_once_in_a_ledger_of_now_whose_group_was_read_before() {
+    let run = || {
+        let mut run = Script::command(&["serve"], 20.0);
+        run.process(1, None, 0.0, "serve");
+        run.mem(1, 1.0, [100.0, 10.0, 0.0]);
+        for tgid in [2, 3] {
+            run.process(tgid, Some(1), 2.0, "worker");
+            run.inherits(tgid, 100.0);
+            run.mem(tgid, 2.1, [100.0, 10.0, 0.0]);
+        }
+        for tgid in 1..=3 {
+            run.edit(tgid, |process| process.cgroup = Some("/pod".into()));
+        }
+        run.cgroup(5.0, "/pod", [0.5, 0.125, 0.0], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            (row.other_process_count, row.other_anon_bytes) = (Some(0), Some(Bytes(0)));
+        }
+        run.mem(1, 15.0, [101.0, 10.0, 0.0]);
+        run
+    };
+    let anonymous = |analysis: &Analysis| {
+        let at = analysis.at.as_ref().expect("an instant");
+        at.attributions[0].anonymous_bytes.expect("an amount").0 >> 20
+    };
+    let (mut live, _) = live(run(), 9);
+    let deep = live.deep().expect("a report");
+    let offset = live.clock().offset(deep.at).as_secs_f64();
+    let of_report = anonymous(&run().analyzed(Some(&format!("+{offset:.9}s"))));
+    assert!((128..=130).contains(&of_report), "{of_report}");
+    let of_now = anonymous(&deep.report.analysis);
+    assert!((of_now - of_report).abs() <= 1, "{of_now} {of_report}");
+}
+
+#[test]
 fn phases_grow_by_what_the_report_says() {
     let mut differences = Differences::default();
     let mut count = 0;
