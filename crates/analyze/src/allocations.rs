@@ -2,7 +2,7 @@
 
 mod exports;
 mod flame;
-pub(crate) mod frame;
+mod frame;
 mod line;
 mod on_gpus;
 mod pprof;
@@ -12,6 +12,8 @@ pub use exports::{StackFile, export_stacks};
 pub use flame::Flame;
 pub(super) use flame::flames;
 pub use frame::StackFrame;
+#[cfg(test)]
+pub(super) use frame::tests::frame;
 pub use line::CodeLine;
 pub(super) use line::by_line;
 pub(super) use on_gpus::Taken;
@@ -167,10 +169,14 @@ impl Sampled {
         Some(self.resident_bytes).filter(|_| self.unknown_bytes < self.grown_bytes)
     }
 
-    /// Standard error of what is known to be resident: the samples of that are a part of all, so that its
-    /// variance is too.
+    /// Standard error of what is known to be resident.
     pub(crate) fn resident_error(&self) -> f64 {
-        let part = self.resident_bytes.0 as f64 / self.grown_bytes.0.max(1) as f64;
+        self.error_of(self.resident_bytes)
+    }
+
+    /// Standard error of a part: the samples of that are a part of all, so that its variance is too.
+    pub(crate) fn error_of(&self, part: Bytes) -> f64 {
+        let part = part.0 as f64 / self.grown_bytes.0.max(1) as f64;
         self.grown_error_bytes.0 as f64 * part.clamp(0.0, 1.0).sqrt()
     }
 

@@ -182,9 +182,8 @@ fn foremost(
         _ => false,
     };
     let kind = kind.filter(|(is_kind_on, by_kind, winner)| {
-        let can_be =
-            matches!(winner, Winner::Kind(kind) if went_on(*kind, *by_kind)) && *by_kind >= much;
-        let is_much = *is_kind_on && can_be;
+        let is_going_on = matches!(winner, Winner::Kind(kind) if went_on(*kind, *by_kind));
+        let is_much = *is_kind_on && is_going_on && *by_kind >= much;
         Some((*is_kind_on, *by_kind)) > first && (is_much || Some(*by_kind) > most_of_any)
     });
     let kind = kind.max_by_key(|(is_on, grown, _)| (*is_on, *grown));

@@ -66,7 +66,8 @@ pub(super) const SECTION: Section<Report> = Section {
              as by other processes; it is not part of RESIDENT. COPIED is what of RESIDENT a forked \
              process copied because it shared it, so that its RSS did not grow. KEPT FREE is what of \
              RESIDENT the program had freed and malloc of glibc kept. Memory that an allocator hands \
-             out again keeps the name of who touched it first; what other allocators keep free is reported by `--section layout`.",
+             out again keeps the name of who touched it first; what other allocators keep free is \
+             reported by `--section layout`.",
         );
         vec![section]
     },
@@ -186,12 +187,23 @@ fn copied_in_short(allocations: &[ProcessAllocations]) -> Option<String> {
         *place = *place + copied(&site.sum);
     }
     let (place, most) = places.into_iter().max_by_key(|(_, copied)| *copied)?;
+    // Independent of each other.
+    let errors = copying.iter().map(|one| one.sum.error_of(copied(&one.sum)));
     Some(format!(
         "{} together copied {} of what they had shared with their parents: {} at {place}.",
         words::processes(copying.len()),
-        bytes(all),
+        estimated(all, errors.fold(0.0, f64::hypot)),
         words::share(Some(most), Some(all))
     ))
+}
+
+/// `225 MiB ±72.0 MiB (95 %)`: an amount by samples, with its interval where it is no small part of it.
+fn estimated(amount: Bytes, standard_error: f64) -> String {
+    let interval = Bytes((Z_95 * standard_error) as i64);
+    match interval.0 > 0 && standard_error >= NOTABLE_PART * amount.0 as f64 {
+        true => format!("{} ±{} (95 %)", bytes(amount), bytes(interval)),
+        false => bytes(amount),
+    }
 }
 
 /// Which line most of the memory of the process that grows, else of that which holds most, came by, if one
@@ -277,13 +289,8 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
     };
-    let error = Bytes((Z_95 * sum.resident_error()) as i64);
-    let error = match error.0 > 0 && is_notable(Bytes(sum.resident_error() as i64)) {
-        true => format!(" ±{} (95 %)", bytes(error)),
-        false => String::new(),
-    };
-    let grew = bytes(resident);
-    let reported = format!("{who} grew by {grew}{error} that {still}{remarks}");
+    let grew = estimated(resident, sum.resident_error());
+    let reported = format!("{who} grew by {grew} that {still}{remarks}");
     match process.sites.first() {
         Some(first) if resident.0 > 0 => {
             let share = words::share(first.sum.resident(), Some(resident));
@@ -315,7 +322,8 @@ fn doubt_in_words(sum: &Sampled) -> String {
     }
     match sum.returned_bytes.0 as f64 >= PASSING_PART * sum.grown_bytes.0 as f64 {
         true => format!(
-            " (it touched {} and gave most of it back: other code that got this memory later may hold the rest)",
+            " (it touched {} and gave most of it back: other code that got this memory later may hold \
+             the rest)",
             bytes(sum.grown_bytes)
         ),
         false => String::new(),
@@ -384,8 +392,7 @@ fn table_of_all<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocations::CodeLine;
-    use crate::allocations::frame::tests::frame;
+    use crate::allocations::{CodeLine, frame};
     use memtrace_model::FrameKind;
 
     fn copying(copied: i64, place: Option<&str>) -> ProcessAllocations {
@@ -435,6 +442,15 @@ mod tests {
         assert_eq!(of(&workers[..1]), None, "the sentence of that one has it");
         assert_eq!(of(&[(8, Some("walk")), (7, Some("walk"))]), None, "little");
         assert_eq!(of(&[(60, None), (60, None)]), None);
+    }
+
+    #[test]
+    fn an_amount_has_its_interval_where_that_is_no_small_part_of_it() {
+        let mib = |mib: i64| Bytes(mib << 20);
+        let of = |amount, error: f64| estimated(mib(amount), error * f64::from(1 << 20));
+        assert_eq!(of(200, 10.0), "200 MiB");
+        assert_eq!(of(200, 30.0), "200 MiB ±58.8 MiB (95 %)");
+        assert_eq!(of(0, 0.0), "0 B");
     }
 
     #[test]
