@@ -12,10 +12,11 @@ fn mib_known(site: &Value) -> f64 {
 
 mod needs_bpf {
     use super::mib_known;
-    use anyhow::Result;
+    use anyhow::{Context, Result};
     use memtrace_tests::allocations::{mib, site};
     use memtrace_tests::recorder::record;
     use memtrace_tests::{need, workload};
+    use std::process::Command;
 
     #[test]
     fn a_native_leak_is_named_and_what_was_given_back_is_not_resident() -> Result<()> {
@@ -46,6 +47,36 @@ mod needs_bpf {
         assert!((all - 192.0).abs() <= 4.0 * error + 4.0, "{process}");
         let unnamed = mib(process, "unnamed_bytes");
         assert!(unnamed <= 0.1 * mib(process, "resident_bytes"), "{process}");
+        Ok(())
+    }
+
+    /// Two processes, each of which held most for a fraction of the time between two rows.
+    #[test]
+    fn the_peak_is_named_also_where_all_of_it_was_given_back() -> Result<()> {
+        need::require("bpf");
+        let sites = workload::command(&["sites", "--rounds", "6", "--peak", "402653184"])?;
+        let mut command = Command::new("sh");
+        command.args(["-c", "\"$0\" \"$@\" & \"$0\" \"$@\"; wait"]);
+        command.arg(sites.get_program()).args(sites.get_args());
+        let recorded = record(&["--stacks"], &command)?;
+        let held = &recorded.report(&[])?["held_by_line"];
+        let first = &held["lines"][0];
+        let frames = first["stack"].as_array().context("no stack")?;
+        let mut names = frames.iter().filter_map(|one| one["function"].as_str());
+        assert!(
+            names.any(|name| name.contains("hold_for_a_moment")),
+            "{first}"
+        );
+        assert_eq!(first["process_count"], 2, "{first}");
+        let (all, error) = (
+            mib(first, "not_returned_bytes"),
+            mib(first, "not_returned_error_bytes").max(30.0),
+        );
+        assert!((all - 768.0).abs() <= 4.0 * error, "{held}");
+        // What came later is not a part of it.
+        assert!(mib(held, "not_returned_bytes") <= all + 40.0, "{held}");
+        let text = recorded.report_text(&[])?;
+        assert!(text.contains("At the peak 2 processes held"), "{text}");
         Ok(())
     }
 

@@ -174,6 +174,7 @@ def ordinary() -> Json:
         flags=flags,
         processes=lanes,
         flames=flames(),
+        flames_at_peak=[flames()[1], flames()[1] | {"name": "feeder 831"}],
         curves={
             "lines": [
                 series("held", "memory held, every page once", total),

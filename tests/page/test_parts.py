@@ -180,8 +180,15 @@ def test_stacks_are_as_wide_as_what_they_hold_and_can_be_searched(page: Page) ->
     assert [cell.inner_text().split(" ")[0] for cell in found.all()] == ["loop.py:40"]
     page.locator("#stacks input[type=search]").fill("")
     assert page.locator("#stacks [role=status]").inner_text() == ""
-    page.locator("#stacks select").select_option(label="feeder 830 (200 MiB)")
+    of = page.locator("#stacks select").last
+    of.select_option(label="feeder 830 (200 MiB)")
     assert list(widths(cells)) == ["feeder 830", "grow (libfeed.so)"]
+    page.locator("#stacks select").first.select_option(label="at the peak")
+    assert widths(cells)["feeder 831"][1] == pytest.approx(whole[1] / 2, abs=1.5)
+    assert of.locator("option").all_inner_texts()[1:] == [
+        "feeder 830 (200 MiB)",
+        "feeder 831 (200 MiB)",
+    ]
 
 
 def test_phases_show_begin_end_and_change_of_host_and_gpu(shown: Page) -> None:

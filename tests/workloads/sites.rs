@@ -10,9 +10,9 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "sites",
-    help: "--bytes B --rounds N --in-heap M --inherited I: N times B kept and B given back; M times a \
-           block of malloc kept and one freed below others in use; children write to I, which they \
-           inherited; then a moment of quiet",
+    help: "--bytes B --rounds N --in-heap M --inherited I --peak P: N times B kept and B given back; M \
+           times a block of malloc kept and one freed below others in use; children write to I, which they \
+           inherited; P and then half of P for a moment; then a moment of quiet",
     run,
 };
 
@@ -20,6 +20,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
 const QUIET_NS: i64 = 1_500_000_000;
 /// Heaps are searched more rarely.
 const SEARCH_NS: i64 = 3_000_000_000;
+/// A small part of the time between two rows of samples.
+const MOMENT_NS: i64 = 150_000_000;
 /// Below what malloc makes a mapping of its own for.
 const BLOCK: usize = 96 << 10;
 
@@ -43,6 +45,11 @@ fn run(args: &Args) -> io::Result<()> {
     let inherited = args.size("inherited", 0)?;
     if inherited > 0 {
         write_in_children(inherited)?;
+    }
+    let peak = args.size("peak", 0)?;
+    if peak > 0 {
+        hold_for_a_moment(peak)?;
+        hold_half_for_a_moment(peak / 2)?;
     }
     sys::sleep_ns(QUIET_NS);
     if !live.is_empty() {
@@ -153,6 +160,22 @@ fn grow_and_keep(bytes: usize) -> io::Result<Mapping> {
 #[inline(never)]
 fn grow_and_give_back(bytes: usize) -> io::Result<()> {
     drop(black_box(touched(bytes)?));
+    Ok(())
+}
+
+#[inline(never)]
+fn hold_for_a_moment(bytes: usize) -> io::Result<()> {
+    let mapping = touched(bytes)?;
+    sys::sleep_ns(MOMENT_NS);
+    drop(black_box(mapping));
+    Ok(())
+}
+
+#[inline(never)]
+fn hold_half_for_a_moment(bytes: usize) -> io::Result<()> {
+    let mapping = touched(bytes)?;
+    sys::sleep_ns(MOMENT_NS);
+    drop(black_box(mapping));
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 mod exports;
 mod flame;
 mod frame;
+mod held;
 mod line;
 mod on_gpus;
 mod pprof;
@@ -14,6 +15,8 @@ pub(super) use flame::flames;
 pub use frame::StackFrame;
 #[cfg(test)]
 pub(super) use frame::tests::frame;
+pub(super) use held::held_by_line;
+pub use held::{HeldByLine, LineHolding};
 pub use line::CodeLine;
 pub(super) use line::by_line;
 pub(super) use on_gpus::Taken;
@@ -23,16 +26,14 @@ use super::process::Process;
 use super::process_table::ProcessTable;
 use super::who::Who;
 use memtrace_model::tables::GrowthSiteRow;
-use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource};
+use memtrace_model::{BootNs, Bytes, Order, RowSource};
 pub(super) use resident::frames_of;
-use resident::{Stacks, read_sites, read_sites_twice, read_stacks, there};
+use resident::{Fullest, LATE, Stacks, read_sites, read_sites_twice, read_stacks, there};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Rows come this much later than what they say.
-const LATE_NS: DurationNs = DurationNs(1_000_000_000);
 /// Lines of one process.
 const SITES_MAX: usize = 50;
 
@@ -199,14 +200,17 @@ pub(super) fn read<S: RowSource>(
     has_earlier: bool,
 ) -> Result<Vec<ProcessAllocations>, S::Error> {
     let place = |upid| table.find(upid);
-    let exit = |upid| table.processes[place(upid)?].exit_boot_ns();
+    let fullest = |upid| {
+        let exit = table.processes[place(upid)?].exit_boot_ns();
+        exit.map(Fullest::before)
+    };
     let middle = |upid| {
         let process = place(upid).map(|place| &table.processes[place]);
         let first = process.map_or(end, |process| process.first_seen.boot_ns);
         let last = process.and_then(Process::exit_boot_ns).unwrap_or(end);
         BootNs(first.0 + (last.0 - first.0).max(0) / 2)
     };
-    let (sites, mut earlier) = read_sites_twice(source, BootNs(i64::MAX), exit, middle)?;
+    let (sites, mut earlier) = read_sites_twice(source, BootNs(i64::MAX), fullest, middle)?;
     if sites.is_empty() {
         return Ok(Vec::new());
     }
@@ -232,9 +236,12 @@ pub(super) fn at<S: RowSource>(
     process: &Process,
     at: BootNs,
 ) -> Result<Option<ProcessAllocations>, S::Error> {
-    let until = at + LATE_NS;
+    let until = at + LATE;
     let exit = process.exit_boot_ns().filter(|exit| *exit <= until);
-    let mut sites = read_sites(source, until, |upid| exit.filter(|_| upid == process.upid))?;
+    let fullest = exit.map(Fullest::before);
+    let mut sites = read_sites(source, until, |upid| {
+        fullest.filter(|_| upid == process.upid)
+    })?;
     sites.retain(|upid, _| *upid == process.upid);
     let stacks = read_stacks(source, &sites)?;
     let rows = sites.remove(&process.upid);
@@ -247,10 +254,11 @@ pub(super) fn gained<S: RowSource>(
     table: &ProcessTable,
     [begin, end]: [BootNs; 2],
 ) -> Result<Vec<AllocationGain>, S::Error> {
-    let until = end + LATE_NS;
+    let until = end + LATE;
     let process = |upid| Some(&table.processes[table.find(upid)?]);
     let exit = |upid| process(upid)?.exit_boot_ns().filter(|exit| *exit <= until);
-    let (sites, mut earlier) = read_sites_twice(source, until, exit, |_| begin)?;
+    let fullest = |upid| exit(upid).map(Fullest::before);
+    let (sites, mut earlier) = read_sites_twice(source, until, fullest, |_| begin)?;
     let stacks = read_stacks(source, &sites)?;
     let mut all = Vec::new();
     for (upid, rows) in sites {

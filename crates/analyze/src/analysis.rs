@@ -1,6 +1,6 @@
 //! The findings of a whole recording.
 
-use super::allocations::ProcessAllocations;
+use super::allocations::{HeldByLine, ProcessAllocations};
 use super::clock::RunClock;
 use super::composition::Composition;
 use super::conditions::Conditions;
@@ -124,6 +124,9 @@ pub struct Analysis {
     /// Who allocated what is still resident, by process, the one with most first; empty without
     /// `record --stacks`.
     pub allocations: Vec<ProcessAllocations>,
+    /// What lines of code held in all processes together at the instant of `at`, else at the peak; `None`
+    /// where that was nothing, and without `record --stacks`.
+    pub held_by_line: Option<HeldByLine>,
     /// What torch held of GPU memory, by its own snapshots, in the order of time; empty without
     /// `memtrace import torch`.
     #[serde(rename = "torch")]

@@ -51,6 +51,8 @@ pub struct Drawings {
     pub levels: BTreeMap<usize, Levels>,
     /// Resident memory by stack, of the processes of which most was resident.
     pub flames: Vec<Flame>,
+    /// The same at the peak.
+    pub flames_at_peak: Vec<Flame>,
 }
 
 /// A phase as a band over time.

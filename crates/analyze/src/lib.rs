@@ -73,8 +73,8 @@ mod trend;
 mod who;
 
 pub use allocations::{
-    AllocationGain, AllocationSite, CodeLine, CudaLine, CudaLines, Flame, ProcessAllocations,
-    Sampled, StackFile, StackFrame, export_stacks,
+    AllocationGain, AllocationSite, CodeLine, CudaLine, CudaLines, Flame, HeldByLine, LineHolding,
+    ProcessAllocations, Sampled, StackFile, StackFrame, export_stacks,
 };
 pub use analysis::{Analysis, CurvePoint, TreeFinding};
 pub use attribution::{

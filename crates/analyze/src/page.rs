@@ -57,6 +57,9 @@ pub(super) struct Document<'a, R, D> {
     /// Of each process resident memory by stack, where stacks were recorded.
     #[serde(skip_serializing_if = "<[Flame]>::is_empty")]
     flames: &'a [Flame],
+    /// The same at the peak.
+    #[serde(skip_serializing_if = "<[Flame]>::is_empty")]
+    flames_at_peak: &'a [Flame],
     /// Of a comparison, the object of `memtrace diff --format json`.
     #[serde(skip_serializing_if = "Option::is_none")]
     diff: Option<D>,
@@ -149,6 +152,7 @@ impl<'a, R: Serialize, D: Serialize> Document<'a, R, D> {
             processes: lanes(analysis, drawings),
             process_count: analysis.processes.len(),
             flames: drawings.map_or(&[], |drawings| &drawings.flames),
+            flames_at_peak: drawings.map_or(&[], |drawings| &drawings.flames_at_peak),
             diff: None,
             other: None,
         }

@@ -11,6 +11,7 @@ mod conditions;
 mod endings;
 pub(super) mod gpus;
 pub(super) mod growth;
+mod held_by_line;
 mod layout;
 pub(super) mod ledger;
 pub(crate) mod missing;

@@ -5,6 +5,7 @@ mod load;
 mod prometheus;
 mod with;
 
+use super::analyzed::{Wanted, analyzed};
 use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
@@ -14,7 +15,7 @@ use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memtrace_analyze::{
-    Names, SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample,
+    Moment, Names, SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample,
     sample_files, sample_gpus,
 };
 use memtrace_model::{BootNs, DurationNs, RunInfo};
@@ -80,6 +81,10 @@ pub(super) struct Args {
     /// Time between two samples [default: 1s; for load 200ms]
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
     interval: Option<DurationNs>,
+    /// With --to folded, speedscope or pprof: what was held at this time, such as `peak`, +83.2s or
+    /// 12:03:07 (UTC) [default: what was resident at the end, or before the end of a process]
+    #[arg(long, value_name = "TIME")]
+    at: Option<Moment>,
     /// For a running recording: rewrite memtrace.prom (or send to --endpoint) this often until the
     /// recording ends, and then remove it. For a directory of recordings: follow its newest, until stopped
     #[arg(long, value_name = "TIME", value_parser = super::values::parse_interval)]
@@ -196,6 +201,9 @@ impl Args {
         if self.names == NamesOption::Compat && !named.any(|what| self.wants(what)) {
             bail!("--names is for samples and GPUs: add --to csv, jsonl, summary, gpu or load");
         }
+        if self.at.is_some() && !STACKS.iter().any(|(what, ..)| self.wants(*what)) {
+            bail!("--at is for stacks: add --to folded, speedscope or pprof");
+        }
         if !self.with.is_empty() && !self.wants(What::Perfetto) {
             bail!("--with puts traces into the one for Perfetto: add --to perfetto");
         }
@@ -245,6 +253,17 @@ impl Files {
     }
 }
 
+/// When a moment of the recording was.
+fn instant(recordings: &Recordings, dir: &Path, at: Moment) -> anyhow::Result<BootNs> {
+    let wanted = Wanted {
+        at: Some(at),
+        ..Wanted::default()
+    };
+    let report = analyzed(recordings, dir, wanted)?;
+    let at = report.analysis.at.context("nothing was recorded at --at")?;
+    Ok(at.at.boot_ns)
+}
+
 /// Writes the files.
 ///
 /// # Errors
@@ -270,6 +289,10 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     make(target)?;
     let mut files = Files::open(&args, target)?;
     let mut trace = args.open(What::Perfetto, target, TRACE)?;
+    let at = args
+        .at
+        .map(|at| instant(recordings, &dir, at))
+        .transpose()?;
     let mut stacks = Vec::new();
     for (what, file, name) in STACKS {
         stacks.extend(args.open(what, target, name)?.map(|part| (file, part)));
@@ -314,7 +337,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
             break;
         }
         let count =
-            export_stacks(&Rows(&recording), *file, &mut part.file).with_context(reading)?;
+            export_stacks(&Rows(&recording), *file, at, &mut part.file).with_context(reading)?;
         if let Ok(0) = count {
             bail!("no stacks were recorded, or nothing of them is resident: record with --stacks");
         }

@@ -3,7 +3,7 @@
 use super::frame::StackFrame;
 use super::pprof;
 use super::resident::Resident;
-use memtrace_model::RowSource;
+use memtrace_model::{BootNs, RowSource};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
@@ -20,17 +20,18 @@ pub enum StackFile {
     Pprof,
 }
 
-/// Writes resident memory by stack. Answers how many stacks there are.
+/// Writes resident memory by stack, at an instant or at the end. Answers how many stacks there are.
 ///
 /// # Errors
 /// When the recording can't be read. What it answers within is how writing went.
 pub fn export_stacks<S: RowSource>(
     source: &S,
     file: StackFile,
+    at: Option<BootNs>,
     to: &mut impl io::Write,
 ) -> Result<io::Result<usize>, S::Error> {
-    let resident = Resident::read(source)?;
-    let count = resident.processes.iter().map(|one| one.rows.len()).sum();
+    let resident = Resident::read(source, at)?;
+    let count = resident.processes.iter().map(|one| one.stacks.len()).sum();
     let written = match file {
         StackFile::Folded => folded(&resident, to),
         StackFile::Speedscope => speedscope(&resident, to),
@@ -41,16 +42,16 @@ pub fn export_stacks<S: RowSource>(
 
 fn folded(resident: &Resident, to: &mut impl io::Write) -> io::Result<()> {
     for process in &resident.processes {
-        for row in &process.rows {
+        for (stack_id, bytes) in &process.stacks {
             write!(to, "{}", plain(&process.name))?;
-            let frames = resident.frames(row.stack_id);
+            let frames = resident.frames(*stack_id);
             for frame in frames.iter().rev() {
                 write!(to, ";{}", plain(&frame.in_words()))?;
             }
             if frames.is_empty() {
                 write!(to, ";unknown")?;
             }
-            writeln!(to, " {}", row.resident_bytes.0)?;
+            writeln!(to, " {}", bytes.0)?;
         }
     }
     Ok(())
@@ -119,14 +120,10 @@ fn speedscope(resident: &Resident, to: &mut impl io::Write) -> io::Result<()> {
     };
     let mut profiles = Vec::new();
     for process in &resident.processes {
-        let weights: Vec<i64> = process
-            .rows
-            .iter()
-            .map(|row| row.resident_bytes.0)
-            .collect();
-        let rows = process.rows.iter();
-        let samples = rows.map(|row| {
-            let frames = resident.frames(row.stack_id);
+        let stacks = process.stacks.iter();
+        let weights: Vec<i64> = stacks.clone().map(|(_, bytes)| bytes.0).collect();
+        let samples = stacks.map(|(stack_id, _)| {
+            let frames = resident.frames(*stack_id);
             frames.iter().rev().map(&mut place).collect()
         });
         profiles.push(Profile {
@@ -162,13 +159,13 @@ mod tests {
             .find(|(name, ..)| *name == "grown_by_lines")
             .unwrap();
         let (_, run, _) = run().recorded();
-        let resident = Resident::read(&run).unwrap();
-        let rows = resident.processes.iter().flat_map(|process| &process.rows);
-        let all: i64 = rows.map(|row| row.resident_bytes.0).sum();
+        let resident = Resident::read(&run, None).unwrap();
+        let stacks = resident.processes.iter().flat_map(|one| &one.stacks);
+        let all: i64 = stacks.map(|(_, bytes)| bytes.0).sum();
         assert_eq!(all >> 20, 1_720);
         let written = |file| {
             let mut to = Vec::new();
-            export_stacks(&run, file, &mut to).unwrap().unwrap();
+            export_stacks(&run, file, None, &mut to).unwrap().unwrap();
             to
         };
         let folded = String::from_utf8(written(StackFile::Folded)).unwrap();
@@ -187,7 +184,7 @@ mod tests {
         let mut samples = profiles[0]["samples"].as_array().unwrap().iter();
         let outermost = samples.find_map(|sample| sample[0].as_u64()).unwrap();
         assert_eq!(frames[outermost as usize]["name"], "train.py:40 main");
-        let trees = flames(&run).unwrap();
+        let trees = flames(&run, None).unwrap();
         let trees = serde_json::to_value(trees).unwrap();
         let roots = trees.as_array().unwrap().iter();
         assert_eq!(

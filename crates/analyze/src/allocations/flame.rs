@@ -1,7 +1,7 @@
 //! Resident memory by stack as trees, for whoever draws it.
 
 use super::resident::{Resident, ResidentProcess};
-use memtrace_model::{Bytes, FrameKind, Order, RowSource, Upid};
+use memtrace_model::{BootNs, Bytes, FrameKind, Order, RowSource, Upid};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -31,9 +31,9 @@ pub struct Flame {
     parts: Vec<Flame>,
 }
 
-/// The trees of the processes of which most was resident.
-pub(crate) fn flames<S: RowSource>(source: &S) -> Result<Vec<Flame>, S::Error> {
-    let resident = Resident::read(source)?;
+/// The trees of the processes of which most was resident, at an instant or at the end.
+pub(crate) fn flames<S: RowSource>(source: &S, at: Option<BootNs>) -> Result<Vec<Flame>, S::Error> {
+    let resident = Resident::read(source, at)?;
     let trees = resident.processes.iter();
     let mut trees: Vec<Flame> = trees.map(|process| tree(&resident, process)).collect();
     trees.order_by_key(|tree| Reverse(tree.bytes));
@@ -56,11 +56,10 @@ fn tree(resident: &Resident, process: &ResidentProcess) -> Flame {
         bytes: 0,
     }];
     let mut places: HashMap<(usize, String), usize> = HashMap::new();
-    for row in &process.rows {
-        let bytes = row.resident_bytes.0;
+    for (stack_id, Bytes(bytes)) in &process.stacks {
         let mut at = 0;
-        nodes[at].bytes = nodes[at].bytes.saturating_add(bytes);
-        let frames = resident.frames(row.stack_id);
+        nodes[at].bytes = nodes[at].bytes.saturating_add(*bytes);
+        let frames = resident.frames(*stack_id);
         for frame in frames.iter().rev().take(FRAMES_MAX) {
             let count = nodes.len();
             let place = *places.entry((at, frame.in_words())).or_insert(count);
@@ -71,7 +70,7 @@ fn tree(resident: &Resident, process: &ResidentProcess) -> Flame {
                     bytes: 0,
                 });
             }
-            nodes[place].bytes = nodes[place].bytes.saturating_add(bytes);
+            nodes[place].bytes = nodes[place].bytes.saturating_add(*bytes);
             at = place;
         }
     }
@@ -103,7 +102,7 @@ fn tree(resident: &Resident, process: &ResidentProcess) -> Flame {
     Flame {
         name: process.name.clone(),
         kind: None,
-        upid: process.rows.first().map(|row| row.upid),
+        upid: Some(process.upid),
         bytes: Bytes(whole),
         parts: called,
     }

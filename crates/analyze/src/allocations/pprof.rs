@@ -49,12 +49,12 @@ pub(super) fn write(resident: &Resident, to: &mut impl io::Write) -> io::Result<
         labels[0].number(3, process.tgid.0.into());
         labels[1].number(1, process_name);
         labels[1].number(2, profile.string(&process.name));
-        for row in &process.rows {
+        for (stack_id, bytes) in &process.stacks {
             let mut sample = Message::default();
-            for frame in resident.frames(row.stack_id) {
+            for frame in resident.frames(*stack_id) {
                 sample.number(1, profile.location(frame));
             }
-            sample.signed(2, row.resident_bytes.0);
+            sample.signed(2, bytes.0);
             for label in &labels {
                 sample.message(3, label);
             }

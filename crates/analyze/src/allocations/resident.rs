@@ -3,11 +3,13 @@
 
 use super::frame::StackFrame;
 use memtrace_model::tables::{GrowthSiteRow, ProcessRow, StackRow};
-use memtrace_model::{BootNs, Bytes, Order, RowSource, Tgid, Upid};
+use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource, Tgid, Upid};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+/// Rows come this much later than what they say.
+pub(super) const LATE: DurationNs = DurationNs(1_000_000_000);
 /// The last moments of a process that has ended.
-const LAST_NS: i64 = 3_000_000_000;
+const LAST: DurationNs = DurationNs(3_000_000_000);
 
 /// Frames by stack, innermost first.
 pub(crate) type Stacks = HashMap<i64, Vec<StackFrame>>;
@@ -21,28 +23,46 @@ pub(super) struct Resident {
 
 /// What was resident of one process.
 pub(super) struct ResidentProcess {
+    pub(super) upid: Upid,
     pub(super) tgid: Tgid,
     /// Its short name and its process id.
     pub(super) name: String,
-    /// In the order of stacks, none without resident memory.
-    pub(super) rows: Vec<GrowthSiteRow>,
+    /// Amounts by stack, in the order of stacks, none without resident memory.
+    pub(super) stacks: Vec<(i64, Bytes)>,
 }
 
 impl Resident {
-    /// As it stood at the end, or before the end of a process.
-    pub(super) fn read<S: RowSource>(source: &S) -> Result<Self, S::Error> {
+    /// As it stood at the end, or before the end of a process; at an instant what was not known to be given
+    /// back by then, without memory that several processes map.
+    pub(super) fn read<S: RowSource>(source: &S, at: Option<BootNs>) -> Result<Self, S::Error> {
         let mut known: HashMap<Upid, (Tgid, String, Option<BootNs>)> = HashMap::new();
         source.scan(&[], |row: ProcessRow| {
             let name = format!("{} {}", row.comm, row.tgid);
             known.insert(row.upid, (row.tgid, name, row.exit_boot_ns));
         })?;
-        let sites = read_sites(source, BootNs(i64::MAX), |upid| known.get(&upid)?.2)?;
+        let exit = |upid| known.get(&upid)?.2;
+        let sites = match at {
+            Some(at) => read_sites_at(source, at, exit)?,
+            None => read_sites(source, BootNs(i64::MAX), |upid| {
+                exit(upid).map(Fullest::before)
+            })?,
+        };
         let stacks = read_stacks(source, &sites)?;
-        let processes = sites.into_iter().filter_map(|(upid, mut rows)| {
-            rows.retain(|row| row.resident_bytes.0 > 0);
-            rows.order_by_key(|row| row.stack_id);
+        let amount = |row: &GrowthSiteRow| match at {
+            Some(_) => not_returned(row),
+            None => row.resident_bytes,
+        };
+        let processes = sites.into_iter().filter_map(|(upid, rows)| {
+            let amounts = rows.iter().map(|row| (row.stack_id, amount(row)));
+            let mut stacks: Vec<_> = amounts.filter(|(_, bytes)| bytes.0 > 0).collect();
+            stacks.sort_unstable_by_key(|(stack_id, _)| *stack_id);
             let (tgid, name, _) = known.remove(&upid)?;
-            (!rows.is_empty()).then_some(ResidentProcess { tgid, name, rows })
+            (!stacks.is_empty()).then_some(ResidentProcess {
+                upid,
+                tgid,
+                name,
+                stacks,
+            })
         });
         Ok(Self {
             processes: processes.collect(),
@@ -61,33 +81,32 @@ impl Resident {
 struct Growing {
     now: HashMap<i64, GrowthSiteRow>,
     now_boot_ns: BootNs,
-    /// Where the process has ended: the most that was resident in its last moments.
+    /// The most that was there since an instant.
     most: Option<(Bytes, HashMap<i64, GrowthSiteRow>)>,
 }
 
 impl Growing {
-    fn add(&mut self, row: GrowthSiteRow, exit: Option<BootNs>) {
+    fn add(&mut self, row: GrowthSiteRow, fullest: Option<Fullest>) {
         if row.boot_ns != self.now_boot_ns {
-            // Of what stands before its last moments the last counts.
-            if exit.is_some_and(|exit| row.boot_ns.0 >= exit.0.saturating_sub(LAST_NS)) {
-                self.note_most();
+            // Of what stands before it the last counts.
+            if let Some(fullest) = fullest.filter(|fullest| row.boot_ns >= fullest.since) {
+                self.note_most(fullest.amount);
             }
             self.now_boot_ns = row.boot_ns;
         }
         self.now.insert(row.stack_id, row);
     }
 
-    /// A program that ends often frees all it has: what it held is what it held before that.
-    fn note_most(&mut self) {
-        let resident: Bytes = self.now.values().map(there).sum();
-        if self.most.as_ref().is_none_or(|(most, _)| resident >= *most) {
-            self.most = Some((resident, self.now.clone()));
+    fn note_most(&mut self, amount: fn(&GrowthSiteRow) -> Bytes) {
+        let held: Bytes = self.now.values().map(amount).sum();
+        if self.most.as_ref().is_none_or(|(most, _)| held >= *most) {
+            self.most = Some((held, self.now.clone()));
         }
     }
 
-    fn rows(mut self, exit: Option<BootNs>) -> Vec<GrowthSiteRow> {
-        if exit.is_some() {
-            self.note_most();
+    fn rows(mut self, fullest: Option<Fullest>) -> Vec<GrowthSiteRow> {
+        if let Some(fullest) = fullest {
+            self.note_most(fullest.amount);
         }
         let rows = self.most.map_or(self.now, |(_, rows)| rows);
         rows.into_values().collect()
@@ -99,23 +118,64 @@ pub(super) fn there(row: &GrowthSiteRow) -> Bytes {
     row.resident_bytes + row.shared_bytes.unwrap_or_default()
 }
 
+/// What is not known to be given back of what was touched, without what several map.
+pub(super) fn not_returned(row: &GrowthSiteRow) -> Bytes {
+    row.grown_bytes - row.returned_bytes - row.shared_bytes.unwrap_or_default()
+}
+
+/// From when on the moment counts at which most was there, and what of a row says that.
+#[derive(Clone, Copy)]
+pub(super) struct Fullest {
+    since: BootNs,
+    amount: fn(&GrowthSiteRow) -> Bytes,
+}
+
+impl Fullest {
+    /// A program that ends often frees all it has: what it held is what was there in its last moments.
+    pub(super) fn before(exit: BootNs) -> Self {
+        Self {
+            since: BootNs(exit.0.saturating_sub(LAST.0)),
+            amount: there,
+        }
+    }
+
+    /// What is given back is noted late. What is touched may not have been looked at.
+    fn at(at: BootNs) -> Self {
+        Self {
+            since: at,
+            amount: not_returned,
+        }
+    }
+}
+
 /// The sums by process and stack.
 pub(super) type Sites = BTreeMap<Upid, Vec<GrowthSiteRow>>;
 
-/// The sums at `until`, or before the end of the process, whose time `exit` gives.
+/// The sums at `until`, or where `fullest` says so at the moment at which most was there.
 pub(super) fn read_sites<S: RowSource>(
     source: &S,
     until: BootNs,
+    fullest: impl Fn(Upid) -> Option<Fullest>,
+) -> Result<Sites, S::Error> {
+    Ok(read_sites_twice(source, until, fullest, |_| BootNs(i64::MIN))?.0)
+}
+
+/// The sums of those that were there at an instant, as they stood then: `exit` says when they ended.
+pub(super) fn read_sites_at<S: RowSource>(
+    source: &S,
+    at: BootNs,
     exit: impl Fn(Upid) -> Option<BootNs>,
 ) -> Result<Sites, S::Error> {
-    Ok(read_sites_twice(source, until, exit, |_| BootNs(i64::MIN))?.0)
+    let mut sites = read_sites(source, at + LATE, |_| Some(Fullest::at(at)))?;
+    sites.retain(|upid, _| exit(*upid).is_none_or(|exit| exit > at));
+    Ok(sites)
 }
 
 /// The same, and the sums at an earlier instant of each process.
 pub(super) fn read_sites_twice<S: RowSource>(
     source: &S,
     until: BootNs,
-    exit: impl Fn(Upid) -> Option<BootNs>,
+    fullest: impl Fn(Upid) -> Option<Fullest>,
     earlier: impl Fn(Upid) -> BootNs,
 ) -> Result<(Sites, Sites), S::Error> {
     let mut growing: HashMap<Upid, (Growing, Growing)> = HashMap::new();
@@ -127,11 +187,11 @@ pub(super) fn read_sites_twice<S: RowSource>(
         if row.boot_ns <= earlier(row.upid) {
             before.add(row.clone(), None);
         }
-        let exit = exit(row.upid);
-        last.add(row, exit);
+        let fullest = fullest(row.upid);
+        last.add(row, fullest);
     })?;
     let rows = growing.into_iter().map(|(upid, (last, before))| {
-        let last = last.rows(exit(upid));
+        let last = last.rows(fullest(upid));
         ((upid, last), (upid, before.rows(None)))
     });
     Ok(rows.unzip())
@@ -170,11 +230,13 @@ mod tests {
         let row = |at: i64, stack_id, mib: i64| GrowthSiteRow {
             boot_ns: BootNs(at * 1_000_000_000),
             stack_id,
+            grown_bytes: Bytes(90 << 20),
             resident_bytes: Bytes(mib << 20),
+            returned_bytes: Bytes((90 - mib) << 20),
             ..GrowthSiteRow::default()
         };
         let text = |exit: Option<i64>| {
-            let exit = exit.map(|at| BootNs(at * 1_000_000_000));
+            let fullest = exit.map(|at| Fullest::before(BootNs(at * 1_000_000_000)));
             let mut growing = Growing::default();
             // Freed in the middle of its life, and as it ends.
             for row in [
@@ -184,9 +246,9 @@ mod tests {
                 row(9, 2, 0),
                 row(9, 1, 0),
             ] {
-                growing.add(row, exit);
+                growing.add(row, fullest);
             }
-            let mut rows = growing.rows(exit);
+            let mut rows = growing.rows(fullest);
             rows.sort_by_key(|row| row.stack_id);
             let resident = rows.iter().map(|row| row.resident_bytes.0 >> 20);
             resident.collect::<Vec<_>>()

@@ -85,6 +85,10 @@ where
         let ends = [focus.begin, focus.end].map(|at| at.boot_ns);
         focus.allocated = allocations::gained(source, &facts.table, ends)?;
     }
+    let at = at(&options, facts.at, &holdings);
+    let shown = at.as_ref().or(holdings.peak.as_ref());
+    let shown = shown.filter(|_| has_earlier && !allocations.is_empty());
+    let held_by_line = shown.map(|shown| allocations::held_by_line(source, &facts.table, shown.at));
     let (load, requests) = (facts.load, &facts.requests);
     let conditions = conditions::reported(load, requests, under_load, &seen.held_at, &clock, end);
     let process = options.process.as_deref();
@@ -105,12 +109,13 @@ where
         unread_kill_count: facts.unread_kill_count,
         leftovers,
         allocations,
+        held_by_line: held_by_line.transpose()?.flatten(),
         torch_snapshots,
         process_tree: ProcessTree::of(processes),
         held_peak: held_peak(seen.held_peak, &holdings),
         rss_peak: seen.state.all.highest[Kind::Rss]
             .map(|high| (high.bytes, clock.at(high.boot_ns))),
-        at: at(&options, facts.at, &holdings),
+        at,
         roles_at: roles_at(&options, &facts.groups, &holdings),
         roles,
         phases,
@@ -255,13 +260,16 @@ fn drawings<S: RowSource>(
         gpus: holdings.gpus.as_ref(),
         host: &info.hostname,
     };
+    let at_peak = known.peak.map(|peak| peak.at.boot_ns);
     let (curves, levels) = curves::reported(source, drawn, known)?;
     Ok(Box::new(Drawings {
         curves,
         bands: facts.phases.bands(&facts.table.processes, clock),
         moments: facts.phases.moments(clock),
         levels,
-        flames: allocations::flames(source)?,
+        flames: allocations::flames(source, None)?,
+        flames_at_peak: at_peak
+            .map_or(Ok(Vec::new()), |at| allocations::flames(source, Some(at)))?,
     }))
 }
 

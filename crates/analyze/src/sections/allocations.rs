@@ -1,43 +1,38 @@
 //! Who allocated what is still resident.
 
 use super::growth;
+use super::held_by_line::{self, LARGE_PART, MATTERS, NOTABLE_PART, estimated};
 use crate::allocations::{AllocationSite, ProcessAllocations, Sampled};
-use crate::trend::Z_95;
 use crate::{Analysis, Report, Who};
 use memtrace_model::{Bytes, Instant, Order};
 use memtrace_report::words::bytes;
 use memtrace_report::{Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, words};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::iter::once;
 
 /// Processes of which it is reported unasked, and lines of each.
 const PROCESSES_MAX: usize = 3;
 const LINES_MAX: usize = 6;
-/// Less than this is not reported unasked.
-const MATTERS: Bytes = Bytes(16 << 20);
-/// Less than this part of what is resident, free in heaps or unknown, is not reported.
-const NOTABLE_PART: f64 = 0.1;
 /// Lines with this part of what a process held at a kill are named, so many at most.
 const NAMED_PART: f64 = 0.1;
 const NAMED_MAX: usize = 3;
 /// A line that gave back this part of what it touched is doubted to hold the rest.
 const PASSING_PART: f64 = 0.75;
-/// A line with this part of what a process holds stands among the first lines of a report.
-const LARGE_PART: f64 = 0.3;
 
 const TITLE: &str = "Who allocated it";
 
 pub(super) const SECTION: Section<Report> = Section {
     name: "allocations",
     doc: "who allocated what is still resident, by line (record --stacks)",
-    keys: &["allocations"],
+    keys: &["allocations", "held_by_line"],
     tables: Some(|analysis, top| {
         let processes = analysis.allocations.iter().take(top);
         one_part(table_of_all(processes.flat_map(|process| {
             process.sites.iter().map(move |site| (process, site))
         })))
     }),
-    is_worth_telling: |analysis| analysis.allocations.iter().any(matters),
+    is_worth_telling: |analysis| analysis.allocations.iter().any(matters) || is_peak_news(analysis),
     tell: |analysis, view| {
         let all = &analysis.allocations;
         let is_wanted = |one: &&ProcessAllocations| {
@@ -45,8 +40,11 @@ pub(super) const SECTION: Section<Report> = Section {
             view.style.is_full || is_enough || matters(one)
         };
         let wanted: Vec<&ProcessAllocations> = all.iter().filter(is_wanted).collect();
+        let together = held_by_line::chapter(analysis, view.most(LINES_MAX));
+        let together =
+            together.filter(|_| view.is_alone || view.style.is_full || is_peak_news(analysis));
         if wanted.is_empty() {
-            return Vec::new();
+            return together.into_iter().collect();
         }
         let mut section = Chapter::new(TITLE);
         let most = match view.is_alone {
@@ -69,10 +67,14 @@ pub(super) const SECTION: Section<Report> = Section {
              out again keeps the name of who touched it first; what other allocators keep free is \
              reported by `--section layout`.",
         );
-        vec![section]
+        once(section).chain(together).collect()
     },
     ..Section::EMPTY
 };
+
+fn is_peak_news(analysis: &Analysis) -> bool {
+    held_by_line::is_news(analysis, named_first(analysis))
+}
 
 fn lines(section: &mut Chapter, process: &ProcessAllocations, most: usize) {
     section.table(table(process, most));
@@ -162,8 +164,11 @@ fn first(process: &ProcessAllocations) -> Option<&AllocationSite> {
 
 /// Which line most came by of one process, and what forked processes copied.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
-    let copied = copied_in_short(&analysis.allocations);
-    let sentences = [of_one_in_short(analysis), copied];
+    let sentences = [
+        of_one_in_short(analysis),
+        held_by_line::in_short(analysis, named_first(analysis)),
+        copied_in_short(&analysis.allocations),
+    ];
     let sentences: Vec<String> = sentences.into_iter().flatten().collect();
     (!sentences.is_empty()).then(|| sentences.join(" "))
 }
@@ -197,26 +202,10 @@ fn copied_in_short(allocations: &[ProcessAllocations]) -> Option<String> {
     ))
 }
 
-/// `225 MiB ±72.0 MiB (95 %)`: an amount by samples, with its interval where it is no small part of it.
-fn estimated(amount: Bytes, standard_error: f64) -> String {
-    let interval = Bytes((Z_95 * standard_error) as i64);
-    match interval.0 > 0 && standard_error >= NOTABLE_PART * amount.0 as f64 {
-        true => format!("{} ±{} (95 %)", bytes(amount), bytes(interval)),
-        false => bytes(amount),
-    }
-}
-
 /// Which line most of the memory of the process that grows, else of that which holds most, came by, if one
 /// stands out.
 fn of_one_in_short(analysis: &Analysis) -> Option<String> {
-    let grower = growth::grower(analysis).and_then(|(grower, _)| grower.upid);
-    let all = || analysis.allocations.iter().filter(|one| matters(one));
-    let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
-    let later = all().filter(|one| later_line(one).is_some());
-    let later = later.max_by_key(|one| one.later_bytes);
-    let shared = || all().max_by_key(|one| one.sum.shared());
-    let own = || all().find(|one| !is_mostly_shared(one));
-    let process = grower.or(later).or_else(own).or_else(shared)?;
+    let process = named_first(analysis)?;
     let first = first(process)?;
     first.line.frame.as_ref()?;
     let amount = |sum: &Sampled| match is_mostly_shared(process) {
@@ -225,6 +214,18 @@ fn of_one_in_short(analysis: &Analysis) -> Option<String> {
     };
     let is_large = amount(&first.sum).0 as f64 >= LARGE_PART * amount(&process.sum).0 as f64;
     (is_large || later_line(process).is_some()).then(|| sentence(analysis, process))
+}
+
+/// The process that the first lines name: who grows, else who holds most.
+fn named_first(analysis: &Analysis) -> Option<&ProcessAllocations> {
+    let grower = growth::grower(analysis).and_then(|(grower, _)| grower.upid);
+    let all = || analysis.allocations.iter().filter(|one| matters(one));
+    let grower = grower.and_then(|grower| all().find(|one| one.who.upid == Some(grower)));
+    let later = all().filter(|one| later_line(one).is_some());
+    let later = later.max_by_key(|one| one.later_bytes);
+    let shared = || all().max_by_key(|one| one.sum.shared());
+    let own = || all().find(|one| !is_mostly_shared(one));
+    grower.or(later).or_else(own).or_else(shared)
 }
 
 /// The line that most of what came in the later half of a process's life came by, where much came, and

@@ -1,6 +1,6 @@
 //! Who held the memory at the instant that was asked for, with its ledger and its GPUs.
 
-use super::{gpus, ledger, peak};
+use super::{gpus, held_by_line, ledger, peak};
 use crate::{Composition, Report};
 use memtrace_model::Kind;
 use memtrace_report::words::bytes_or_unknown;
@@ -35,6 +35,7 @@ pub(super) const SECTION: Section<Report> = Section {
             view.top.min(view.most(ledger::MAX_LINES)),
         ));
         reported.extend(gpus::at(analysis, at, view.top));
+        reported.extend(held_by_line::chapter(analysis, view.top));
         reported.push(peak::in_short(analysis));
         reported
     },

@@ -22,6 +22,10 @@ const SAMPLES_MAX: usize = 256;
 /// Processes that are held open: two descriptors each.
 const WATCHED_MAX: usize = 1_024;
 
+/// A process that was not looked at for so long is looked at before more of it is noted: what it gave back
+/// by then would else count as held beside what it touches now.
+const LOOK_FIRST: DurationNs = DurationNs(100_000_000);
+
 /// So much of heaps is read at once, and at the end of each process.
 const SEARCH_BYTES: u64 = 16 << 20;
 const LAST_SEARCH_BYTES: u64 = 256 << 20;
@@ -68,8 +72,10 @@ impl StackCollector {
     }
 
     fn take_samples(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
-        for _ in 0..SAMPLES_MAX {
+        let mut left = SAMPLES_MAX;
+        while left > 0 {
             let mut reported = None;
+            let mut to_look_at = None;
             let mut names = Naming {
                 page_size: self.page_size,
                 watched: &mut self.watched,
@@ -88,6 +94,10 @@ impl StackCollector {
                 if may_wait && sample.is_some_and(|one| names.is_early(one)) {
                     return false;
                 }
+                to_look_at = sample.and_then(|one| names.to_look_at(one));
+                if to_look_at.is_some() {
+                    return false;
+                }
                 match sample.map(|one| names.take(one)) {
                     Some(Some(layout)) => reported = layout,
                     Some(None) => *left_out_count += 1,
@@ -98,6 +108,20 @@ impl StackCollector {
             if let Some((tgid, layout)) = reported {
                 self.source.tell(tgid, &layout);
             }
+            if let Some(upid) = to_look_at
+                && let Some(watched) = self.watched.get_mut(&upid)
+            {
+                watched.looked_at = tick.boot;
+                look_at(
+                    &mut self.sites,
+                    (upid, watched),
+                    &self.source,
+                    tick.boot,
+                    false,
+                );
+                continue;
+            }
+            left -= 1;
             if !is_one {
                 break;
             }
@@ -106,30 +130,15 @@ impl StackCollector {
 
     /// Looks at what was sampled, and lets go of who has ended.
     fn look(&mut self, now: BootNs, is_all: bool) {
-        let page_size = self.page_size.0.cast_unsigned();
         let mut ended = Vec::new();
-        for (upid, watched) in &self.watched {
-            let touched = self.source.touched();
-            self.sites.look(*upid, now, is_all, |one| {
-                let Some((is_resident, is_shared)) = watched.page(one.address, page_size) else {
-                    return Seen::Ended;
-                };
-                if !is_resident {
-                    return Seen::Returned;
-                }
-                match touched.is_again(watched.tgid, one.address, one.boot_ns) {
-                    None => Seen::Unsure,
-                    Some(true) => Seen::Returned,
-                    Some(false) if is_shared => Seen::Shared,
-                    Some(false) => Seen::Resident,
-                }
-            });
+        for (upid, watched) in &mut self.watched {
+            watched.looked_at = now;
+            look_at(&mut self.sites, (*upid, watched), &self.source, now, is_all);
             if !watched.is_there() {
                 ended.push(*upid);
             }
         }
         for upid in ended {
-            self.sites.forget(upid);
             if let Some(watched) = self.watched.remove(&upid) {
                 self.source.forget(watched.tgid);
             }
@@ -144,14 +153,13 @@ impl StackCollector {
         let mut watched: Vec<(&Upid, &mut Watched)> = self.watched.iter_mut().collect();
         watched.sort_unstable_by_key(|(_, one)| one.searched_at);
         let start = clock::thread_cpu();
-        let page_size = self.page_size.0.cast_unsigned();
         for (upid, watched) in watched {
             let addresses = self.sites.resident(*upid);
             if addresses.is_empty() {
                 continue;
             }
             let mut left = SEARCH_BYTES;
-            let (found, _) = watched.search(&addresses, page_size, &mut left);
+            let (found, _) = watched.search(&addresses, &mut left);
             self.sites.note_use(*upid, &found);
             let took = clock::thread_cpu().0 - start.0;
             if left < SEARCH_BYTES || took > SEARCH_NS_MAX {
@@ -165,7 +173,6 @@ impl StackCollector {
     /// The same of all processes, to the ends of their heaps.
     fn search_all(&mut self) {
         let until = clock::boot() + DurationNs(LAST_SEARCH_NS);
-        let page_size = self.page_size.0.cast_unsigned();
         for (upid, watched) in &mut self.watched {
             let addresses = self.sites.resident(*upid);
             let mut left = LAST_SEARCH_BYTES;
@@ -173,13 +180,38 @@ impl StackCollector {
             while !is_done && left > 0 && clock::boot() < until {
                 let mut piece = SEARCH_BYTES.min(left);
                 left -= piece;
-                let (found, is_all) = watched.search(&addresses, page_size, &mut piece);
+                let (found, is_all) = watched.search(&addresses, &mut piece);
                 left += piece;
                 is_done = is_all;
                 self.sites.note_use(*upid, &found);
             }
         }
     }
+}
+
+/// Looks at what was sampled of one process.
+fn look_at(
+    sites: &mut Sites,
+    (upid, watched): (Upid, &Watched),
+    source: &StackSource,
+    now: BootNs,
+    is_all: bool,
+) {
+    let touched = source.touched();
+    sites.look(upid, now, is_all, |one| {
+        let Some((is_resident, is_shared)) = watched.page(one.address) else {
+            return Seen::Ended;
+        };
+        if !is_resident {
+            return Seen::Returned;
+        }
+        match touched.is_again(watched.tgid, one.address, one.boot_ns) {
+            None => Seen::Unsure,
+            Some(true) => Seen::Returned,
+            Some(false) if is_shared => Seen::Shared,
+            Some(false) => Seen::Resident,
+        }
+    });
 }
 
 /// Those parts of the collector that a sample changes while the ring is borrowed.
@@ -205,6 +237,13 @@ impl Naming<'_> {
     fn is_early(&self, sample: &StackSample) -> bool {
         let is_new = sample.header.boot_ns.cast_signed() > self.tick.boot.0;
         is_new && self.upid(sample).is_none()
+    }
+
+    /// Whose memory is to be looked at before the sample is taken.
+    fn to_look_at(&self, sample: &StackSample) -> Option<Upid> {
+        let upid = self.upid(sample)?;
+        let watched = self.watched.get(&upid)?;
+        (self.tick.boot - watched.looked_at >= LOOK_FIRST).then_some(upid)
     }
 
     /// Takes a sample, and gives what the BPF programs are to know of the process's interpreter, if
@@ -246,7 +285,7 @@ impl Naming<'_> {
         }
         if !self.watched.contains_key(&upid)
             && self.watched.len() < WATCHED_MAX
-            && let Some(watched) = Watched::open(tgid, mm)
+            && let Some(watched) = Watched::open(tgid, mm, self.page_size)
         {
             self.watched.insert(upid, watched);
         }
@@ -320,6 +359,11 @@ impl Collector for StackCollector {
         self.look(tick.boot, false);
         self.search(tick.boot);
         self.sites.write(tick, self.source.sees_copies, out);
+        let is_there = |upid| {
+            let row = table.row(upid);
+            row.is_some_and(|row| row.exit_boot_ns.is_none()) || self.watched.contains_key(&upid)
+        };
+        self.sites.retain(is_there);
         let lost = [
             (
                 take(&mut self.undecoded_count),

@@ -3,14 +3,17 @@
 use super::frames::Frame;
 use crate::Tick;
 use memtrace_model::{BootNs, Bytes, GrowthSiteRow, Record, Upid};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Stacks that are distinguished.
 const STACKS_MAX: usize = 8_192;
-/// Stacks by process.
+/// Stacks by process, of those that are there.
 const SITES_MAX: usize = 32_768;
 /// Sampled addresses of one process that are looked at again; of older ones the last look stands.
 const LOOKED_AT_MAX: usize = 8_192;
+
+/// What is given back at once, and less than which a moment is no fuller than another.
+const FALL_MIN: i64 = 4 << 20;
 
 /// A sample is looked at again when it is older by this part.
 const LOOKS_PER_AGE: i64 = 4;
@@ -88,8 +91,8 @@ pub(super) enum Seen {
 }
 
 /// A stack of one process.
+#[derive(Default)]
 struct Site {
-    upid: Upid,
     stack_id: i64,
     count: i64,
     grown: i64,
@@ -106,11 +109,32 @@ struct Site {
     has_changed: bool,
 }
 
+/// What was sampled of one process.
+#[derive(Default)]
+struct Growth {
+    sites: Vec<Site>,
+    by_stack: HashMap<i64, usize>,
+    sampled: VecDeque<Sampled>,
+    /// When it was sampled last.
+    newest: BootNs,
+    /// What is not known to be given back: now, and when it was last written.
+    held: i64,
+    written_held: i64,
+    /// How it stood when most was held since then, where much of that was given back.
+    fullest: Option<Fullest>,
+}
+
+/// How the sites of a process stood just before it gave back much.
+struct Fullest {
+    held: i64,
+    /// Of the sites that had changed.
+    rows: Vec<GrowthSiteRow>,
+}
+
 #[derive(Default)]
 pub(super) struct Sites {
-    list: Vec<Site>,
-    by_key: HashMap<(Upid, i64), usize>,
-    sampled: HashMap<Upid, VecDeque<Sampled>>,
+    processes: BTreeMap<Upid, Growth>,
+    count: usize,
 }
 
 impl Sites {
@@ -123,9 +147,16 @@ impl Sites {
         (address, boot_ns): (Option<u64>, u64),
         is_copy: bool,
     ) -> bool {
-        let place = self.place(upid, stack_id);
-        let Some((place, site)) = place.and_then(|place| Some((place, self.list.get_mut(place)?)))
-        else {
+        let growth = self.processes.entry(upid).or_default();
+        let place = match growth.by_stack.get(&stack_id) {
+            Some(place) => *place,
+            None if self.count >= SITES_MAX => return false,
+            None => {
+                self.count += 1;
+                growth.new_site(stack_id)
+            }
+        };
+        let Some(site) = growth.sites.get_mut(place) else {
             return false;
         };
         site.count += 1;
@@ -134,12 +165,13 @@ impl Sites {
         // chance that it is not drawn (Horvitz and Thompson).
         site.variance += weight as f64 * (weight - grown).max(0) as f64;
         site.has_changed = true;
+        growth.held = growth.held.saturating_add(weight);
+        growth.newest = growth.newest.max(BootNs(boot_ns.cast_signed()));
         if let Some(address) = address {
-            let sampled = self.sampled.entry(upid).or_default();
-            if sampled.len() >= LOOKED_AT_MAX {
-                sampled.pop_front();
+            if growth.sampled.len() >= LOOKED_AT_MAX {
+                growth.sampled.pop_front();
             }
-            sampled.push_back(Sampled {
+            growth.sampled.push_back(Sampled {
                 address,
                 boot_ns,
                 next_look: BootNs(0),
@@ -152,32 +184,6 @@ impl Sites {
         true
     }
 
-    fn place(&mut self, upid: Upid, stack_id: i64) -> Option<usize> {
-        if let Some(place) = self.by_key.get(&(upid, stack_id)) {
-            return Some(*place);
-        }
-        if self.list.len() >= SITES_MAX {
-            return None;
-        }
-        let place = self.list.len();
-        self.list.push(Site {
-            upid,
-            stack_id,
-            count: 0,
-            grown: 0,
-            variance: 0.0,
-            resident: 0,
-            live: 0,
-            kept: 0,
-            copied: 0,
-            shared: 0,
-            returned: 0,
-            has_changed: false,
-        });
-        self.by_key.insert((upid, stack_id), place);
-        Some(place)
-    }
-
     /// Looks at a process's sampled addresses, the older the more rarely unless all are asked for.
     /// What was once given back stays so: whoever touches a new page there is sampled anew.
     pub(super) fn look(
@@ -187,10 +193,12 @@ impl Sites {
         is_all: bool,
         mut see: impl FnMut(&Sampled) -> Seen,
     ) {
-        let Some(sampled) = self.sampled.get_mut(&upid) else {
+        let Some(growth) = self.processes.get_mut(&upid) else {
             return;
         };
-        for one in sampled.iter_mut() {
+        let mut turned = Vec::new();
+        let mut returned = 0;
+        for (place, one) in growth.sampled.iter_mut().enumerate() {
             if one.next_look > now && !is_all {
                 continue;
             }
@@ -206,14 +214,26 @@ impl Sites {
                 Seen::Unsure => one.fate,
                 Seen::Ended => break,
             };
-            one.turn(fate, &mut self.list);
+            if fate != one.fate {
+                turned.push((place, fate));
+            }
+            if fate == Fate::Returned {
+                returned += one.weight;
+            }
         }
-        sampled.retain(|one| one.fate != Fate::Returned);
+        if returned >= FALL_MIN {
+            growth.note_fullest(upid);
+        }
+        for (place, fate) in turned {
+            growth.turn(place, fate);
+        }
+        growth.sampled.retain(|one| one.fate != Fate::Returned);
     }
 
     /// The addresses of a process whose memory is resident, in ascending order.
     pub(super) fn resident(&self, upid: Upid) -> Vec<u64> {
-        let sampled = self.sampled.get(&upid).into_iter().flatten();
+        let growth = self.processes.get(&upid);
+        let sampled = growth.into_iter().flat_map(|growth| &growth.sampled);
         let resident = sampled.filter(|one| matches!(one.fate, Fate::Resident(_)));
         let mut addresses: Vec<u64> = resident.map(|one| one.address).collect();
         addresses.sort_unstable();
@@ -223,53 +243,100 @@ impl Sites {
 
     /// Notes whether the blocks at addresses of a process are free.
     pub(super) fn note_use(&mut self, upid: Upid, found: &[(u64, bool)]) {
+        let Some(growth) = self.processes.get_mut(&upid) else {
+            return;
+        };
         let found: HashMap<u64, bool> = found.iter().copied().collect();
-        for one in self.sampled.get_mut(&upid).into_iter().flatten() {
+        for place in 0..growth.sampled.len() {
+            let one = &growth.sampled[place];
             if let (Fate::Resident(_), Some(is_free)) = (one.fate, found.get(&one.address)) {
                 let found = if *is_free { Use::Kept } else { Use::Live };
-                one.turn(Fate::Resident(found), &mut self.list);
+                growth.turn(place, Fate::Resident(found));
             }
         }
     }
 
-    /// Looks at nothing of a process any more.
-    pub(super) fn forget(&mut self, upid: Upid) {
-        self.sampled.remove(&upid);
+    /// Writes what has changed, before it how a process stood that held more meanwhile.
+    pub(super) fn write(&mut self, tick: &Tick, sees_copies: bool, out: &mut Vec<Record>) {
+        for growth in self.processes.values_mut() {
+            let fullest = growth.fullest.take();
+            let known = growth.held.max(growth.written_held);
+            for mut row in fullest
+                .filter(|fullest| fullest.held >= known.saturating_add(FALL_MIN))
+                .into_iter()
+                .flat_map(|fullest| fullest.rows)
+            {
+                // Samples go on while a turn lasts.
+                row.boot_ns = row.boot_ns.min(BootNs(tick.boot.0 - 1));
+                row.ts = tick.clock.to_wall(row.boot_ns);
+                row.copied_bytes = row.copied_bytes.filter(|_| sees_copies);
+                out.push(Record::GrowthSite(row));
+            }
+        }
+        for (upid, growth) in &mut self.processes {
+            growth.written_held = growth.held;
+            for site in growth.sites.iter_mut().filter(|site| site.has_changed) {
+                site.has_changed = false;
+                let row = site.row(*upid, tick.boot);
+                out.push(Record::GrowthSite(GrowthSiteRow {
+                    ts: tick.wall(),
+                    copied_bytes: row.copied_bytes.filter(|_| sees_copies),
+                    ..row
+                }));
+            }
+        }
     }
 
-    /// Writes what has changed.
-    pub(super) fn write(&mut self, tick: &Tick, sees_copies: bool, out: &mut Vec<Record>) {
-        for site in self.list.iter_mut().filter(|site| site.has_changed) {
-            site.has_changed = false;
-            out.push(Record::GrowthSite(GrowthSiteRow {
-                ts: tick.wall(),
-                boot_ns: tick.boot,
-                upid: site.upid,
-                stack_id: site.stack_id,
-                sample_count: site.count,
-                grown_bytes: Bytes(site.grown),
-                grown_error_bytes: Bytes(site.variance.sqrt() as i64),
-                resident_bytes: Bytes(site.resident),
-                live_bytes: (site.live + site.kept > 0).then_some(Bytes(site.live)),
-                kept_bytes: (site.live + site.kept > 0).then_some(Bytes(site.kept)),
-                copied_bytes: sees_copies.then_some(Bytes(site.copied)),
-                shared_bytes: Some(Bytes(site.shared)),
-                returned_bytes: Bytes(site.returned),
-            }));
-        }
+    /// Forgets those of whom nothing comes any more; their last sums were written.
+    pub(super) fn retain(&mut self, mut is_there: impl FnMut(Upid) -> bool) {
+        self.processes.retain(|upid, _| is_there(*upid));
+        self.count = self.processes.values().map(|one| one.sites.len()).sum();
     }
 }
 
-impl Sampled {
-    fn turn(&mut self, fate: Fate, sites: &mut [Site]) {
-        if let Some(site) = sites.get_mut(self.site)
-            && fate != self.fate
+impl Growth {
+    fn new_site(&mut self, stack_id: i64) -> usize {
+        let place = self.sites.len();
+        self.sites.push(Site {
+            stack_id,
+            ..Site::default()
+        });
+        self.by_stack.insert(stack_id, place);
+        place
+    }
+
+    /// Notes how it stands where no more was held since it was last written.
+    fn note_fullest(&mut self, upid: Upid) {
+        if self
+            .fullest
+            .as_ref()
+            .is_some_and(|one| one.held >= self.held)
         {
-            site.note(self.fate, -self.weight, self.is_copy);
-            site.note(fate, self.weight, self.is_copy);
-            site.has_changed = true;
+            return;
         }
-        self.fate = fate;
+        let changed = self.sites.iter().filter(|site| site.has_changed);
+        self.fullest = Some(Fullest {
+            held: self.held,
+            rows: changed.map(|site| site.row(upid, self.newest)).collect(),
+        });
+    }
+
+    /// Notes what became of a sample.
+    fn turn(&mut self, place: usize, fate: Fate) {
+        let Some(one) = self.sampled.get_mut(place) else {
+            return;
+        };
+        if let Some(site) = self.sites.get_mut(one.site)
+            && fate != one.fate
+        {
+            site.note(one.fate, -one.weight, one.is_copy);
+            site.note(fate, one.weight, one.is_copy);
+            site.has_changed = true;
+            if fate == Fate::Returned {
+                self.held -= one.weight;
+            }
+        }
+        one.fate = fate;
     }
 }
 
@@ -290,6 +357,26 @@ impl Site {
             }
             Fate::Shared => self.shared += weight,
             Fate::Returned => self.returned += weight,
+        }
+    }
+
+    /// As it stands; its wall time is not known here.
+    fn row(&self, upid: Upid, boot_ns: BootNs) -> GrowthSiteRow {
+        let is_searched = self.live + self.kept > 0;
+        GrowthSiteRow {
+            boot_ns,
+            upid,
+            stack_id: self.stack_id,
+            sample_count: self.count,
+            grown_bytes: Bytes(self.grown),
+            grown_error_bytes: Bytes(self.variance.sqrt() as i64),
+            resident_bytes: Bytes(self.resident),
+            live_bytes: is_searched.then_some(Bytes(self.live)),
+            kept_bytes: is_searched.then_some(Bytes(self.kept)),
+            copied_bytes: Some(Bytes(self.copied)),
+            shared_bytes: Some(Bytes(self.shared)),
+            returned_bytes: Bytes(self.returned),
+            ..GrowthSiteRow::default()
         }
     }
 }
@@ -322,7 +409,7 @@ mod tests {
         let mut sites = Sites::default();
         let upid = Upid(7);
         sites.add(upid, 1, (MIB, MIB), (Some(0x1000), 0), true);
-        sites.add(upid, 1, (MIB, 4 * MIB), (Some(0x2000), 0), true);
+        sites.add(upid, 1, (MIB, 3 * MIB), (Some(0x2000), 0), true);
         sites.add(upid, 2, (MIB, MIB), (None, 0), false);
         let now = BootNs(9);
         sites.look(upid, now, true, |_| Seen::Resident);
@@ -336,12 +423,12 @@ mod tests {
             let bytes = [row.grown_bytes, row.resident_bytes, row.returned_bytes];
             bytes.map(|bytes| bytes.0 / MIB)
         };
-        assert_eq!(amounts(&text[0]), [5, 1, 4]);
+        assert_eq!(amounts(&text[0]), [4, 1, 3]);
         // Of copies, what is resident.
         assert_eq!(text[0].copied_bytes, Some(Bytes(MIB)));
         assert_eq!(amounts(&text[1]), [1, 0, 0]);
-        // sqrt(4 * (4 - 1)) MiB.
-        assert_eq!(text[0].grown_error_bytes.0 * 100 / MIB, 346);
+        // sqrt(3 * (3 - 1)) MiB.
+        assert_eq!(text[0].grown_error_bytes.0 * 100 / MIB, 244);
         assert_eq!(rows(&mut sites), []);
     }
 
@@ -390,6 +477,42 @@ mod tests {
         assert_eq!(amounts(&mut sites), [Some(1), Some(2)]);
         sites.look(upid, BootNs(9), true, |_| Seen::Resident);
         assert_eq!(amounts(&mut sites), [Some(3), Some(0)]);
+    }
+
+    #[test]
+    fn how_most_was_held_between_two_rows_is_written_where_much_went_since() {
+        let mut sites = Sites::default();
+        let (upid, other) = (Upid(7), Upid(8));
+        let add = |sites: &mut Sites, upid, stack_id, address, at, mib: i64| {
+            let amounts = (MIB, mib * MIB);
+            assert!(sites.add(upid, stack_id, amounts, (Some(address), at), false));
+        };
+        let held = |row: &GrowthSiteRow| {
+            let held = (row.grown_bytes - row.returned_bytes).0 / MIB;
+            (row.upid.0, row.stack_id, held)
+        };
+        let held_of = |rows: &[GrowthSiteRow]| rows.iter().map(held).collect::<Vec<_>>();
+        add(&mut sites, upid, 1, 0x1000, 3, 20);
+        add(&mut sites, other, 1, 0x1000, 3, 90);
+        sites.look(upid, BootNs(4), true, |_| Seen::Resident);
+        assert_eq!(held_of(&rows(&mut sites)), [(7, 1, 20), (8, 1, 90)]);
+        // More came and went; then less did.
+        for (at, mib) in [(5, 60), (8, 40)] {
+            add(&mut sites, upid, 2, 0x2000, at, mib);
+            sites.look(upid, BootNs(9), true, |one| match one.address {
+                0x2000 => Seen::Returned,
+                _ => Seen::Resident,
+            });
+        }
+        // Of what was held when it was last written nothing has to be said again.
+        sites.look(other, BootNs(9), true, |_| Seen::Returned);
+        let text = rows(&mut sites);
+        assert_eq!(held_of(&text), [(7, 2, 60), (7, 2, 0), (8, 1, 0)]);
+        assert_eq!(text[0].boot_ns, BootNs(5));
+        assert!(text[0].ts < text[1].ts);
+        sites.retain(|upid| upid == other);
+        add(&mut sites, upid, 2, 0x2000, 10, 1);
+        assert_eq!(held_of(&rows(&mut sites)), [(7, 2, 1)]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::unwind::{Registers, Unwinder};
 use crate::smaps::Blocks;
 use memtrace_abi::{PythonLayout, StackSample};
 use memtrace_host::clock;
-use memtrace_model::{BootNs, Tgid};
+use memtrace_model::{BootNs, PageSize, Tgid};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
@@ -154,6 +154,7 @@ pub(super) struct Watched {
     /// Its address space, as the kernel names it.
     pub(super) mm: u64,
     folder: PathBuf,
+    page_size: u64,
     memory: File,
     pagemap: File,
     mappings: Vec<Mapping>,
@@ -161,21 +162,24 @@ pub(super) struct Watched {
     unwinder: Unwinder,
     interpreter: Option<Interpreter>,
     perf_map: PerfMap,
-    looked_at: BootNs,
+    interpreter_at: BootNs,
     look_after_ns: i64,
     blocks: Blocks,
+    /// When its sampled memory was last looked at.
+    pub(super) looked_at: BootNs,
     /// When its heaps were last searched.
     pub(super) searched_at: BootNs,
 }
 
 impl Watched {
     /// Opens it; `None` when it has ended, or reads are refused.
-    pub(super) fn open(tgid: Tgid, mm: u64) -> Option<Self> {
+    pub(super) fn open(tgid: Tgid, mm: u64, page_size: PageSize) -> Option<Self> {
         let folder = PathBuf::from(format!("/proc/{tgid}"));
         let open = |name: &str| File::open(folder.join(name)).ok();
         Some(Self {
             tgid,
             mm,
+            page_size: page_size.0.cast_unsigned(),
             memory: open("mem")?,
             pagemap: open("pagemap")?,
             folder,
@@ -184,9 +188,10 @@ impl Watched {
             unwinder: Unwinder::new(),
             interpreter: None,
             perf_map: PerfMap::default(),
-            looked_at: BootNs(i64::MIN / 2),
+            interpreter_at: BootNs(i64::MIN / 2),
             look_after_ns: LOOK_NS,
             blocks: Blocks::default(),
+            looked_at: clock::boot(),
             searched_at: BootNs(0),
         })
     }
@@ -195,10 +200,10 @@ impl Watched {
     /// not for a while.
     pub(super) fn look_for_interpreter(&mut self, files: &mut Files) -> Option<PythonLayout> {
         let now = clock::boot();
-        if self.interpreter.is_some() || (now - self.looked_at).0 < self.look_after_ns {
+        if self.interpreter.is_some() || (now - self.interpreter_at).0 < self.look_after_ns {
             return None;
         }
-        self.looked_at = now;
+        self.interpreter_at = now;
         self.look_after_ns = (2 * self.look_after_ns).min(LOOK_MAX_NS);
         self.list();
         self.interpreter = self.find_interpreter(files);
@@ -395,9 +400,9 @@ impl Watched {
 
     /// Whether the page at an address is there, in memory or swapped, and whether it is one of shared
     /// memory that others map, too; `None` when the process has ended.
-    pub(super) fn page(&self, address: u64, page_size: u64) -> Option<(bool, bool)> {
+    pub(super) fn page(&self, address: u64) -> Option<(bool, bool)> {
         let mut entry = [0; 8];
-        let at = address.checked_div(page_size)? * 8;
+        let at = address.checked_div(self.page_size)? * 8;
         self.pagemap.read_exact_at(&mut entry, at).ok()?;
         let entry = u64::from_le_bytes(entry);
         let is_shared = entry & (OF_FILE | MAPPED_ONCE) == OF_FILE;
@@ -406,12 +411,7 @@ impl Watched {
 
     /// Whether addresses, in ascending order, lie in blocks that malloc has free, as far as `left` bytes
     /// of its heaps lead; `true` with them where all of its heaps were searched.
-    pub(super) fn search(
-        &mut self,
-        addresses: &[u64],
-        page_size: u64,
-        left: &mut u64,
-    ) -> (Vec<(u64, bool)>, bool) {
+    pub(super) fn search(&mut self, addresses: &[u64], left: &mut u64) -> (Vec<(u64, bool)>, bool) {
         self.searched_at = clock::boot();
         let files = self
             .memory
@@ -422,7 +422,8 @@ impl Watched {
             return (Vec::new(), true);
         };
         let brk = self.brk();
-        self.blocks.search(files, page_size, brk, addresses, left)
+        self.blocks
+            .search(files, self.page_size, brk, addresses, left)
     }
 
     /// Where its brk heap begins and ends: the mapping that the kernel calls so, right above the program.

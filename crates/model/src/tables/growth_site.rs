@@ -4,7 +4,7 @@ use crate::table::table;
 use crate::{BootNs, Bytes, Upid, WallNs};
 
 table! {
-    /// What anonymous or shared memory a process touched anew at one stack, with `record --stacks`. From samples, drawn by bytes without bias. A row holds from its time until the next of the same process and stack; figures count from the start of the recording. Growth that a thread of the process itself brought, and pages that it copied because it shared them since a fork (Linux 6.0); whoever touches memory first is named, also where the allocator hands it to others later.
+    /// What anonymous or shared memory a process touched anew at one stack, with `record --stacks`. From samples, drawn by bytes without bias. A row holds from its time until the next of the same process and stack; figures count from the start of the recording. There is one a second where something changed, and one of a moment between at which more was held, where 4 MiB or more of that were given back. Growth that a thread of the process itself brought, and pages that it copied because it shared them since a fork (Linux 6.0); whoever touches memory first is named, also where the allocator hands it to others later.
     pub struct GrowthSiteRow in "growth_site" {
         /// Wall-clock time (UTC).
         ts: WallNs,

@@ -19,7 +19,9 @@ function flamePart(flame, colour) {
 
 /** @param {Recorded} all */
 function stacksSection(all) {
-  const flames = all.doc.flames ?? [];
+  const ofEnd = all.doc.flames ?? [];
+  const ofPeak = all.doc.flames_at_peak ?? [];
+  let flames = ofEnd.length ? ofEnd : ofPeak;
   if (!flames.length) return null;
   const roles = rolesByProcess(all.doc.report);
   const made = () => flames.map((flame) => flamePart(flame, colours.of(roles.get(flame.upid ?? -1) ?? flame.name)));
@@ -48,10 +50,23 @@ function stacksSection(all) {
     mark();
   };
   search.addEventListener('input', mark);
+  // Of each instant there are other processes.
+  const chosen = el('span', {});
+  const choose = () => {
+    place = '';
+    /** @type {[string, string][]} */
+    const processes = flames.map(({ name, bytes: held }, at) => [String(at), `${name} (${bytes(held)})`]);
+    const ofOne = () => choice('of', [['', 'all processes'], ...processes], (process) => ((place = process), update()));
+    chosen.replaceChildren(...(flames.length > 1 ? [ofOne()] : []));
+    update();
+  };
   /** @type {[string, string][]} */
-  const processes = flames.map(({ name, bytes: held }, at) => [String(at), `${name} (${bytes(held)})`]);
+  const instants = [['end', 'at the end'], ['peak', 'at the peak']];
   const tools = [
-    flames.length > 1 ? choice('of', [['', 'all processes'], ...processes], (chosen) => ((place = chosen), update())) : null,
+    ofEnd.length && ofPeak.length
+      ? choice('when', instants, (when) => ((flames = when === 'peak' ? ofPeak : ofEnd), choose()))
+      : null,
+    chosen,
     search,
     found,
   ];
@@ -62,6 +77,6 @@ function stacksSection(all) {
   });
   part.append(body);
   restyled(update);
-  update();
+  choose();
   return part;
 }

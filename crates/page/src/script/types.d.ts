@@ -22,6 +22,8 @@ interface PageDocument {
   processes: PageProcess[];
   /** Of each process resident memory by stack, where stacks were recorded. */
   flames?: Flame[];
+  /** The same at the peak. */
+  flames_at_peak?: Flame[];
   diff?: Diff;
   other?: PageDocument;
 }

@@ -13,6 +13,7 @@ pub(super) const INVARIANTS: &[(&str, Holds)] = &[
     ("ledgers of GPUs close", gpu_ledgers_close),
     ("lines of GPUs add up", gpu_lines_add_up),
     ("parts on GPUs add up", parts_on_gpus_add_up),
+    ("lines of code add up", lines_of_code_add_up),
     ("holders add up", holders_add_up),
     ("roles add up", roles_add_up),
     ("roles of a phase add up", roles_of_a_phase_add_up),
@@ -94,6 +95,16 @@ fn ledgers_close(one: &Value, _: &Whole<'_>) -> bool {
     ];
     let lines: i64 = LINES.iter().map(|line| int(&one[line])).sum();
     one["residual_bytes"].is_null() || one["current_bytes"] == lines
+}
+
+fn lines_of_code_add_up(one: &Value, _: &Whole<'_>) -> bool {
+    let held = &one["held_by_line"];
+    let lines = sum(&held["lines"], |line| int(&line["not_returned_bytes"]));
+    let most = list(&held["lines"])
+        .iter()
+        .map(|line| int(&line["process_count"]))
+        .max();
+    lines == int(&held["not_returned_bytes"]) && most.unwrap_or(0) <= int(&held["process_count"])
 }
 
 fn lines_add_up(one: &Value, _: &Whole<'_>) -> bool {

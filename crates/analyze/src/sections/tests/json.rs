@@ -53,6 +53,11 @@ fn a_wrong_figure_breaks_the_invariant_that_is_about_it() {
             "/gpu/devices/0/peak/lines/0/cuda/vmm_bytes",
         ),
         (
+            "lines of code add up",
+            "grown_by_lines",
+            "/held_by_line/lines/0/not_returned_bytes",
+        ),
+        (
             "parts on GPUs add up",
             "gpu_by_calls",
             "/gpu/sleeps/0/cuda/cuda_after/context_bytes",
