@@ -1,7 +1,7 @@
 //! `clock`: the clocks beside each other, so that what was recorded on several machines, or logged
 //! by several programs, can be laid side by side.
 
-use super::{CollectError, Collector, ProcessTable, Tick};
+use super::{CollectError, Collector, Pass};
 use memtrace_host::clock::{self, Discipline};
 use memtrace_model::{BootNs, ClockOffset, ClockReading, ClockRow, DurationNs, Record};
 
@@ -88,23 +88,13 @@ impl Collector for ClockCollector {
         PERIOD
     }
 
-    fn collect(
-        &mut self,
-        _tick: &Tick,
-        _world: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take(Look::now(), false, out);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take(Look::now(), false, pass.out);
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        _tick: &Tick,
-        _world: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take(Look::now(), true, out);
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take(Look::now(), true, pass.out);
         Ok(())
     }
 }

@@ -120,6 +120,38 @@ impl Tick {
     }
 }
 
+/// What collectors observe with: when it is, whom they know of, and where rows go. The session
+/// hands it from one to the next.
+#[derive(Debug)]
+pub struct Pass<'a> {
+    /// When it is.
+    pub tick: &'a Tick,
+    /// The processes of the recording.
+    pub table: &'a mut ProcessTable,
+    /// The rows of this pass, and of others before it that are not handed over yet.
+    pub out: &'a mut Vec<Record>,
+}
+
+impl<'a> Pass<'a> {
+    /// A pass at that moment.
+    pub fn new(tick: &'a Tick, table: &'a mut ProcessTable, out: &'a mut Vec<Record>) -> Self {
+        Self { tick, table, out }
+    }
+
+    /// Writes a row of `diag`, as [`Tick::diag`] makes it.
+    pub fn tell(
+        &mut self,
+        severity: Severity,
+        kind: DiagKind,
+        subject: &str,
+        count: Option<i64>,
+        detail: impl Into<String>,
+    ) {
+        let row = self.tick.diag(severity, kind, subject, count, detail);
+        self.out.push(row);
+    }
+}
+
 /// Why a collector could not do its work. It goes on being asked; the session records the
 /// error as a row of `diag`, once per distinct message.
 #[derive(Debug, thiserror::Error)]
@@ -157,16 +189,11 @@ pub trait Collector {
         false
     }
 
-    /// Observes and appends what was seen to `out`.
+    /// Observes and appends the rows of what was seen.
     ///
     /// # Errors
     /// When the source could not be read at all. A process that vanished is no error.
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError>;
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError>;
 
     /// A descriptor that becomes readable (edge-triggered) when the collector wants to be
     /// drained before its next turn; none for collectors that only poll.
@@ -179,12 +206,7 @@ pub trait Collector {
     ///
     /// # Errors
     /// As for [`Collector::collect`].
-    fn drain(
-        &mut self,
-        _tick: &Tick,
-        _world: &mut ProcessTable,
-        _out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn drain(&mut self, _pass: &mut Pass<'_>) -> Result<(), CollectError> {
         Ok(())
     }
 
@@ -213,12 +235,7 @@ pub trait Collector {
     ///
     /// # Errors
     /// As for [`Collector::collect`].
-    fn finish(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.collect(tick, table, out)
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.collect(pass)
     }
 }

@@ -1,7 +1,7 @@
 //! Limits that no cgroup sets: RLIMIT_AS and RLIMIT_DATA of each process, and the size of each tmpfs
 //! that one sees.
 
-use super::{CollectError, Collector, ProcessTable, Tick};
+use super::{CollectError, Collector, Pass, ProcessTable};
 use memtrace_host::tmpfs_mounts;
 use memtrace_model::{BootNs, Bytes, DurationNs, Record, Tgid, TmpfsRow, Upid};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, fstatfs, major, minor, openat2};
@@ -239,8 +239,8 @@ impl LimitCollector {
     }
 
     /// Looks how full each tmpfs is, by one process of each mount namespace.
-    fn look(&mut self, table: &ProcessTable, tick: &Tick, out: &mut Vec<Record>) {
-        self.leave_unseen(table);
+    fn look(&mut self, pass: &mut Pass<'_>) {
+        self.leave_unseen(pass.table);
         let mut found: BTreeMap<String, TmpfsRow> = BTreeMap::new();
         let mut count = 0;
         for namespace in self.namespaces.values_mut() {
@@ -264,8 +264,8 @@ impl LimitCollector {
                     continue;
                 };
                 found.entry(device.clone()).or_insert_with(|| TmpfsRow {
-                    ts: tick.wall(),
-                    boot_ns: tick.boot,
+                    ts: pass.tick.wall(),
+                    boot_ns: pass.tick.boot,
                     device: device.clone(),
                     mount_point: path.to_string_lossy().into_owned(),
                     seen_by_upid: upid,
@@ -279,7 +279,7 @@ impl LimitCollector {
             let now = (row.size_bytes, row.used_bytes);
             if self.reported.get(&row.device) != Some(&now) {
                 self.reported.insert(row.device.clone(), now);
-                out.push(Record::Tmpfs(row));
+                pass.out.push(Record::Tmpfs(row));
             }
         }
     }
@@ -296,35 +296,25 @@ impl Collector for LimitCollector {
 
     /// Writes what the kernel reported where a page found no room (SIGBUS), and looks at once where a
     /// process ended by it: the file can soon be gone.
-    fn drain(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        for row in std::mem::take(&mut table.news.full_tmpfs) {
-            self.report_full(row, table, out);
+    fn drain(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        for row in std::mem::take(&mut pass.table.news.full_tmpfs) {
+            self.report_full(row, pass.table, pass.out);
         }
-        if table.has_just_ended_by(libc::SIGBUS) {
-            self.look(table, tick, out);
+        if pass.table.has_just_ended_by(libc::SIGBUS) {
+            self.look(pass);
         }
         Ok(())
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        if tick.boot >= self.next_mounts {
-            self.next_mounts = tick.boot + MOUNTS_PERIOD;
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        if pass.tick.boot >= self.next_mounts {
+            self.next_mounts = pass.tick.boot + MOUNTS_PERIOD;
             for namespace in self.namespaces.values_mut() {
                 namespace.mounts = None;
             }
         }
-        self.ask(tick.boot, table);
-        self.look(table, tick, out);
+        self.ask(pass.tick.boot, pass.table);
+        self.look(pass);
         Ok(())
     }
 }
@@ -378,7 +368,7 @@ fn usage(root: &Path, (path, device): (&Path, &str)) -> Option<(Bytes, Bytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Birth, End};
+    use crate::{Birth, End, Tick};
     use memtrace_model::FirstSeenBy;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
@@ -418,7 +408,9 @@ mod tests {
         let own = table.enter(birth(std::process::id()), BootNs(1));
         let mut collector = LimitCollector::new(Path::new("/proc"));
         let mut out = Vec::new();
-        collector.collect(&tick(), &mut table, &mut out).unwrap();
+        collector
+            .collect(&mut Pass::new(&tick(), &mut table, &mut out))
+            .unwrap();
         let limits = |upid| {
             let row = table.process(upid).map(|process| process.row()).unwrap();
             (row.rlimit_as_bytes, row.rlimit_data_bytes)
@@ -444,7 +436,7 @@ mod tests {
         for turn in 1..=turns {
             let tick = Tick::at(BootNs(turn * second));
             collector
-                .collect(&tick, &mut table, &mut Vec::new())
+                .collect(&mut Pass::new(&tick, &mut table, &mut Vec::new()))
                 .unwrap();
             if turn == 3 {
                 assert_eq!(collector.asked.len(), count);
@@ -465,7 +457,9 @@ mod tests {
         let other = table.enter(birth(child.id()), BootNs(1));
         let mut collector = LimitCollector::new(Path::new("/proc"));
         let mut seers = |table: &mut ProcessTable| {
-            collector.collect(&tick(), table, &mut Vec::new()).unwrap();
+            collector
+                .collect(&mut Pass::new(&tick(), table, &mut Vec::new()))
+                .unwrap();
             let namespaces = collector.namespaces.values();
             namespaces.map(|one| one.seer.0).collect::<Vec<_>>()
         };
@@ -503,7 +497,9 @@ mod tests {
             let mut collector = LimitCollector::new(Path::new("/proc"));
             let mut own = || {
                 let mut out = Vec::new();
-                collector.collect(&tick(), &mut table, &mut out).unwrap();
+                collector
+                    .collect(&mut Pass::new(&tick(), &mut table, &mut out))
+                    .unwrap();
                 let rows = out.into_iter().filter_map(|record| match record {
                     Record::Tmpfs(row) => Some(row),
                     _ => None,
@@ -526,7 +522,9 @@ mod tests {
             fs::write(Path::new(&inside).join("c"), [1; 4096]).unwrap();
             let victim = table.enter(birth(1), BootNs(1));
             let mut out = Vec::new();
-            collector.drain(&tick(), &mut table, &mut out).unwrap();
+            collector
+                .drain(&mut Pass::new(&tick(), &mut table, &mut out))
+                .unwrap();
             assert!(out.is_empty(), "{out:?}");
             table.end(
                 victim,
@@ -535,7 +533,9 @@ mod tests {
                     wait_status: Some(libc::SIGBUS),
                 },
             );
-            collector.drain(&tick(), &mut table, &mut out).unwrap();
+            collector
+                .drain(&mut Pass::new(&tick(), &mut table, &mut out))
+                .unwrap();
             let used = out.iter().filter_map(|record| match record {
                 Record::Tmpfs(row) => Some(row.used_bytes),
                 _ => None,

@@ -1,8 +1,8 @@
 //! Which pod of Kubernetes a process is in, and which container of it: from the names of the folders
 //! and links in which a node keeps logs. The API is not asked.
 
-use super::{CollectError, Collector, ProcessTable, Tick};
-use memtrace_model::{BootNs, DurationNs, ProcessRow, Record, Upid, pod_of_cgroup};
+use super::{CollectError, Collector, Pass, ProcessTable};
+use memtrace_model::{BootNs, DurationNs, ProcessRow, Upid, pod_of_cgroup};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -136,13 +136,8 @@ impl Collector for PodCollector {
         PERIOD
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        _out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.name_processes(table, tick.boot);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.name_processes(pass.table, pass.tick.boot);
         Ok(())
     }
 }

@@ -3,9 +3,9 @@
 //! in the session's directory, whose place is in the raylet's arguments.
 
 use super::smaps::processes;
-use super::{CollectError, Collector, ProcessTable, RoleDeclaration, Tick};
+use super::{CollectError, Collector, Pass, ProcessTable, RoleDeclaration};
 use memtrace_host::clock;
-use memtrace_model::{DurationNs, Record, Role, Tgid, Upid};
+use memtrace_model::{DurationNs, Role, Tgid, Upid};
 use rustix::fs::{Mode, OFlags};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
@@ -89,13 +89,8 @@ impl Collector for RayDrivers {
         PERIOD
     }
 
-    fn collect(
-        &mut self,
-        _tick: &Tick,
-        table: &mut ProcessTable,
-        _out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.find_sessions(table);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.find_sessions(pass.table);
         for (logs, session) in &mut self.sessions {
             let drivers = session.new_logs(logs);
             let mut found = session.writers(&self.root, logs);
@@ -109,12 +104,15 @@ impl Collector for RayDrivers {
                     rank: None,
                 };
                 let at = clock::boot();
-                table.news.roles.push(RoleDeclaration { tgid, at, role });
+                pass.table
+                    .news
+                    .roles
+                    .push(RoleDeclaration { tgid, at, role });
                 found.push(tgid);
             }
             for tgid in found {
-                if self.has_to_invite && table.upid(tgid).is_none() {
-                    table.news.adoption_requests.push(tgid);
+                if self.has_to_invite && pass.table.upid(tgid).is_none() {
+                    pass.table.news.adoption_requests.push(tgid);
                 }
             }
         }

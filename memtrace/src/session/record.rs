@@ -17,7 +17,7 @@ use super::{Held, Leftovers, Marks, Options, OutputError, gpus, held};
 use command::{Followed, enter_command, outlive};
 #[cfg(target_os = "linux")]
 use memtrace_collect::procfs;
-use memtrace_collect::{ProcessTable, Roles, Sections, Targets, Tick, exit_row};
+use memtrace_collect::{Pass, ProcessTable, Roles, Sections, Targets, Tick, exit_row};
 use memtrace_host::{Backend, HostFacts, Plan, clock, mark_sockets};
 use memtrace_model::{
     BootNs, Bytes, ClockOffset, DescendantsSource, DiagKind, DurationNs, Record, RunInfo, RunState,
@@ -116,9 +116,7 @@ impl Session {
             facts,
             plan,
             gpus.haste(),
-            &tick,
-            &mut table,
-            &mut batch,
+            &mut Pass::new(&tick, &mut table, &mut batch),
         )?;
         if let Some(held) = held {
             enter_command(held, &tick, &mut table);
@@ -292,8 +290,8 @@ impl Session {
                 behind.0 as f64 / 1e9
             );
             let (severity, kind) = (Severity::Loss, DiagKind::Storage);
-            let given = tick(false).diag(severity, kind, "disk", None, detail);
-            self.batch.push(given);
+            let tick = tick(false);
+            self.pass(&tick).tell(severity, kind, "disk", None, detail);
         }
     }
 
@@ -307,6 +305,11 @@ impl Session {
         if self.next_turn() <= clock::boot() {
             self.take_turns(&mut |_| {});
         }
+    }
+
+    /// What collectors observe with at that moment.
+    fn pass<'a>(&'a mut self, tick: &'a Tick) -> Pass<'a> {
+        Pass::new(tick, &mut self.table, &mut self.batch)
     }
 
     /// The processes as they are known.
@@ -376,15 +379,15 @@ impl Session {
         let turns = std::mem::take(&mut self.turns);
         for mut turn in turns {
             let collector = &mut turn.collector;
-            let mut result = collector.drain(&tick, &mut self.table, &mut self.batch);
+            let mut result = collector.drain(&mut self.pass(&tick));
             for _ in 0..LAST_DRAINS_MAX {
                 if result.is_err() || !collector.is_behind() {
                     break;
                 }
                 self.hand_over(false);
-                result = collector.drain(&tick, &mut self.table, &mut self.batch);
+                result = collector.drain(&mut self.pass(&tick));
             }
-            let finished = collector.finish(&tick, &mut self.table, &mut self.batch);
+            let finished = collector.finish(&mut self.pass(&tick));
             if let Err(error) = result.and(finished) {
                 let name = turn.collector.name();
                 self.report(&tick, DiagKind::Unavailable, name, &error.to_string());

@@ -21,11 +21,11 @@ use memtrace_collect::stacks::StackCollector;
 use memtrace_collect::sysinfo::SysinfoBackend;
 #[cfg(target_os = "linux")]
 use memtrace_collect::{Ceiling, PodCollector, RayDrivers};
-use memtrace_collect::{Collector, ProcessTable, Targets, Tick};
+use memtrace_collect::{Collector, Pass, ProcessTable, Targets};
 use memtrace_host::{Backend, HostFacts, Plan, PlanError, is_running};
 #[cfg(target_os = "linux")]
 use memtrace_model::Framework;
-use memtrace_model::{DiagKind, Record, Severity, Target, Tgid};
+use memtrace_model::{DiagKind, Severity, Target, Tgid};
 use std::path::{Path, PathBuf};
 #[cfg(target_os = "linux")]
 use std::sync::Arc;
@@ -285,10 +285,6 @@ pub(super) type Haste = memtrace_collect::gpu::Haste;
 pub(super) type Haste = std::convert::Infallible;
 
 /// Starts the backend and the collectors that go with it.
-#[expect(
-    clippy::too_many_arguments,
-    reason = "a start needs all that a session has"
-)]
 pub(super) fn start(
     options: &Options,
     targets: &Targets,
@@ -296,9 +292,7 @@ pub(super) fn start(
     facts: &HostFacts,
     plan: &Plan,
     haste: Option<Haste>,
-    tick: &Tick,
-    table: &mut ProcessTable,
-    out: &mut Vec<Record>,
+    pass: &mut Pass<'_>,
 ) -> Result<Started, StartError> {
     let mut backend = plan.backend;
     let mut reason = match options.is_gpu_only {
@@ -315,14 +309,14 @@ pub(super) fn start(
             haste: haste.clone(),
         };
         // What a backend that failed has entered is not to be believed.
-        *table = ProcessTable::default();
-        out.clear();
-        match request.start(backend, tick, table, out) {
+        *pass.table = ProcessTable::default();
+        pass.out.clear();
+        match request.start(backend, pass) {
             Ok(collectors) => {
-                announce(backend, &reason, tick, out);
+                announce(backend, &reason, pass);
                 if let Some(hidden) = hidden(backend, facts) {
                     let kind = DiagKind::Permission;
-                    out.push(tick.diag(Severity::Degraded, kind, "/proc", None, hidden));
+                    pass.tell(Severity::Degraded, kind, "/proc", None, hidden);
                 }
                 return Ok(Started {
                     collectors,
@@ -357,15 +351,15 @@ fn hidden(backend: Backend, facts: &HostFacts) -> Option<String> {
     facts.hidden_processes().filter(|_| backend != Backend::Bpf)
 }
 
-fn announce(backend: Backend, reason: &str, tick: &Tick, out: &mut Vec<Record>) {
+fn announce(backend: Backend, reason: &str, pass: &mut Pass<'_>) {
     // Information only: a report says in its head what was taken instead of bpf.
-    out.push(tick.diag(
+    pass.tell(
         Severity::Info,
         DiagKind::Backend,
         backend.as_str(),
         None,
         reason,
-    ));
+    );
 }
 
 /// What every backend is started with.
@@ -382,9 +376,7 @@ impl Request<'_> {
     fn start(
         &self,
         backend: Backend,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) -> Result<Vec<Box<dyn Collector>>, StartError> {
         if self.options.has_stacks && cfg!(not(target_arch = "x86_64")) {
             return Err(StartError::StacksOf(std::env::consts::ARCH));
@@ -396,25 +388,17 @@ impl Request<'_> {
             });
         }
         #[cfg(not(target_os = "linux"))]
-        let _ = (
-            self.held,
-            self.facts,
-            self.plan,
-            &self.haste,
-            tick,
-            table,
-            out,
-        );
+        let _ = (self.held, self.facts, self.plan, &self.haste, pass);
         let mut collectors = match backend {
             #[cfg(target_os = "linux")]
-            Backend::Bpf => self.bpf(tick, table, out)?,
+            Backend::Bpf => self.bpf(pass)?,
             #[cfg(target_os = "linux")]
             Backend::Procfs => self.procfs(),
             _ => vec![self.sysinfo()?],
         };
         if !self.options.is_gpu_only {
             #[cfg(target_os = "linux")]
-            self.add_linux_collectors(backend, &mut collectors, tick, table.ceiling(), out);
+            self.add_linux_collectors(backend, &mut collectors, pass);
             collectors.push(Box::new(NodeCollector::new()));
         }
         collectors.push(Box::new(ClockCollector::new()));
@@ -427,9 +411,7 @@ impl Request<'_> {
         &self,
         backend: Backend,
         collectors: &mut Vec<Box<dyn Collector>>,
-        tick: &Tick,
-        ceiling: &Arc<Ceiling>,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
         if backend != Backend::Bpf
             && let Ok(log) = KmsgReader::open()
@@ -459,12 +441,12 @@ impl Request<'_> {
             );
             collectors.push(Box::new(RayDrivers::new(Path::new("/proc"), is_about_ray)));
         }
-        match self.smaps(backend, ceiling) {
+        match self.smaps(backend, pass.table.ceiling()) {
             Ok(smaps) => collectors.push(Box::new(smaps)),
             Err(error) => {
                 let detail = format!("kinds of memory and PSS are unknown: {error}");
                 let kind = DiagKind::Unavailable;
-                out.push(tick.diag(Severity::Degraded, kind, "smaps", None, detail));
+                pass.tell(Severity::Degraded, kind, "smaps", None, detail);
             }
         }
     }
@@ -486,12 +468,7 @@ impl Request<'_> {
     }
 
     #[cfg(target_os = "linux")]
-    fn bpf(
-        &self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<Vec<Box<dyn Collector>>, StartError> {
+    fn bpf(&self, pass: &mut Pass<'_>) -> Result<Vec<Box<dyn Collector>>, StartError> {
         let online = self.facts.online_cpu_count.unwrap_or(1);
         let options = BpfOptions {
             targets: self.targets.clone(),
@@ -511,7 +488,7 @@ impl Request<'_> {
             gpu_haste: self.haste.clone(),
             memory_hierarchy: self.facts.memory_hierarchy.clone(),
         };
-        match BpfBackend::start(options, tick, table, out) {
+        match BpfBackend::start(options, pass) {
             Ok(mut backend) => {
                 let stacks = backend.take_stacks();
                 let mut collectors: Vec<Box<dyn Collector>> = vec![Box::new(backend)];

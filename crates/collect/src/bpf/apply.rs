@@ -13,7 +13,7 @@ use crate::cgroup::CgroupPaths;
 use crate::container_id;
 use crate::cuda::Ledgers;
 use crate::procfs::command_line;
-use crate::{Birth, End, Process, ProcessTable, Targets, Tick, exit_row};
+use crate::{Birth, End, Pass, Process, ProcessTable, Targets, Tick, exit_row};
 use memtrace_abi::event::CUDA_LIBRARY;
 use memtrace_abi::{
     Comm, Counts, CudaCall, Ended, EndedKey, EventHeader, Exec, Exit, Fork, FullTmpfs, Oom, Origin,
@@ -123,37 +123,35 @@ impl Apply {
         &mut self,
         event: Event<'_>,
         targets: &Targets,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) -> Option<OomRow> {
         match event {
-            Event::Fork(fork) => self.fork(&fork, tick, table, out),
+            Event::Fork(fork) => self.fork(&fork, pass),
             Event::Exec(exec, path, args) if exec.is_member != 0 => {
-                self.exec(&exec, path, args, tick, table, out);
+                self.exec(&exec, path, args, pass);
             }
             Event::Comm(comm, args) if comm.is_member != 0 => {
-                self.comm(&comm, args, tick, table, out);
+                self.comm(&comm, args, pass);
             }
             Event::Exec(exec, _, args) => {
                 self.unrecorded(exec.header.tgid, &exec.comm, args, targets)
             }
             Event::Comm(comm, args) => self.unrecorded(comm.header.tgid, &comm.comm, args, targets),
-            Event::Exit(exit) => self.exit(&exit, tick, table, out),
-            Event::Sample(sample) => self.sample(&sample, tick, table, out),
-            Event::VmCall(call) => self.vm_call(&call, tick, table, out),
-            Event::VmTotals(totals) => self.vm_totals(&totals, tick, table, out),
-            Event::CudaCall(call) => self.cuda_call(&call, tick, table, out),
-            Event::FullTmpfs(full) => self.full_tmpfs(&full, tick, table),
-            Event::Oom(oom) => return Some(self.oom(&oom, tick, table)),
+            Event::Exit(exit) => self.exit(&exit, pass),
+            Event::Sample(sample) => self.sample(&sample, pass),
+            Event::VmCall(call) => self.vm_call(&call, pass),
+            Event::VmTotals(totals) => self.vm_totals(&totals, pass),
+            Event::CudaCall(call) => self.cuda_call(&call, pass),
+            Event::FullTmpfs(full) => self.full_tmpfs(&full, pass),
+            Event::Oom(oom) => return Some(self.oom(&oom, pass)),
         }
         None
     }
 
     /// Notes how full a tmpfs was. Where it is mounted is for who knows mounts.
-    fn full_tmpfs(&self, full: &FullTmpfs, tick: &Tick, table: &mut ProcessTable) {
+    fn full_tmpfs(&self, full: &FullTmpfs, pass: &mut Pass<'_>) {
         let tgid = Tgid(full.header.tgid);
-        let Some(upid) = current(table, tgid, full.header.start_boot_ns) else {
+        let Some(upid) = current(pass.table, tgid, full.header.start_boot_ns) else {
             return;
         };
         // As large as an option of the mount makes it, which anybody may have chosen.
@@ -166,8 +164,8 @@ impl Apply {
         }
         let bytes = |pages| Pages(pages).to_bytes(self.peaks.page_size);
         let at = boot(full.header.boot_ns);
-        table.news.note_full_tmpfs(TmpfsRow {
-            ts: tick.clock.to_wall(at),
+        pass.table.news.note_full_tmpfs(TmpfsRow {
+            ts: pass.tick.clock.to_wall(at),
             boot_ns: at,
             device: format!("{}:{}", full.device >> 20, full.device & 0xf_ffff),
             mount_point: String::new(),
@@ -200,15 +198,19 @@ impl Apply {
         }
     }
 
-    fn fork(&mut self, fork: &Fork, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn fork(&mut self, fork: &Fork, pass: &mut Pass<'_>) {
         let tgid = Tgid(fork.header.tgid);
-        if current(table, tgid, fork.header.start_boot_ns).is_some() {
+        if current(pass.table, tgid, fork.header.start_boot_ns).is_some() {
             // The snapshot that follows attaching can find a child before its fork event
             // is read.
             return;
         }
         let at = boot(fork.header.boot_ns);
-        let parent = current(table, Tgid(fork.parent_tgid), fork.parent_start_boot_ns);
+        let parent = current(
+            pass.table,
+            Tgid(fork.parent_tgid),
+            fork.parent_start_boot_ns,
+        );
         let birth = Birth {
             tgid,
             start: boot(fork.header.start_boot_ns),
@@ -216,8 +218,8 @@ impl Apply {
             parent,
             comm: comm_text(&fork.comm),
         };
-        let upid = table.enter(birth, at);
-        if let Some(process) = table.process_mut(upid) {
+        let upid = pass.table.enter(birth, at);
+        if let Some(process) = pass.table.process_mut(upid) {
             self.describe(process.row_mut(), &fork.into(), at);
             // Nothing, where it borrows its parent's address space until it calls exec.
             let bytes = |pages| Some(Pages(pages).to_bytes(self.peaks.page_size));
@@ -227,19 +229,12 @@ impl Apply {
             process.set_execs(0);
         }
         if fork.is_mm_shared == 0 {
-            out.push(self.mem(upid, &fork.counts, at, MemSource::First, tick));
+            pass.out
+                .push(self.mem(upid, &fork.counts, at, MemSource::First, pass.tick));
         }
     }
 
-    fn exec(
-        &mut self,
-        exec: &Exec,
-        path: &[u8],
-        args: &[u8],
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn exec(&mut self, exec: &Exec, path: &[u8], args: &[u8], pass: &mut Pass<'_>) {
         let tgid = Tgid(exec.header.tgid);
         let at = boot(exec.header.boot_ns);
         let upid = self.resolve(
@@ -247,23 +242,23 @@ impl Apply {
             exec.header.start_boot_ns,
             FirstSeenBy::Exec,
             at,
-            table,
+            pass.table,
         );
         let Some(upid) = upid else { return };
         if self.held == Some(tgid) {
             self.held = None;
         }
-        self.cuda.end(upid, tgid, at, tick, out);
+        self.cuda.end(upid, tgid, at, pass);
         self.cuda.note_beginning(tgid);
         // Where a later one found the ring full, or the kernel was asked between the exec and its
         // event, it is noted already.
-        let noted = table.process(upid).and_then(Process::execs);
+        let noted = pass.table.process(upid).and_then(Process::execs);
         match noted.map(|noted| later_execs(noted, exec.execs)) {
             Some(0) => {}
             Some(later) if later > 0 => return,
-            _ => table.note_exec(upid, exec.execs),
+            _ => pass.table.note_exec(upid, exec.execs),
         }
-        if let Some(process) = table.process_mut(upid) {
+        if let Some(process) = pass.table.process_mut(upid) {
             self.describe(process.row_mut(), &exec.into(), at);
             let row = process.row_mut();
             row.exe = executed_file(tgid, path).map(Arc::from);
@@ -273,50 +268,45 @@ impl Apply {
             row.cmdline = cmdline.map(Arc::from);
             process.keep_names();
             let shown = process.row().cmdline.clone();
-            out.push(title(process, shown, TitleSource::Exec, at, tick));
+            pass.out
+                .push(title(process, shown, TitleSource::Exec, at, pass.tick));
         }
-        out.push(self.mem(upid, &exec.counts, at, MemSource::Exec, tick));
+        pass.out
+            .push(self.mem(upid, &exec.counts, at, MemSource::Exec, pass.tick));
     }
 
-    fn comm(
-        &mut self,
-        comm: &Comm,
-        args: &[u8],
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn comm(&mut self, comm: &Comm, args: &[u8], pass: &mut Pass<'_>) {
         let tgid = Tgid(comm.header.tgid);
         let at = boot(comm.header.boot_ns);
-        let Some(upid) = current(table, tgid, comm.header.start_boot_ns) else {
+        let Some(upid) = current(pass.table, tgid, comm.header.start_boot_ns) else {
             return;
         };
-        if let Some(process) = table.process_mut(upid) {
+        if let Some(process) = pass.table.process_mut(upid) {
             process.row_mut().comm = comm_text(&comm.comm);
-            out.push(title(
+            pass.out.push(title(
                 process,
                 command_line(args).map(Arc::from),
                 TitleSource::Rename,
                 at,
-                tick,
+                pass.tick,
             ));
         }
     }
 
-    fn sample(
-        &mut self,
-        sample: &Sample,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn sample(&mut self, sample: &Sample, pass: &mut Pass<'_>) {
         let header = &sample.header;
         let tgid = Tgid(header.tgid);
         if self.held == Some(tgid) {
             return;
         }
         let at = boot(header.boot_ns);
-        let upid = self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, table);
+        let upid = self.resolve(
+            tgid,
+            header.start_boot_ns,
+            FirstSeenBy::Sample,
+            at,
+            pass.table,
+        );
         let Some(upid) = upid else { return };
         let source = match SampleCause::from_u32(sample.cause) {
             Some(SampleCause::Drift) => MemSource::RssStat,
@@ -331,11 +321,12 @@ impl Apply {
         let peak = self
             .peaks
             .of_kernel(sample.hiwater_pages, &sample.counts, seen);
-        table.raise_peak(upid, peak);
-        out.push(self.mem(upid, &sample.counts, at, source, tick));
+        pass.table.raise_peak(upid, peak);
+        pass.out
+            .push(self.mem(upid, &sample.counts, at, source, pass.tick));
     }
 
-    fn exit(&mut self, exit: &Exit, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn exit(&mut self, exit: &Exit, pass: &mut Pass<'_>) {
         let header = &exit.header;
         let key = EndedKey {
             start_boot_ns: header.start_boot_ns,
@@ -344,9 +335,9 @@ impl Apply {
         };
         // Where its start was lost: that there was a process of the same id shows its end only.
         if !self.has_ended(Tgid(key.tgid), boot(key.start_boot_ns)) {
-            self.late_start(&key, &exit.ended.origin, tick, table, out);
+            self.late_start(&key, &exit.ended.origin, pass);
         }
-        self.end(&key, &exit.ended, Some(exit), tick, table, out);
+        self.end(&key, &exit.ended, Some(exit), pass);
     }
 
     /// The end of a process that is known. The event has what was not kept where the ring had no
@@ -356,13 +347,11 @@ impl Apply {
         key: &EndedKey,
         ended: &Ended,
         event: Option<&Exit>,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
         let tgid = Tgid(key.tgid);
         let at = boot(ended.boot_ns);
-        let Some(upid) = current(table, tgid, key.start_boot_ns) else {
+        let Some(upid) = current(pass.table, tgid, key.start_boot_ns) else {
             return;
         };
         if let Some(exit) = event.filter(|exit| exit.pending_peak_boot_ns != 0) {
@@ -374,23 +363,23 @@ impl Apply {
                 ..exit.counts
             };
             let peak_at = boot(exit.pending_peak_boot_ns);
-            let mut row = self.mem_row(upid, &counts, peak_at, MemSource::Peak, tick);
+            let mut row = self.mem_row(upid, &counts, peak_at, MemSource::Peak, pass.tick);
             if ended.has_own_mm == 0 {
                 row.swap_bytes = None;
                 row.vm_size_bytes = None;
                 row.heap_bytes = None;
             }
-            out.push(Record::Mem(row));
+            pass.out.push(Record::Mem(row));
         }
-        self.complete(upid, &ended.origin, at, tick, table, out);
+        self.complete(upid, &ended.origin, at, pass);
         if let Some(peak) = self.peaks.at_end(ended) {
-            table.settle_peak(upid, peak, self.peaks.noise);
+            pass.table.settle_peak(upid, peak, self.peaks.noise);
         }
         // Zero is no RSS that a process can have had: not set yet (before 6.16).
         let maxrss = Pages(ended.maxrss_pages);
         let maxrss = (maxrss.0 > 0).then(|| maxrss.to_bytes(self.peaks.page_size));
-        let senders = event.map(|exit| Senders::of(exit, table));
-        if let Some(process) = table.process_mut(upid) {
+        let senders = event.map(|exit| Senders::of(exit, pass.table));
+        if let Some(process) = pass.table.process_mut(upid) {
             let row = process.row_mut();
             row.kernel_maxrss_bytes = maxrss;
             if let Some(exit) = event {
@@ -401,9 +390,9 @@ impl Apply {
                 senders.note(process.row_mut());
             }
         }
-        out.push(Record::Mem(exit_row(upid, at, tick)));
-        self.cuda.end(upid, tgid, at, tick, out);
-        table.end(
+        pass.out.push(Record::Mem(exit_row(upid, at, pass.tick)));
+        self.cuda.end(upid, tgid, at, pass);
+        pass.table.end(
             upid,
             End {
                 at,
@@ -417,19 +406,13 @@ impl Apply {
         self.ended.iter().rev().any(|ended| *ended == (tgid, start))
     }
 
-    fn vm_call(
-        &mut self,
-        call: &VmCall,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn vm_call(&mut self, call: &VmCall, pass: &mut Pass<'_>) {
         if call.file_name.starts_with(CUDA_LIBRARY.as_bytes()) {
             self.cuda_mapped.insert(Tgid(call.header.tgid));
         }
-        let upid = self.caller(&call.header, table);
-        let row = upid.and_then(|upid| vm::event_row(upid, call, tick));
-        out.extend(row.map(Record::VmEvent));
+        let upid = self.caller(&call.header, pass.table);
+        let row = upid.and_then(|upid| vm::event_row(upid, call, pass.tick));
+        pass.out.extend(row.map(Record::VmEvent));
     }
 
     /// Whose event it is, who may be seen by it first.
@@ -438,47 +421,35 @@ impl Apply {
         self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, table)
     }
 
-    fn vm_totals(
-        &mut self,
-        totals: &VmTotals,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
-        if let Some(upid) = self.caller(&totals.header, table)
-            && let Some(process) = table.process(upid)
+    fn vm_totals(&mut self, totals: &VmTotals, pass: &mut Pass<'_>) {
+        if let Some(upid) = self.caller(&totals.header, pass.table)
+            && let Some(process) = pass.table.process(upid)
         {
             let first_seen = process.row().first_seen_boot_ns;
-            self.sums.write(upid, first_seen, totals, tick, out);
+            self.sums.write(upid, first_seen, totals, pass);
         }
     }
 
-    fn cuda_call(
-        &mut self,
-        call: &CudaCall,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
-        if let Some(upid) = self.caller(&call.header, table)
-            && let Some(process) = table.process(upid)
+    fn cuda_call(&mut self, call: &CudaCall, pass: &mut Pass<'_>) {
+        if let Some(upid) = self.caller(&call.header, pass.table)
+            && let Some(process) = pass.table.process(upid)
         {
             let began = process.row().start_boot_ns;
-            self.cuda.take(upid, began, call, tick, out);
+            self.cuda.take(upid, began, call, pass);
         }
     }
 
-    fn oom(&self, oom: &Oom, tick: &Tick, table: &mut ProcessTable) -> OomRow {
+    fn oom(&self, oom: &Oom, pass: &mut Pass<'_>) -> OomRow {
         let victim = Tgid(oom.header.tgid);
         // Before 6.9 the kernel tells the id alone.
         let start = (oom.header.start_boot_ns != 0).then(|| boot(oom.header.start_boot_ns));
-        let victim_upid = table.note_oom_kill(victim, start);
+        let victim_upid = pass.table.note_oom_kill(victim, start);
         let pages =
             |pages| (oom.has_victim != 0).then(|| Pages(pages).to_bytes(self.peaks.page_size));
         let at = boot(oom.header.boot_ns);
-        let trigger_upid = table.upid(Tgid(oom.trigger_tgid));
+        let trigger_upid = pass.table.upid(Tgid(oom.trigger_tgid));
         if let Some(upid) = trigger_upid {
-            table.news.note_killed_for(upid);
+            pass.table.news.note_killed_for(upid);
         }
         OomRow {
             victim_upid,
@@ -490,7 +461,7 @@ impl Apply {
             victim_rss_file_bytes: pages(oom.counts.file_pages),
             victim_rss_shmem_bytes: pages(oom.counts.shmem_pages),
             victim_oom_score_adj: (oom.has_victim != 0).then_some(oom.oom_score_adj),
-            ..OomRow::of_victim(tick.clock.to_wall(at), at, victim)
+            ..OomRow::of_victim(pass.tick.clock.to_wall(at), at, victim)
         }
     }
 

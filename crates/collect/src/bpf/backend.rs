@@ -18,7 +18,7 @@ use crate::cgroup::CgroupPaths;
 use crate::cuda::FileId;
 use crate::gpu::Haste;
 use crate::procfs::own_processes;
-use crate::{CollectError, Collector, ProcessTable, Targets, Tick};
+use crate::{CollectError, Collector, Pass, Targets, Tick};
 use aya::maps::{MapData, RingBuf};
 use late::Late;
 use memtrace_abi::{Config, LossClass};
@@ -162,21 +162,16 @@ impl BpfBackend {
     ///
     /// # Errors
     /// When the kernel refuses a program that a recording can't do without.
-    pub fn start(
-        options: BpfOptions,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<Self, LoadError> {
+    pub fn start(options: BpfOptions, pass: &mut Pass<'_>) -> Result<Self, LoadError> {
         let settings = settings(&options);
         let (mut programs, ring) = load::load(&settings)?;
         programs.attach()?;
         if options.are_probes_named && programs.probe_way().is_none() {
             return Err(LoadError::Probes(programs.probe_refusals.join("; ")));
         }
-        out.push(probes_diag(&programs, &options, tick));
+        pass.out.push(probes_diag(&programs, &options, pass.tick));
         for what in &programs.missing {
-            out.push(tick.diag(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what));
+            pass.tell(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what);
         }
         let cgroups = options.memory_hierarchy.clone().map(CgroupPaths::new);
         let own_processes = match &options.targets {
@@ -194,7 +189,7 @@ impl BpfBackend {
             counting: programs.counting,
         };
         if peaks.counting != Counting::WithoutThreads {
-            table.note_peaks_are_seen(peaks.noise);
+            pass.table.note_peaks_are_seen(peaks.noise);
         }
         let mut backend = Self {
             programs,
@@ -222,11 +217,11 @@ impl BpfBackend {
             asked_for_cuda: HashSet::new(),
         };
         if backend.programs.sees_oom_kills || backend.kills.has_log() {
-            table.observe_oom_kills();
+            pass.table.observe_oom_kills();
         }
-        backend.find_cuda(tick, out);
-        backend.enter_running(tick, table, out)?;
-        backend.find_mapped_cuda(tick, table, out);
+        backend.find_cuda(pass);
+        backend.enter_running(pass)?;
+        backend.find_mapped_cuda(pass);
         Ok(backend)
     }
 
@@ -236,13 +231,8 @@ impl BpfBackend {
     }
 
     /// Takes every event that is in the ring, and what found it full.
-    fn take_events(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), LoadError> {
-        self.look_for_late(table)?;
+    fn take_events(&mut self, pass: &mut Pass<'_>) -> Result<(), LoadError> {
+        self.look_for_late(pass.table)?;
         let mut reader = Reader {
             late: &mut self.late,
             apply: &mut self.apply,
@@ -251,7 +241,7 @@ impl BpfBackend {
             targets: &self.options.targets,
         };
         if let Some(bytes) = self.waiting.take()
-            && !reader.take(&bytes, tick, table, out)
+            && !reader.take(&bytes, pass)
         {
             self.waiting = Some(bytes);
             return Ok(());
@@ -263,27 +253,21 @@ impl BpfBackend {
             && let Some(item) = self.ring.next()
         {
             taken += item.len() as u64;
-            if !reader.take(&item, tick, table, out) {
+            if !reader.take(&item, pass) {
                 self.waiting = Some(item.to_vec());
                 return Ok(());
             }
         }
-        let is_all_applied = reader.take_late(u64::MAX, tick, table, out);
+        let is_all_applied = reader.take_late(u64::MAX, pass);
         if taken < RING_BYTES && is_all_applied {
-            table.note_lifecycle_until(tick.boot);
+            pass.table.note_lifecycle_until(pass.tick.boot);
         }
         Ok(())
     }
 
     /// Samples members and takes what that sends, as often as it takes where they are more than
     /// the ring has room for.
-    fn sweep(
-        &mut self,
-        scope: SweepScope,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), LoadError> {
+    fn sweep(&mut self, scope: SweepScope, pass: &mut Pass<'_>) -> Result<(), LoadError> {
         let begin = clock::thread_cpu();
         let mut is_whole = self.programs.sweep(scope)?;
         if scope == SweepScope::Full {
@@ -293,7 +277,7 @@ impl BpfBackend {
             if is_whole {
                 break;
             }
-            self.take_events(tick, table, out)?;
+            self.take_events(pass)?;
             if !self.late.is_empty() {
                 // The ring waits for it.
                 break;
@@ -319,16 +303,16 @@ impl BpfBackend {
     }
 
     /// Has the sums of calls on address spaces sent, where that is due.
-    fn ask_for_sums(&mut self, tick: &Tick, table: &ProcessTable) -> Result<(), CollectError> {
-        if self.programs.probe_way().is_none() || !self.apply.sums.are_due(tick.boot) {
+    fn ask_for_sums(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        if self.programs.probe_way().is_none() || !self.apply.sums.are_due(pass.tick.boot) {
             return Ok(());
         }
-        self.apply.sums.forget_ended(table);
+        self.apply.sums.forget_ended(pass.table);
         self.programs.tell_vm_totals().map_err(collect_error)
     }
 
     /// Writes what was lost since the last call.
-    fn report_losses(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn report_losses(&mut self, pass: &mut Pass<'_>) {
         let losses = self.programs.losses();
         for ((class, now), then) in LossClass::ALL.iter().zip(losses).zip(self.losses) {
             let count = now.saturating_sub(then).cast_signed();
@@ -336,13 +320,13 @@ impl BpfBackend {
                 match class {
                     LossClass::Lifecycle => {
                         self.has_lost_lifecycle = true;
-                        table.note_lost_lifecycle();
+                        pass.table.note_lost_lifecycle();
                     }
                     LossClass::Title => self.has_lost_titles = true,
                     LossClass::Cuda => self.apply.cuda.note_loss(),
                     _ => {}
                 }
-                table.add_lost_events(count);
+                pass.table.add_lost_events(count);
                 let severity = match class {
                     LossClass::Sample
                     | LossClass::Title
@@ -351,27 +335,27 @@ impl BpfBackend {
                     | LossClass::Cuda => Severity::Degraded,
                     _ => Severity::Loss,
                 };
-                out.push(tick.diag(
+                pass.tell(
                     severity,
                     DiagKind::LostEvents,
                     class.as_str(),
                     Some(count),
                     class.meaning(),
-                ));
+                );
             }
         }
         self.losses = losses;
         if let Some(first) = self.undecoded.first.take() {
-            table.add_lost_events(self.undecoded.count);
+            pass.table.add_lost_events(self.undecoded.count);
             // It may have been about the life of a process.
-            table.note_lost_lifecycle();
-            out.push(tick.diag(
+            pass.table.note_lost_lifecycle();
+            pass.tell(
                 Severity::Loss,
                 DiagKind::UndecodedEvents,
                 "ring",
                 Some(self.undecoded.count),
                 format!("events could not be decoded; the first: {first}"),
-            ));
+            );
             self.undecoded.count = 0;
         }
     }
@@ -395,13 +379,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Applies one event, after what is late and came before it. False where that was too much
     /// for one turn, and the event must wait.
-    fn take(
-        &mut self,
-        bytes: &[u8],
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> bool {
+    fn take(&mut self, bytes: &[u8], pass: &mut Pass<'_>) -> bool {
         let event = match decode(bytes) {
             Ok(event) => event,
             Err(error) => {
@@ -410,24 +388,18 @@ impl Reader<'_> {
                 return true;
             }
         };
-        if !self.take_late(event.boot_ns(), tick, table, out) {
+        if !self.take_late(event.boot_ns(), pass) {
             return false;
         }
-        if let Some(kill) = self.apply.event(event, self.targets, tick, table, out) {
+        if let Some(kill) = self.apply.event(event, self.targets, pass) {
             self.kills.note(kill);
         }
         true
     }
 
     /// Applies what is late and came before this.
-    fn take_late(
-        &mut self,
-        boot_ns: u64,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> bool {
-        self.late.apply_until(boot_ns, self.apply, tick, table, out)
+    fn take_late(&mut self, boot_ns: u64, pass: &mut Pass<'_>) -> bool {
+        self.late.apply_until(boot_ns, self.apply, pass)
     }
 }
 
@@ -440,41 +412,34 @@ impl Collector for BpfBackend {
         self.options.interval
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.cost.tick(&self.programs, table);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.cost.tick(&self.programs, pass.table);
         let started = clock::thread_cpu();
-        let scope = self.scope(tick);
-        let result = self.sweep(scope, tick, table, out).map_err(collect_error);
-        let summed = self.ask_for_sums(tick, table);
-        let taken = self.take_events(tick, table, out).map_err(collect_error);
-        let reconciled = self.reconcile(tick, table, out).map_err(collect_error);
-        let adopted = self
-            .adopt_strangers(tick, table, out)
-            .map_err(collect_error);
-        self.follow_cuda(tick, table, out);
+        let scope = self.scope(pass.tick);
+        let result = self.sweep(scope, pass).map_err(collect_error);
+        let summed = self.ask_for_sums(pass);
+        let taken = self.take_events(pass).map_err(collect_error);
+        let reconciled = self.reconcile(pass).map_err(collect_error);
+        let adopted = self.adopt_strangers(pass).map_err(collect_error);
+        self.follow_cuda(pass);
         self.ask_for_contexts();
-        self.write_cuda(tick, table, out);
-        self.kills.write(false, tick, table, out);
-        if tick.boot >= self.next_losses {
-            self.next_losses = tick.boot + LOSSES_EVERY;
-            self.report_losses(tick, table, out);
-            self.report_unnamed(tick, out);
+        self.write_cuda(pass);
+        self.kills.write(false, pass);
+        if pass.tick.boot >= self.next_losses {
+            self.next_losses = pass.tick.boot + LOSSES_EVERY;
+            self.report_losses(pass);
+            self.report_unnamed(pass);
         }
-        let titled = self.look_at_names(tick, table, out).map_err(collect_error);
-        self.apply.name_some(NAMING, tick, table, out);
-        if scope == SweepScope::Keyframe && self.misses.write(&self.programs, tick, table, out) {
+        let titled = self.look_at_names(pass).map_err(collect_error);
+        self.apply.name_some(NAMING, pass);
+        if scope == SweepScope::Keyframe && self.misses.write(&self.programs, pass) {
             self.has_lost_lifecycle = true;
-            table.note_lost_lifecycle();
+            pass.table.note_lost_lifecycle();
         }
         let cost = DurationNs(clock::thread_cpu().0 - started.0);
         // What was kept while the ring was full can be of the time before.
         if !self.is_behind() {
-            table.note_snapshot(tick.boot, cost);
+            pass.table.note_snapshot(pass.tick.boot, cost);
         }
         result
             .and(summed)
@@ -492,34 +457,24 @@ impl Collector for BpfBackend {
         self.ring.as_fd().try_clone_to_owned().ok()
     }
 
-    fn drain(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take_events(tick, table, out).map_err(collect_error)?;
-        self.follow_cuda(tick, table, out);
+    fn drain(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take_events(pass).map_err(collect_error)?;
+        self.follow_cuda(pass);
         self.ask_for_contexts();
-        self.adopt_strangers(tick, table, out)
-            .map_err(collect_error)
+        self.adopt_strangers(pass).map_err(collect_error)
     }
 
-    fn finish(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         let last = Tick {
             is_keyframe: true,
-            ..*tick
+            ..*pass.tick
         };
+        let pass = &mut Pass::new(&last, pass.table, pass.out);
         // The sums find room in a ring that was just emptied.
-        let taken = self.take_events(&last, table, out).map_err(collect_error);
+        let taken = self.take_events(pass).map_err(collect_error);
         self.apply.sums.ask_again();
-        let collected = self.collect(&last, table, out);
-        self.kills.write(true, &last, table, out);
+        let collected = self.collect(pass);
+        self.kills.write(true, pass);
         taken.and(collected)
     }
 }

@@ -1,8 +1,8 @@
 //! OOM kills: the probe tells who and when, the kernel log tells which limit was hit.
 
+use crate::Pass;
 use crate::oom::{self, KmsgReader};
-use crate::{ProcessTable, Tick};
-use memtrace_model::{BootNs, DurationNs, OomRow, Record};
+use memtrace_model::{BootNs, DurationNs, OomRow};
 
 /// The log's lines stand around the probe's event within one call in the kernel; after
 /// this long they are not going to come.
@@ -38,24 +38,18 @@ impl Kills {
     /// Writes the kills that the log has completed, and those it is too late for. A kill
     /// that only the log knows is written too: its event was lost, or the probe is not
     /// available.
-    pub(super) fn write(
-        &mut self,
-        is_last: bool,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    pub(super) fn write(&mut self, is_last: bool, pass: &mut Pass<'_>) {
         if let Some(log) = &mut self.log {
-            match log.poll(tick.boot) {
+            match log.poll(pass.tick.boot) {
                 Ok(kills) => self
                     .logged
-                    .extend(kills.into_iter().map(|kill| (tick.boot, kill))),
+                    .extend(kills.into_iter().map(|kill| (pass.tick.boot, kill))),
                 // Without its details from here on.
                 Err(_) => self.log = None,
             }
         }
         let has_log = self.log.is_some();
-        let is_late = |since: BootNs| is_last || tick.boot - since > PATIENCE;
+        let is_late = |since: BootNs| is_last || pass.tick.boot - since > PATIENCE;
         let logged = &mut self.logged;
         self.waiting.retain_mut(|row| {
             let found = logged
@@ -67,7 +61,7 @@ impl Kills {
             }
             let is_done = found.is_some() || !has_log || is_late(row.boot_ns);
             if is_done {
-                out.push(row.clone().into());
+                pass.out.push(row.clone().into());
             }
             !is_done
         });
@@ -75,8 +69,8 @@ impl Kills {
         self.logged = early;
         let late: Vec<(BootNs, OomRow)> = late;
         for (_, kill) in late {
-            let victim = table.note_oom_kill(kill.victim_tgid, None);
-            out.push(oom::logged(kill, victim, tick).into());
+            let victim = pass.table.note_oom_kill(kill.victim_tgid, None);
+            pass.out.push(oom::logged(kill, victim, pass.tick).into());
         }
     }
 }

@@ -6,8 +6,8 @@
 
 use super::load::Programs;
 use super::{calls, cuda};
-use crate::{ProcessTable, Tick};
-use memtrace_model::{DiagKind, Record, Severity};
+use crate::Pass;
+use memtrace_model::{DiagKind, Severity};
 use std::collections::HashMap;
 
 /// What was reported so far, by program.
@@ -17,13 +17,7 @@ pub(super) struct Misses(HashMap<String, u64>);
 impl Misses {
     /// Writes what came to it since the last call. True where a start or an end can be among
     /// what was missed.
-    pub(super) fn write(
-        &mut self,
-        programs: &Programs,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> bool {
+    pub(super) fn write(&mut self, programs: &Programs, pass: &mut Pass<'_>) -> bool {
         let mut is_lifecycle = false;
         for (program, now) in programs.missed_runs() {
             let detail = detail(&program);
@@ -34,14 +28,14 @@ impl Misses {
                 continue;
             }
             is_lifecycle |= program.starts_with("sched_process_");
-            table.add_lost_events(count);
-            out.push(tick.diag(
+            pass.table.add_lost_events(count);
+            pass.tell(
                 Severity::Degraded,
                 DiagKind::LostEvents,
                 &program,
                 Some(count),
                 detail,
-            ));
+            );
         }
         is_lifecycle
     }

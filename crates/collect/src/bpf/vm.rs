@@ -1,7 +1,7 @@
 //! Rows of `vm_event` and `vm_summary`.
 
 use super::decode::{boot, comm_text};
-use crate::{ProcessTable, Tick};
+use crate::{Pass, ProcessTable, Tick};
 use memtrace_abi::{VmCall, VmOp, VmSum, VmTotals};
 use memtrace_model::{BootNs, Bytes, Record, Upid, VmEventRow, VmOp as OpLabel, VmSummaryRow};
 use std::collections::HashMap;
@@ -49,8 +49,7 @@ impl Sums {
         upid: Upid,
         first_seen: BootNs,
         totals: &VmTotals,
-        tick: &Tick,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
         let at = boot(totals.header.boot_ns);
         let last = self.last.entry(upid).or_insert(Last {
@@ -64,8 +63,8 @@ impl Sums {
             if call_count == 0 {
                 continue;
             }
-            out.push(Record::VmSummary(VmSummaryRow {
-                ts: tick.clock.to_wall(at),
+            pass.out.push(Record::VmSummary(VmSummaryRow {
+                ts: pass.tick.clock.to_wall(at),
                 boot_ns: at,
                 upid,
                 op: Some(label(*op)),
@@ -194,11 +193,21 @@ mod tests {
         totals.header.boot_ns = 20;
         totals.sums[VmOp::Mmap as usize].calls = 5;
         totals.sums[VmOp::Mmap as usize].added_bytes = 5 * 4096;
-        sums.write(Upid(1), BootNs(10), &totals, &tick(), &mut out);
+        sums.write(
+            Upid(1),
+            BootNs(10),
+            &totals,
+            &mut Pass::new(&tick(), &mut ProcessTable::default(), &mut out),
+        );
         totals.header.boot_ns = 30;
         totals.sums[VmOp::Mmap as usize].calls = 7;
         totals.sums[VmOp::Mmap as usize].added_bytes = 7 * 4096;
-        sums.write(Upid(1), BootNs(10), &totals, &tick(), &mut out);
+        sums.write(
+            Upid(1),
+            BootNs(10),
+            &totals,
+            &mut Pass::new(&tick(), &mut ProcessTable::default(), &mut out),
+        );
         let rows: Vec<_> = out
             .iter()
             .map(|record| match record {

@@ -7,7 +7,7 @@ use super::others::{self, Others};
 use super::reading::emptied;
 use crate::kept::TextBuffer;
 use crate::on_change::OnChange;
-use crate::{CollectError, Collector, ProcessTable, Tick};
+use crate::{CollectError, Collector, Pass, ProcessTable, Tick};
 use memtrace_host::{MemoryHierarchy, clock};
 use memtrace_model::{
     BootNs, Bytes, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs,
@@ -173,16 +173,16 @@ impl CgroupCollector {
     }
 
     /// Marks the groups that are needed now and opens those that are new.
-    fn find_groups(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
-        let now = tick.boot;
-        if self.holders_revision.replace(table.revision()) != Some(table.revision()) {
-            self.holders = holders(table);
+    fn find_groups(&mut self, pass: &mut Pass<'_>) {
+        let now = pass.tick.boot;
+        if self.holders_revision.replace(pass.table.revision()) != Some(pass.table.revision()) {
+            self.holders = holders(pass.table);
         }
         let holders = std::mem::take(&mut self.holders);
         for path in &holders {
             match self.groups.get_mut(&**path) {
                 Some(watched) => watched.held_at = Some(now),
-                None => self.watch(path, Some(now), tick, out),
+                None => self.watch(path, Some(now), pass),
             }
         }
         for holder in &holders {
@@ -191,7 +191,7 @@ impl CgroupCollector {
                 path = above;
                 match self.groups.get_mut(path) {
                     Some(watched) => watched.needed_at = now,
-                    None => self.watch(path, None, tick, out),
+                    None => self.watch(path, None, pass),
                 }
             }
         }
@@ -202,7 +202,7 @@ impl CgroupCollector {
         });
     }
 
-    fn watch(&mut self, path: &str, held_at: Option<BootNs>, tick: &Tick, out: &mut Vec<Record>) {
+    fn watch(&mut self, path: &str, held_at: Option<BootNs>, pass: &mut Pass<'_>) {
         let directory = self.hierarchy.directory(path);
         if directory.is_none() && held_at.is_some() {
             let detail = format!(
@@ -210,19 +210,19 @@ impl CgroupCollector {
                 self.hierarchy.mount_point.display()
             );
             let subject = format!("cgroup {path}");
-            out.push(tick.diag(
+            pass.tell(
                 Severity::Degraded,
                 DiagKind::Unavailable,
                 &subject,
                 None,
                 detail,
-            ));
+            );
         }
         let version = self.hierarchy.version;
         let watched = Watched {
             group: directory.map(|directory| Cgroup::new(directory, version)),
             held_at,
-            needed_at: tick.boot,
+            needed_at: pass.tick.boot,
             last: None,
             rows: OnChange::default(),
             others: None,
@@ -292,30 +292,25 @@ impl Collector for CgroupCollector {
         })
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         if let Some(proc) = &self.proc {
             let buffer = &mut self.buffer;
             self.moves
-                .follow(tick.boot, table, proc, &self.hierarchy, buffer);
+                .follow(pass.tick.boot, pass.table, proc, &self.hierarchy, buffer);
         }
-        self.find_groups(tick, table, out);
-        self.count_others(tick.boot, table);
+        self.find_groups(pass);
+        self.count_others(pass.tick.boot, pass.table);
         let version = self.hierarchy.version.number();
         let (buffer, now) = (&mut self.buffer, self.now);
         self.groups.retain(|path, watched| {
             let Some(group) = &mut watched.group else {
                 return true;
             };
-            match read(group, watched.held_at.is_some(), buffer, || now(tick)) {
+            match read(group, watched.held_at.is_some(), buffer, || now(pass.tick)) {
                 Ok(Some((reading, at))) => {
                     let row = row(path, version, reading.clone(), watched.others, at);
-                    let rows = watched.rows.rows(row, tick.is_keyframe);
-                    out.extend(rows.map(Record::from));
+                    let rows = watched.rows.rows(row, pass.tick.is_keyframe);
+                    pass.out.extend(rows.map(Record::from));
                     watched.last = Some(reading);
                     true
                 }
@@ -323,9 +318,9 @@ impl Collector for CgroupCollector {
                 // If a process is found in it again, it is another group of that name.
                 Err(Removed) => {
                     let last = watched.last.take();
-                    out.extend(last.map(|last| {
+                    pass.out.extend(last.map(|last| {
                         let emptied = emptied(&last);
-                        let row = row(path, version, emptied, Some(Others::NONE), now(tick));
+                        let row = row(path, version, emptied, Some(Others::NONE), now(pass.tick));
                         Record::from(row)
                     }));
                     false

@@ -2,7 +2,7 @@
 
 use super::functions::{Does, FUNCTIONS};
 use super::ledger::{Effect, Held, Ledger, Shared};
-use crate::Tick;
+use crate::{Pass, Tick};
 use memtrace_abi::CudaCall;
 use memtrace_model::{
     BootNs, Bytes, CudaCallRow, CudaKind, CudaMemoryRow, DurationNs, Label, Record, Tgid, Upid,
@@ -104,14 +104,7 @@ impl Ledgers {
     }
 
     /// Takes a call of a process that began then.
-    pub fn take(
-        &mut self,
-        upid: Upid,
-        began: BootNs,
-        call: &CudaCall,
-        tick: &Tick,
-        out: &mut Vec<Record>,
-    ) {
+    pub fn take(&mut self, upid: Upid, began: BootNs, call: &CudaCall, pass: &mut Pass<'_>) {
         let Some(function) = FUNCTIONS.get(call.call as usize) else {
             return;
         };
@@ -156,37 +149,38 @@ impl Ledgers {
         };
         if gives_back_a_row || (is_row && rate.allows(at)) {
             process.ledger.note_row(&effect);
-            let row = call_row(upid, function.name, call, &effect, at, tick);
+            let row = call_row(upid, function.name, call, &effect, at, pass.tick);
             match call.has_stack {
-                0 => out.push(row.into()),
+                0 => pass.out.push(row.into()),
                 _ => self.unnamed.push(row),
             }
         }
         if process.has_moved_far(&effect) && process.steps.allows(at) {
-            process.write(upid, tick, out);
+            process.write(upid, pass);
         }
     }
 
     /// A process has ended, or runs another program: nothing is left of what it held.
-    pub fn end(&mut self, upid: Upid, tgid: Tgid, at: BootNs, tick: &Tick, out: &mut Vec<Record>) {
+    pub fn end(&mut self, upid: Upid, tgid: Tgid, at: BootNs, pass: &mut Pass<'_>) {
         self.seen_from_the_start.remove(&tgid);
         let Some(mut process) = self.processes.remove(&upid) else {
             return;
         };
         // What it did since the last tick, which may be all that it did.
-        process.write(upid, tick, out);
+        process.write(upid, pass);
         self.shared.room += process.ledger.len();
         for (device, held) in &process.written {
-            out.push(process.row(upid, *device, &held.at_the_end(), at, tick));
+            pass.out
+                .push(process.row(upid, *device, &held.at_the_end(), at, pass.tick));
         }
     }
 
     /// Writes what has changed.
-    pub fn write(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+    pub fn write(&mut self, pass: &mut Pass<'_>) {
         for upid in std::mem::take(&mut self.changed) {
             if let Some(process) = self.processes.get_mut(&upid) {
                 process.is_changed = false;
-                process.write(upid, tick, out);
+                process.write(upid, pass);
             }
         }
     }
@@ -222,7 +216,7 @@ impl OfProcess {
         moved >= STEP.max(held / STEP_PART)
     }
 
-    fn write(&mut self, upid: Upid, tick: &Tick, out: &mut Vec<Record>) {
+    fn write(&mut self, upid: Upid, pass: &mut Pass<'_>) {
         let has_turned_partial = self.ledger.is_partial != self.was_partial;
         self.was_partial = self.ledger.is_partial;
         for (device, held) in &self.ledger.devices {
@@ -233,7 +227,8 @@ impl OfProcess {
             if !is_news {
                 continue;
             }
-            out.push(self.row(upid, *device, held, self.at, tick));
+            pass.out
+                .push(self.row(upid, *device, held, self.at, pass.tick));
             self.written.insert(*device, *held);
         }
     }

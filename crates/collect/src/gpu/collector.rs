@@ -8,7 +8,7 @@ use super::steps::{Key, Stamp, Steps, Value, row};
 use super::worker::{self, Found, Order, Past};
 use crate::procfs::{Identity, identity};
 use crate::stop::Stop;
-use crate::{CollectError, Collector, Process, ProcessTable, Tick};
+use crate::{CollectError, Collector, Pass, Process, ProcessTable, Tick};
 use memtrace_model::tables::GpuSource;
 use memtrace_model::{BootNs, Bytes, DurationNs, GpuInfo, Record, Tgid, Upid, WallNs};
 use std::collections::HashSet;
@@ -150,35 +150,35 @@ impl GpuCollector {
         is_news.then(|| error.diag(tick))
     }
 
-    fn take(&mut self, found: Found, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn take(&mut self, found: Found, pass: &mut Pass<'_>) {
         self.latest = found.stamp().or(self.latest);
         match found {
             Found::Ready(gpus) => self.answer = Some(Ok(gpus)),
             Found::Failed(error) => {
-                out.extend(self.unexpected(&error, tick));
+                pass.out.extend(self.unexpected(&error, pass.tick));
                 self.answer = Some(Err(error));
             }
             Found::Device(row) => {
                 self.hang.stands(&row);
-                out.push((*row).into());
+                pass.out.push((*row).into());
             }
             Found::Processes(device, stamp, listed) => {
-                self.take_processes(&device, stamp, &listed, table, out);
+                self.take_processes(&device, stamp, &listed, pass);
             }
-            Found::Unknown(device, stamp) => self.steps.forget_amounts(&device, stamp, out),
-            Found::Past(device, stamp, past) => self.take_past(&device, stamp, &past, table, out),
+            Found::Unknown(device, stamp) => self.steps.forget_amounts(&device, stamp, pass.out),
+            Found::Past(device, stamp, past) => self.take_past(&device, stamp, &past, pass),
             Found::Holders(device, stamp, holders) => {
                 let holders = holders.into_iter().map(|tgid| {
                     let key = key(&device, GpuSource::Descriptor, tgid);
-                    let value = self.who(&key, stamp, table);
+                    let value = self.who(&key, stamp, pass.table);
                     (key, value)
                 });
                 let holders = holders.collect();
                 let scope = (&device, GpuSource::Descriptor);
-                self.steps.update(scope, stamp, holders, out);
+                self.steps.update(scope, stamp, holders, pass.out);
             }
             Found::Diag(severity, kind, subject, detail) => {
-                out.push(tick.diag(severity, kind, &subject, None, detail));
+                pass.tell(severity, kind, &subject, None, detail);
             }
         }
     }
@@ -188,8 +188,7 @@ impl GpuCollector {
         device: &Arc<str>,
         stamp: Stamp,
         listed: &[Listed],
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
         let found = listed.iter().map(|process| {
             let key = Key {
@@ -200,26 +199,19 @@ impl GpuCollector {
             let value = Value {
                 kind: Some(process.kind),
                 used: process.used,
-                ..self.who(&key, stamp, table)
+                ..self.who(&key, stamp, pass.table)
             };
             (key, value)
         });
         let found: Vec<(Key, Value)> = found.collect();
         let upids = found.iter().filter_map(|(_, value)| value.upid);
-        table.news.on_gpus.extend(upids);
+        pass.table.news.on_gpus.extend(upids);
         self.steps
-            .update((device, GpuSource::Nvml), stamp, found, out);
+            .update((device, GpuSource::Nvml), stamp, found, pass.out);
     }
 
     /// Ended processes that no list showed, or not at their highest.
-    fn take_past(
-        &mut self,
-        device: &Arc<str>,
-        stamp: Stamp,
-        past: &[Past],
-        table: &ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn take_past(&mut self, device: &Arc<str>, stamp: Stamp, past: &[Past], pass: &mut Pass<'_>) {
         for process in past {
             let is_of_before = self.started.is_none_or(|started| process.start < started);
             let id = (Arc::clone(device), process.pid, process.start);
@@ -230,14 +222,15 @@ impl GpuCollector {
             let age = stamp.ts.0.saturating_sub(process.start.0);
             // A moment after its start: the clocks agree to some milliseconds only.
             let at = BootNs(stamp.boot.0 - age + 20_000_000);
+            let who = pass.table.who_was(key.tgid, at);
             let value = Value {
-                upid: table.who_was(key.tgid, at).filter(|_| self.are_ids_ours),
+                upid: who.filter(|_| self.are_ids_ours),
                 used: Some(Bytes(0)),
                 ..Value::default()
             };
             if let Record::GpuProcess(mut row) = row(&key, &value, stamp) {
                 row.peak_bytes = process.peak;
-                out.push(Record::GpuProcess(row));
+                pass.out.push(Record::GpuProcess(row));
             }
         }
     }
@@ -284,20 +277,20 @@ impl GpuCollector {
         named.next().map(|row| row.upid)
     }
 
-    fn take_all(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn take_all(&mut self, pass: &mut Pass<'_>) {
         while let Ok(found) = self.found.try_recv() {
-            self.take(found, tick, table, out);
+            self.take(found, pass);
         }
     }
 
     /// Tells of a call that hangs, and ends what was known before it.
-    fn note_hang(&mut self, tick: &Tick, is_last: bool, out: &mut Vec<Record>) {
-        let Some(stamp) = self.hang.note(tick, is_last, out) else {
+    fn note_hang(&mut self, is_last: bool, pass: &mut Pass<'_>) {
+        let Some(stamp) = self.hang.note(is_last, pass) else {
             return;
         };
         self.latest = Some(stamp);
         for device in self.hang.devices() {
-            self.steps.forget_amounts(device, stamp, out);
+            self.steps.forget_amounts(device, stamp, pass.out);
         }
     }
 
@@ -381,17 +374,12 @@ impl Collector for GpuCollector {
         true
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.started.get_or_insert_with(|| tick.wall());
-        self.take_all(tick, table, out);
-        self.note_hang(tick, false, out);
-        if let Some(stamp) = self.latest.filter(|_| tick.is_keyframe) {
-            self.steps.keyframe(stamp, out);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.started.get_or_insert_with(|| pass.tick.wall());
+        self.take_all(pass);
+        self.note_hang(false, pass);
+        if let Some(stamp) = self.latest.filter(|_| pass.tick.is_keyframe) {
+            self.steps.keyframe(stamp, pass.out);
         }
         Ok(())
     }
@@ -410,19 +398,14 @@ impl Collector for GpuCollector {
         }
     }
 
-    fn finish(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take_all(tick, table, out);
-        self.stop(|collector, found| collector.take(found, tick, table, out));
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take_all(pass);
+        self.stop(|collector, found| collector.take(found, pass));
         match self.answer {
-            Some(_) => self.note_hang(tick, true, out),
+            Some(_) => self.note_hang(true, pass),
             None => {
                 let error = LibraryError::NoAnswer("by the end of the recording".to_owned());
-                out.extend(self.unexpected(&error, tick));
+                pass.out.extend(self.unexpected(&error, pass.tick));
                 self.answer = Some(Err(error));
             }
         }

@@ -2,7 +2,7 @@
 
 use super::pace::{Asked, Calls, HANG};
 use super::steps::Stamp;
-use crate::Tick;
+use crate::Pass;
 use memtrace_host::clock;
 use memtrace_model::tables::GpuDeviceRow;
 use memtrace_model::{BootNs, DiagKind, DiagRow, Record, Severity, WallNs};
@@ -44,39 +44,34 @@ impl Hang {
 
     /// Tells of a call that hangs, or has ceased to. At the end of a recording every open call
     /// hangs. Answers from when on nothing is known, where that is news.
-    pub(super) fn note(
-        &mut self,
-        tick: &Tick,
-        is_last: bool,
-        out: &mut Vec<Record>,
-    ) -> Option<Stamp> {
+    pub(super) fn note(&mut self, is_last: bool, pass: &mut Pass<'_>) -> Option<Stamp> {
         let open = self.calls.counts().open.map(|open| open.since);
-        let Some(since) = open.filter(|since| is_last || tick.boot - *since >= HANG) else {
+        let Some(since) = open.filter(|since| is_last || pass.tick.boot - *since >= HANG) else {
             if self.reported.take().is_some() {
                 let (severity, kind) = (Severity::Info, DiagKind::Unavailable);
-                out.push(tick.diag(severity, kind, SUBJECT, None, "it has come back"));
+                pass.tell(severity, kind, SUBJECT, None, "it has come back");
             }
             return None;
         };
         let is_known = self.reported.replace(since) == Some(since);
         if is_known {
-            if is_last || tick.is_keyframe {
+            if is_last || pass.tick.is_keyframe {
                 let now = Stamp {
-                    ts: tick.wall(),
-                    boot: tick.boot,
+                    ts: pass.tick.wall(),
+                    boot: pass.tick.boot,
                 };
-                self.unknown(now, out);
+                self.unknown(now, pass.out);
             }
             return None;
         }
-        let age = tick.boot - since;
+        let age = pass.tick.boot - since;
         let stamp = Stamp {
-            ts: WallNs(tick.wall().0 - age.0),
+            ts: WallNs(pass.tick.wall().0 - age.0),
             boot: since,
         };
         let detail = "a call of the driver's library does not come back: the memory of GPUs is \
                       unknown from then on";
-        out.push(Record::Diag(DiagRow {
+        pass.out.push(Record::Diag(DiagRow {
             ts: stamp.ts,
             boot_ns: since,
             severity: Some(Severity::Degraded),
@@ -85,7 +80,7 @@ impl Hang {
             count: None,
             detail: detail.to_owned(),
         }));
-        self.unknown(stamp, out);
+        self.unknown(stamp, pass.out);
         Some(stamp)
     }
 

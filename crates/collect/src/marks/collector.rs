@@ -6,7 +6,7 @@ use super::inbox::{ASKED_MAX, Inbox, Received, UNCHECKED_MAX, Waiting, Waits};
 use super::lines::{Followed, Follower, Lines, OutputReader, Passed, Rules, next_span};
 use super::questions::Questions;
 use super::socket::{Listener, MarkSocket};
-use crate::{CollectError, Collector, Part, Peak, ProcessTable, SectionNews, Tick};
+use crate::{CollectError, Collector, Part, Pass, Peak, ProcessTable, SectionNews, Tick};
 use memtrace_host::{Person, clock, is_running};
 use memtrace_model::{
     BootNs, Bytes, DiagKind, DurationNs, MarkKind, MarkRow, MarkRule, MarkSource, PeakSource,
@@ -156,8 +156,8 @@ impl MarkCollector {
     }
 
     /// Follows logs that other collectors found, as long as their programs live.
-    fn follow_found(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
-        for (upid, log) in take(&mut table.news.logs) {
+    fn follow_found(&mut self, pass: &mut Pass<'_>) {
+        for (upid, log) in take(&mut pass.table.news.logs) {
             let found = match self.found_logs.len() {
                 FOUND_LOGS_MAX => Err("so many logs are followed already".to_owned()),
                 _ => FoundLog::start(upid, log, &self.named, &self.inbox),
@@ -167,11 +167,11 @@ impl MarkCollector {
                 Err(error) => {
                     let detail = format!("whom it kills is not read in its log: {error}");
                     let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
-                    out.push(tick.diag(severity, kind, "raylet", None, detail));
+                    pass.tell(severity, kind, "raylet", None, detail);
                 }
             }
         }
-        let ended = |found: &mut FoundLog| table.process(found.upid).is_none();
+        let ended = |found: &mut FoundLog| pass.table.process(found.upid).is_none();
         for mut found in self.found_logs.extract_if(.., ended) {
             // What it has by now is read first, in another thread where one can be had.
             let thread = std::thread::Builder::new().name("memtrace-found".to_owned());
@@ -179,20 +179,14 @@ impl MarkCollector {
         }
     }
 
-    fn write(
-        &mut self,
-        is_last: bool,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn write(&mut self, is_last: bool, pass: &mut Pass<'_>) {
         // What it wrote last is read after its end.
         if let Some((command, upid @ None)) = &mut self.command {
-            *upid = table.upid(*command);
+            *upid = pass.table.upid(*command);
         }
         let writer = self.command.and_then(|(_, upid)| upid);
         let mut waiting = self.inbox.take();
-        waiting.requests.write(tick, out);
+        waiting.requests.write(pass);
         let marks: Vec<Waits> = self
             .unknown
             .drain(..)
@@ -205,20 +199,25 @@ impl MarkCollector {
             let mark = &waits.mark;
             let at = moment(mark);
             let tgid = mark.tgid.filter(|_| !mark.is_of_recording);
-            let mut has_had =
-                |tgid: &Tgid| *known.entry(*tgid).or_insert_with(|| table.has_had(*tgid));
+            let mut has_had = |tgid: &Tgid| {
+                *known
+                    .entry(*tgid)
+                    .or_insert_with(|| pass.table.has_had(*tgid))
+            };
             let tgid = tgid.filter(|tgid| match mark.is_inside {
-                true => inside.get_or_init(|| table.ids_inside()).contains(tgid),
+                true => inside
+                    .get_or_init(|| pass.table.ids_inside())
+                    .contains(tgid),
                 false => has_had(tgid),
             });
             let who_was = |tgid: Tgid, at: BootNs| match mark.is_inside {
-                true => table.who_was_inside(tgid, at),
-                false => table.who_was(tgid, at),
+                true => pass.table.who_was_inside(tgid, at),
+                false => pass.table.who_was(tgid, at),
             };
             let upid = tgid.and_then(|tgid| who_was(tgid, at));
             let is_named = !mark.is_of_recording && mark.tgid.is_some();
             let may_become_known = is_named && upid.is_none() && !is_last;
-            if may_become_known && (tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
+            if may_become_known && (pass.tick.boot - mark.arrival).0 < KNOWN_WITHIN.0 {
                 unknown.push(waits);
                 continue;
             }
@@ -228,18 +227,18 @@ impl MarkCollector {
                 Some(upid) => (Some(upid), at),
                 None => later().map_or((None, at), |(upid, at)| (Some(upid), at)),
             };
-            self.put(waits.mark, at, upid, writer, tick, table, out);
+            self.put(waits.mark, at, upid, writer, pass);
         }
         let over = beyond_room(&unknown);
         for waits in unknown.drain(..over) {
             let at = moment(&waits.mark);
-            self.put(waits.mark, at, None, writer, tick, table, out);
+            self.put(waits.mark, at, None, writer, pass);
         }
         self.unknown = unknown;
-        self.judge(table);
+        self.judge(pass.table);
         let asked = self.unknown_asked.drain(..).chain(take(&mut waiting.asked));
         let mut asked: Vec<Asked> = asked
-            .filter_map(|asked| ask(asked, tick, table))
+            .filter_map(|asked| ask(asked, pass))
             .filter(|_| !is_last)
             .collect();
         let kept = asked.len().min(ASKED_MAX);
@@ -247,22 +246,16 @@ impl MarkCollector {
             asked.refuse();
         }
         self.unknown_asked = asked;
-        self.note_failures(waiting, tick, table, out);
+        self.note_failures(waiting, pass);
     }
 
     /// Notes what came and is no row.
-    fn note_failures(
-        &mut self,
-        waiting: Waiting,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn note_failures(&mut self, waiting: Waiting, pass: &mut Pass<'_>) {
         for (count, kind, detail) in waiting.losses() {
             if count > 0 {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
-                table.add_lost_events(count);
-                out.push(tick.diag(Severity::Loss, kind, "mark", Some(count), detail));
+                pass.table.add_lost_events(count);
+                pass.tell(Severity::Loss, kind, "mark", Some(count), detail);
             }
         }
         for version in waiting.unchecked {
@@ -272,7 +265,7 @@ impl MarkCollector {
                      end stay open"
                 );
                 let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
-                out.push(tick.diag(severity, kind, "mark", None, detail));
+                pass.tell(severity, kind, "mark", None, detail);
             }
         }
         let (refused, first) = take(&mut self.refused);
@@ -285,21 +278,18 @@ impl MarkCollector {
             );
             let count = i64::try_from(refused).unwrap_or(i64::MAX);
             let (severity, kind) = (Severity::Degraded, DiagKind::RefusedClaims);
-            out.push(tick.diag(severity, kind, "mark", Some(count), detail));
+            pass.tell(severity, kind, "mark", Some(count), detail);
         }
     }
 
     /// Writes a mark. `upid` is who it names, `writer` the command, whose output it may be.
-    #[expect(clippy::too_many_arguments, reason = "all of them are of one turn")]
     fn put(
         &mut self,
         mut mark: Received,
         at: BootNs,
         upid: Option<Upid>,
         writer: Option<Upid>,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
         if mark.tgid.is_some() && upid.is_none() && mark.is_end_of_a_line() {
             // What goes by name closes what others began.
@@ -307,13 +297,13 @@ impl MarkCollector {
         }
         let (tgid, upid) = match (upid, mark.writer) {
             (None, Some(command)) => {
-                let program = writer.and_then(|writer| table.wrapped(writer, at, is_running));
+                let program = writer.and_then(|writer| pass.table.wrapped(writer, at, is_running));
                 let program = program.map(|row| (Some(row.tgid), Some(row.upid)));
                 program.unwrap_or((Some(command), writer))
             }
             // An id of a container says nothing here.
             (upid, _) if mark.is_inside => {
-                let row = upid.and_then(|upid| table.row(upid));
+                let row = upid.and_then(|upid| pass.table.row(upid));
                 (row.map(|row| row.tgid), upid)
             }
             (upid, _) => (mark.tgid, upid),
@@ -325,30 +315,23 @@ impl MarkCollector {
                 claim.at = claim.at.max(mark.arrival);
             }
             if let Some(held) = mark.held {
-                self.report(held, upid, at, tick, table, out);
+                self.report(held, upid, at, pass);
             }
             if let Some(news) = section_news(&mark, upid, at) {
-                table.news.sections.push(news);
+                pass.table.news.sections.push(news);
             }
         }
-        out.push(row(mark, at, tgid, upid, tick));
+        pass.out.push(row(mark, at, tgid, upid, pass.tick));
     }
 
     /// Writes what a process says that it held, unless the kernel contradicts it, or it comes too
     /// late for its place among the rows of memory.
-    fn report(
-        &mut self,
-        held: SelfReport,
-        upid: Upid,
-        at: BootNs,
-        tick: &Tick,
-        table: &ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
-        if table.can_have_held(upid, held.rss, at) == Some(false) {
-            self.refuse(upid, held.rss, "RSS", table);
-        } else if (tick.boot - at).0 <= LATE_MAX.0 {
-            out.push(held.row(upid, at, tick.clock.to_wall(at)).into());
+    fn report(&mut self, held: SelfReport, upid: Upid, at: BootNs, pass: &mut Pass<'_>) {
+        if pass.table.can_have_held(upid, held.rss, at) == Some(false) {
+            self.refuse(upid, held.rss, "RSS", pass.table);
+        } else if (pass.tick.boot - at).0 <= LATE_MAX.0 {
+            pass.out
+                .push(held.row(upid, at, pass.tick.clock.to_wall(at)).into());
         }
     }
 
@@ -400,11 +383,11 @@ fn section_news(mark: &Received, owner: Upid, at: BootNs) -> Option<SectionNews>
 }
 
 /// Hands a question on; gives it back where its process is not known yet.
-fn ask(asked: Asked, tick: &Tick, table: &mut ProcessTable) -> Option<Asked> {
-    match table.who_was(asked.tgid, asked.at) {
+fn ask(asked: Asked, pass: &mut Pass<'_>) -> Option<Asked> {
+    match pass.table.who_was(asked.tgid, asked.at) {
         Some(owner) => {
             let stream = asked.stream;
-            table.news.sections.push(SectionNews::Question {
+            pass.table.news.sections.push(SectionNews::Question {
                 owner,
                 span: asked.question.span,
                 at: asked.at,
@@ -412,7 +395,7 @@ fn ask(asked: Asked, tick: &Tick, table: &mut ProcessTable) -> Option<Asked> {
             });
             None
         }
-        None => ((tick.boot - asked.at).0 < KNOWN_WITHIN.0).then_some(asked),
+        None => ((pass.tick.boot - asked.at).0 < KNOWN_WITHIN.0).then_some(asked),
     }
 }
 
@@ -465,23 +448,13 @@ impl Collector for MarkCollector {
         true
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.write(false, tick, table, out);
-        self.follow_found(tick, table, out);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.write(false, pass);
+        self.follow_found(pass);
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         if let Some(listener) = &mut self.listener {
             listener.stop();
         }
@@ -493,16 +466,16 @@ impl Collector for MarkCollector {
             follower.stop();
         }
         self.found_logs.iter_mut().for_each(FoundLog::stop);
-        self.write(true, tick, table, out);
+        self.write(true, pass);
         for path in self.followed.absent() {
             let detail = format!("{} never appeared: it gave no marks", path.display());
-            out.push(tick.diag(
+            pass.tell(
                 Severity::Degraded,
                 DiagKind::Unavailable,
                 "mark",
                 None,
                 detail,
-            ));
+            );
         }
         Ok(())
     }
@@ -551,7 +524,7 @@ mod tests {
             collector.inbox.receive(Some(Tgid(9)), BootNs(30), parsed);
         }
         let later = tick(30 + KNOWN_WITHIN.0);
-        collector.write(false, &later, &mut table, &mut out);
+        collector.write(false, &mut Pass::new(&later, &mut table, &mut out));
         let upids: Vec<Option<Upid>> = out
             .iter()
             .filter_map(|record| match record {
@@ -607,9 +580,7 @@ mod tests {
                 seconds(at),
                 None,
                 Some(bash),
-                &tick,
-                &mut table,
-                &mut out,
+                &mut Pass::new(&tick, &mut table, &mut out),
             );
             match out.pop() {
                 Some(Record::Mark(row)) => (row.upid, row.tgid),
@@ -638,7 +609,7 @@ mod tests {
             let parsed = Ok((message.clone(), MarkKind::Instant));
             collector.inbox.receive(Some(Tgid(9)), BootNs(1), parsed);
         }
-        collector.write(false, &tick, &mut table, &mut out);
+        collector.write(false, &mut Pass::new(&tick, &mut table, &mut out));
         let taken = table.ceiling().taken(Part::Marks);
         assert!(
             taken <= Part::Marks.limit() / UNKNOWN_PART && taken > 0,
@@ -685,7 +656,7 @@ mod tests {
                 .inbox
                 .receive(Some(Tgid(9)), BootNs(late + 1), parsed);
         }
-        collector.write(false, &tick(late + 2), &mut table, &mut out);
+        collector.write(false, &mut Pass::new(&tick(late + 2), &mut table, &mut out));
         let rows: Vec<&MemRow> = out
             .iter()
             .filter_map(|record| match record {
@@ -729,10 +700,10 @@ mod tests {
             .insert("hiwater_bytes".to_owned(), bytes.into());
         let parsed = Ok((message, MarkKind::Peak));
         collector.inbox.receive(Some(Tgid(9)), BootNs(6), parsed);
-        collector.write(false, &tick(7), &mut table, &mut out);
+        collector.write(false, &mut Pass::new(&tick(7), &mut table, &mut out));
         let waiting = collector.claims.len();
         table.note_snapshot(BootNs(8), DurationNs(0));
-        collector.write(false, &tick(9), &mut table, &mut out);
+        collector.write(false, &mut Pass::new(&tick(9), &mut table, &mut out));
         assert_eq!(collector.claims.len(), 0);
         let row = table.process(upid).unwrap().row();
         let text = (row.peak_rss_source == Some(PeakSource::SelfReported)).then(|| Peak {

@@ -1,7 +1,7 @@
 //! Requests of a load experiment that have arrived and are not written yet.
 
-use crate::{Ceiling, Part, Share, Tick};
-use memtrace_model::{BootNs, DurationNs, Record, RequestMessage};
+use crate::{Ceiling, Part, Pass, Share};
+use memtrace_model::{BootNs, DurationNs, RequestMessage};
 use std::sync::Arc;
 
 /// A sender tells of a request as soon as it has ended. What ended longer ago is no news.
@@ -38,10 +38,11 @@ impl Requests {
         Ok(())
     }
 
-    pub(super) fn write(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+    pub(super) fn write(&mut self, pass: &mut Pass<'_>) {
         for (request, _) in self.0.drain(..) {
             let ended = BootNs(request.boot_ns);
-            out.push(request.row(tick.clock.to_wall(ended)).into());
+            pass.out
+                .push(request.row(pass.tick.clock.to_wall(ended)).into());
         }
     }
 }

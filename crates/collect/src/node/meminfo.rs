@@ -4,7 +4,7 @@ use super::{PERIOD, unknown};
 use crate::fields::{kib, number, pairs, pressure};
 use crate::kept::{KeptFile, TextBuffer};
 use crate::on_change::OnChange;
-use crate::{CollectError, Collector, ProcessTable, Tick};
+use crate::{CollectError, Collector, Pass};
 use memtrace_host::clock;
 use memtrace_model::{Bytes, DurationNs, NodeMemRow, Record};
 use std::path::{Path, PathBuf};
@@ -141,13 +141,8 @@ impl Collector for NodeCollector {
         true
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        _world: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        let mut row = unknown(tick);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        let mut row = unknown(pass.tick);
         for _ in 0..TRIES {
             // The tick began before others were asked.
             row.boot_ns = clock::boot();
@@ -159,9 +154,9 @@ impl Collector for NodeCollector {
                 break;
             }
         }
-        row.ts = tick.clock.to_wall(row.boot_ns);
-        let rows = self.rows.rows(row, tick.is_keyframe);
-        out.extend(rows.map(Record::from));
+        row.ts = pass.tick.clock.to_wall(row.boot_ns);
+        let rows = self.rows.rows(row, pass.tick.is_keyframe);
+        pass.out.extend(rows.map(Record::from));
         Ok(())
     }
 }
@@ -169,6 +164,7 @@ impl Collector for NodeCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ProcessTable, Tick};
     use memtrace_model::{BootNs, ClockOffset, ClockReading, WallNs};
     use std::fs;
 
@@ -186,7 +182,11 @@ mod tests {
         };
         let mut out = Vec::new();
         let mut collector = NodeCollector::at(root);
-        collector.collect(&tick, &mut ProcessTable::default(), &mut out)?;
+        collector.collect(&mut Pass::new(
+            &tick,
+            &mut ProcessTable::default(),
+            &mut out,
+        ))?;
         match out.pop() {
             Some(Record::NodeMem(row)) => Ok(*row),
             other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! Where there is no /proc: what the platform tells through sysinfo.
 
 use super::{PERIOD, unknown};
-use crate::{CollectError, Collector, ProcessTable, Tick};
+use crate::{CollectError, Collector, Pass, ProcessTable, Tick};
 use memtrace_model::{Bytes, DurationNs, Record};
 use sysinfo::System;
 
@@ -31,12 +31,7 @@ impl Collector for NodeCollector {
         true
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        _world: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         let system = match &mut self.system {
             Some(system) => system,
             missing => missing.insert(System::new().map_err(|error| CollectError {
@@ -46,13 +41,13 @@ impl Collector for NodeCollector {
         };
         system.refresh_memory();
         let amount = |bytes: u64| i64::try_from(bytes).ok().map(Bytes);
-        let mut row = unknown(tick);
+        let mut row = unknown(pass.tick);
         row.mem_total_bytes = amount(system.total_memory());
         row.mem_free_bytes = amount(system.free_memory());
         row.mem_available_bytes = amount(system.available_memory());
         row.swap_total_bytes = amount(system.total_swap());
         row.swap_free_bytes = amount(system.free_swap());
-        out.push(row.into());
+        pass.out.push(row.into());
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Writes `oom` from the kernel log alone, for backends without an event for it.
 
 use super::kmsg::KmsgReader;
-use crate::{CollectError, Collector, ProcessTable, Tick};
-use memtrace_model::{DurationNs, OomRow, Record, Upid};
+use crate::{CollectError, Collector, Pass, Tick};
+use memtrace_model::{DurationNs, OomRow, Upid};
 
 /// A reading of an empty log costs one refused read(2).
 const PERIOD: DurationNs = DurationNs(100_000_000);
@@ -36,25 +36,23 @@ impl Collector for OomCollector {
         PERIOD
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         if self.is_initial_pid_ns {
-            table.observe_oom_kills();
+            pass.table.observe_oom_kills();
         }
-        let kills = self.reader.poll(tick.boot).map_err(|error| CollectError {
-            subject: "/dev/kmsg".to_owned(),
-            message: error.to_string(),
-        })?;
+        let kills = self
+            .reader
+            .poll(pass.tick.boot)
+            .map_err(|error| CollectError {
+                subject: "/dev/kmsg".to_owned(),
+                message: error.to_string(),
+            })?;
         for kill in kills {
             let victim = self
                 .is_initial_pid_ns
-                .then(|| table.note_oom_kill(kill.victim_tgid, None))
+                .then(|| pass.table.note_oom_kill(kill.victim_tgid, None))
                 .flatten();
-            out.push(logged(kill, victim, tick).into());
+            pass.out.push(logged(kill, victim, pass.tick).into());
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use super::names;
 use super::probe::DescriptorBudget;
 use super::refusals::{Refusal, Refusals};
 use crate::kept::TextBuffer;
-use crate::{Birth, CollectError, Collector, End, ProcessTable, Targets, Tick};
+use crate::{Birth, CollectError, Collector, End, Pass, ProcessTable, Targets};
 use memtrace_host::clock;
 use memtrace_model::{
     BootNs, DiagKind, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleRow, TitleSource, Upid,
@@ -74,9 +74,9 @@ impl ProcfsBackend {
     }
 
     /// What a reader must know before trusting an absence.
-    fn announce_limits(&self, tick: &Tick, out: &mut Vec<Record>) {
+    fn announce_limits(&self, pass: &mut Pass<'_>) {
         let interval_ms = self.interval.0 / 1_000_000;
-        out.push(tick.diag(
+        pass.tell(
             Severity::Degraded,
             DiagKind::PollingLimit,
             "procfs",
@@ -87,35 +87,28 @@ impl ProcfsBackend {
                  high-water mark, up to the last poll before the end; exit codes are known only \
                  of processes found before they were waited for"
             ),
-        ));
+        );
     }
 
-    fn announce_missing_roots(&self, tick: &Tick, out: &mut Vec<Record>) {
+    fn announce_missing_roots(&self, pass: &mut Pass<'_>) {
         let Targets::Roots(roots) = &self.targets else {
             return;
         };
         let is_missing =
             |root: &&Tgid| self.command != Some(**root) && !self.members.contains_key(root);
         for root in roots.iter().filter(is_missing) {
-            out.push(tick.diag(
+            pass.tell(
                 Severity::Loss,
                 DiagKind::Unavailable,
                 &format!("pid {root}"),
                 None,
                 "there was no such process when recording started".to_owned(),
-            ));
+            );
         }
     }
 
-    fn observe_members(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
-        let mut poll = Poll {
-            root: &self.root,
-            tick,
-            buffer: &mut self.buffer,
-            refusals: &mut self.refusals,
-            table,
-            out,
-        };
+    fn observe_members(&mut self, pass: &mut Pass<'_>) {
+        let mut poll = Poll::new(&self.root, &mut self.buffer, &mut self.refusals, pass);
         let mut ended = Vec::new();
         for (tgid, member) in &mut self.members {
             if let Some(stat) = member.observe(&mut poll) {
@@ -127,31 +120,24 @@ impl ProcfsBackend {
                 member.end(stat.as_ref(), &mut poll);
             }
             if let Some(stat) = stat {
-                self.census.dismiss(tgid, &stat, tick.boot);
+                self.census.dismiss(tgid, &stat, poll.tick.boot);
             }
         }
     }
 
     /// Reads names whose turn it is, as many as the budget of one poll allows, going round.
-    fn check_names(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn check_names(&mut self, pass: &mut Pass<'_>) {
         let mut due: Vec<Tgid> = self
             .members
             .iter()
-            .filter(|(_, member)| member.has_names_due(tick.boot))
+            .filter(|(_, member)| member.has_names_due(pass.tick.boot))
             .map(|(tgid, _)| *tgid)
             .collect();
         let first = due.partition_point(|tgid| *tgid <= self.names_checked_to);
         due.rotate_left(first);
         let share = self.interval.0 as f64 / names::PERIOD.0 as f64;
         let budget = SPARE_NAME_CHECKS + (self.members.len() as f64 * share).ceil() as usize;
-        let mut poll = Poll {
-            root: &self.root,
-            tick,
-            buffer: &mut self.buffer,
-            refusals: &mut self.refusals,
-            table,
-            out,
-        };
+        let mut poll = Poll::new(&self.root, &mut self.buffer, &mut self.refusals, pass);
         for tgid in due.into_iter().take(budget) {
             self.names_checked_to = tgid;
             if let Some(member) = self.members.get_mut(&tgid) {
@@ -160,23 +146,18 @@ impl ProcfsBackend {
         }
     }
 
-    fn find_started(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn find_started(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         let seen_by = if self.census.is_first() {
             FirstSeenBy::Snapshot
         } else {
             FirstSeenBy::Poll
         };
-        for tgid in std::mem::take(&mut table.news.adoption_requests) {
+        for tgid in std::mem::take(&mut pass.table.news.adoption_requests) {
             self.census.request_adoption(tgid);
         }
         let members = &self.members;
         let mut input = CensusInput {
-            now: tick.boot,
+            now: pass.tick.boot,
             buffer: &mut self.buffer,
             refusals: &mut self.refusals,
         };
@@ -188,49 +169,35 @@ impl ProcfsBackend {
                 message: error.to_string(),
             })?;
         for started in started {
-            self.admit(&started, seen_by, tick, table, out);
+            self.admit(&started, seen_by, pass);
         }
         Ok(())
     }
 
-    fn admit(
-        &mut self,
-        started: &Started,
-        seen_by: FirstSeenBy,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn admit(&mut self, started: &Started, seen_by: FirstSeenBy, pass: &mut Pass<'_>) {
         let Started { tgid, stat } = started;
-        let upid = enter(started, seen_by, tick, table);
+        let upid = enter(started, seen_by, pass);
         if stat.has_ended() {
-            self.end_vanished(started, upid, tick, table, out);
+            self.end_vanished(started, upid, pass);
             return;
         }
         let Ok(Some(dir)) = ProcDir::open(&self.root, *tgid) else {
             let end = End {
-                at: tick.boot,
+                at: pass.tick.boot,
                 wait_status: None,
             };
-            table.end(upid, end);
+            pass.table.end(upid, end);
             return;
         };
         if let Err(error) = dir.exe() {
             self.refusals.count(Refusal::Exe, &error);
         }
         let identity = Identity::read(&dir, stat, &mut self.buffer);
-        if let Some(process) = table.process_mut(upid) {
+        if let Some(process) = pass.table.process_mut(upid) {
             identity.fill(process.row_mut());
         }
         let parent = self.members.contains_key(&stat.ppid).then_some(stat.ppid);
-        let mut poll = Poll {
-            root: &self.root,
-            tick,
-            buffer: &mut self.buffer,
-            refusals: &mut self.refusals,
-            table,
-            out,
-        };
+        let mut poll = Poll::new(&self.root, &mut self.buffer, &mut self.refusals, pass);
         let mut member = Member::new(upid, started, parent, &identity, &self.budget, &mut poll);
         // One that ended since will be found to have at the next poll.
         let _ = member.observe(&mut poll);
@@ -239,24 +206,17 @@ impl ProcfsBackend {
 
     /// Records a process that had ended before it was seen: all that is left of it are
     /// its name, its parent and how it ended.
-    fn end_vanished(
-        &mut self,
-        started: &Started,
-        upid: Upid,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn end_vanished(&mut self, started: &Started, upid: Upid, pass: &mut Pass<'_>) {
         let Started { tgid, stat } = started;
-        if let Some(process) = table.process_mut(upid) {
+        if let Some(process) = pass.table.process_mut(upid) {
             // The parent's, which it may have left by exec.
             let row = process.row_mut();
             row.exe = None;
             row.cmdline = None;
         }
-        out.push(Record::Title(TitleRow {
-            ts: tick.wall(),
-            boot_ns: tick.boot,
+        pass.out.push(Record::Title(TitleRow {
+            ts: pass.tick.wall(),
+            boot_ns: pass.tick.boot,
             upid,
             comm: stat.comm.clone(),
             source: Some(TitleSource::First),
@@ -265,11 +225,11 @@ impl ProcfsBackend {
         let parent = self.members.get(&stat.ppid);
         let is_inspectable = parent.is_some_and(|parent| parent.is_inspectable);
         let end = End {
-            at: tick.boot,
+            at: pass.tick.boot,
             wait_status: wait_status(stat, is_inspectable),
         };
-        table.end(upid, end);
-        self.census.dismiss(*tgid, stat, tick.boot);
+        pass.table.end(upid, end);
+        self.census.dismiss(*tgid, stat, pass.tick.boot);
     }
 }
 
@@ -282,45 +242,28 @@ impl Collector for ProcfsBackend {
         self.interval
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         let started = clock::thread_cpu().0;
         let is_first = self.census.is_first();
         if is_first {
-            self.announce_limits(tick, out);
+            self.announce_limits(pass);
         }
         // The dead first: their ids may already be those of new processes.
-        self.observe_members(tick, table, out);
-        self.check_names(tick, table, out);
-        let found = self.find_started(tick, table, out);
+        self.observe_members(pass);
+        self.check_names(pass);
+        let found = self.find_started(pass);
         if is_first && found.is_ok() {
-            self.announce_missing_roots(tick, out);
+            self.announce_missing_roots(pass);
         }
-        self.refusals.write(tick, out);
+        self.refusals.write(pass);
         let cost = DurationNs(clock::thread_cpu().0 - started);
-        table.note_snapshot(tick.boot, cost);
+        pass.table.note_snapshot(pass.tick.boot, cost);
         found
     }
 
-    fn finish(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        let result = self.collect(tick, table, out);
-        let mut poll = Poll {
-            root: &self.root,
-            tick,
-            buffer: &mut self.buffer,
-            refusals: &mut self.refusals,
-            table,
-            out,
-        };
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        let result = self.collect(pass);
+        let mut poll = Poll::new(&self.root, &mut self.buffer, &mut self.refusals, pass);
         for member in self.members.values_mut() {
             member.finish(&mut poll);
         }
@@ -330,11 +273,14 @@ impl Collector for ProcfsBackend {
 
 /// Gives a new process its identity, or finds the one that it already has: the session
 /// enters the command that it starts.
-fn enter(started: &Started, seen_by: FirstSeenBy, tick: &Tick, table: &mut ProcessTable) -> Upid {
+fn enter(started: &Started, seen_by: FirstSeenBy, pass: &mut Pass<'_>) -> Upid {
     let Started { tgid, stat } = started;
     let start = stat.start();
-    if let Some(known) = table.upid(*tgid) {
-        let known_start = table.process(known).map(|known| known.row().start_boot_ns);
+    if let Some(known) = pass.table.upid(*tgid) {
+        let known_start = pass
+            .table
+            .process(known)
+            .map(|known| known.row().start_boot_ns);
         if known_start.is_some_and(|known| (known - start).0.abs() <= START_TOLERANCE_NS) {
             return known;
         }
@@ -343,10 +289,10 @@ fn enter(started: &Started, seen_by: FirstSeenBy, tick: &Tick, table: &mut Proce
         tgid: *tgid,
         start,
         seen_by,
-        parent: forked_by(stat.ppid, start, table),
+        parent: forked_by(stat.ppid, start, pass.table),
         comm: stat.comm.clone(),
     };
-    table.enter(birth, tick.boot)
+    pass.table.enter(birth, pass.tick.boot)
 }
 
 /// The member that forked a process, going by its parent now. One that is younger than

@@ -9,7 +9,7 @@ use super::refusals::{Refusal, Refusals};
 use super::stat::Stat;
 use super::status::{Status, StatusBytes};
 use crate::kept::TextBuffer;
-use crate::{End, Peak, ProcessTable, Tick, exit_row};
+use crate::{End, Pass, Peak, ProcessTable, Tick, exit_row};
 use memtrace_model::{
     BootNs, DurationNs, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource, Upid,
 };
@@ -31,6 +31,25 @@ pub(super) struct Poll<'a> {
     pub(super) refusals: &'a mut Refusals,
     pub(super) table: &'a mut ProcessTable,
     pub(super) out: &'a mut Vec<Record>,
+}
+
+impl<'a> Poll<'a> {
+    pub(super) fn new(
+        root: &'a Path,
+        buffer: &'a mut TextBuffer,
+        refusals: &'a mut Refusals,
+        pass: &'a mut Pass<'_>,
+    ) -> Self {
+        let Pass { tick, table, out } = pass;
+        Self {
+            root,
+            tick,
+            buffer,
+            refusals,
+            table,
+            out,
+        }
+    }
 }
 
 /// A process of the recording that is alive.

@@ -1,7 +1,7 @@
 //! What /proc refused to show, counted and reported by cause.
 
-use crate::Tick;
-use memtrace_model::{DiagKind, Record, Severity};
+use crate::Pass;
+use memtrace_model::{DiagKind, Severity};
 use std::io;
 
 /// What was refused.
@@ -47,14 +47,14 @@ impl Refusals {
     }
 
     /// Writes what is new: a cause at once when it first shows, then with each keyframe.
-    pub(super) fn write(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+    pub(super) fn write(&mut self, pass: &mut Pass<'_>) {
         let counters = self.pending.iter_mut().zip(&mut self.is_reported);
         for ((pending, is_reported), (_, severity, subject, detail)) in counters.zip(CAUSES) {
-            if *pending == 0 || (*is_reported && !tick.is_keyframe) {
+            if *pending == 0 || (*is_reported && !pass.tick.is_keyframe) {
                 continue;
             }
             let count = Some(std::mem::take(pending));
-            out.push(tick.diag(severity, DiagKind::Permission, subject, count, detail));
+            pass.tell(severity, DiagKind::Permission, subject, count, detail);
             *is_reported = true;
         }
     }
@@ -63,7 +63,8 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtrace_model::BootNs;
+    use crate::{ProcessTable, Tick};
+    use memtrace_model::{BootNs, Record};
 
     fn tick(is_keyframe: bool) -> Tick {
         Tick {
@@ -74,7 +75,11 @@ mod tests {
 
     fn counts(refusals: &mut Refusals, is_keyframe: bool) -> Vec<Option<i64>> {
         let mut out = Vec::new();
-        refusals.write(&tick(is_keyframe), &mut out);
+        refusals.write(&mut Pass::new(
+            &tick(is_keyframe),
+            &mut ProcessTable::default(),
+            &mut out,
+        ));
         out.iter()
             .map(|record| match record {
                 Record::Diag(row) => row.count,

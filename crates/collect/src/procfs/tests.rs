@@ -2,7 +2,7 @@
 
 use super::fake::FakeProc;
 use super::{ProcfsBackend, ProcfsOptions};
-use crate::{Birth, Collector, ProcessTable, Targets, Tick};
+use crate::{Birth, Collector, Pass, ProcessTable, Targets, Tick};
 use memtrace_model::{
     BootNs, Bytes, ClockOffset, ClockReading, DiagKind, DurationNs, FirstSeenBy, MemRow, MemSource,
     PeakSource, ProcessRow, Record, Tgid, TitleRow, WallNs,
@@ -44,7 +44,7 @@ impl Recording {
         };
         self.rows.clear();
         self.backend
-            .collect(&tick, &mut self.table, &mut self.rows)
+            .collect(&mut Pass::new(&tick, &mut self.table, &mut self.rows))
             .unwrap();
         self.table.write_changes(is_keyframe, &mut self.rows);
     }

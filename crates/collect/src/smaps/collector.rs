@@ -6,7 +6,7 @@ use super::rows::Reading;
 use super::subject::Subject;
 use super::worker::{Delivery, Found, LeftOut, SCAN_PART, Sender, Worker, WorkerOrders};
 use crate::stop::lock;
-use crate::{Ceiling, CollectError, Collector, Process, ProcessTable, Tick};
+use crate::{Ceiling, CollectError, Collector, Pass, Process, ProcessTable};
 use memtrace_model::{BootNs, DiagKind, DurationNs, Record, Severity};
 use std::collections::BTreeMap;
 use std::io;
@@ -171,8 +171,8 @@ impl SmapsCollector {
         is_known_well && table.is_only_one_of_its_image(process)
     }
 
-    fn tell_refusals(&mut self, tick: &Tick, out: &mut Vec<Record>) {
-        if self.is_refusal_reported && !tick.is_keyframe {
+    fn tell_refusals(&mut self, pass: &mut Pass<'_>) {
+        if self.is_refusal_reported && !pass.tick.is_keyframe {
             return;
         }
         if let Some((count, message)) = self.refused.take() {
@@ -182,12 +182,12 @@ impl SmapsCollector {
                  ({message}); CAP_SYS_PTRACE and CAP_SYS_ADMIN show them"
             );
             let (severity, kind) = (Severity::Degraded, DiagKind::Permission);
-            out.push(tick.diag(severity, kind, "/proc/PID/smaps", Some(count), detail));
+            pass.tell(severity, kind, "/proc/PID/smaps", Some(count), detail);
         }
     }
 
     /// Once of each.
-    fn tell_left_out(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+    fn tell_left_out(&mut self, pass: &mut Pass<'_>) {
         for (what, count) in &mut self.left_out {
             let Some(count) = count.take() else {
                 continue;
@@ -215,7 +215,7 @@ impl SmapsCollector {
             let severity = Severity::Degraded;
             // The first of them are reported, and more can follow.
             let count = Some(count).filter(|_| *what != LeftOut::Layouts);
-            out.push(tick.diag(severity, kind, subject, count, detail));
+            pass.tell(severity, kind, subject, count, detail);
         }
     }
 
@@ -317,22 +317,17 @@ impl Collector for SmapsCollector {
         PERIOD
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take_found(table, out);
-        self.tell_refusals(tick, out);
-        self.tell_left_out(tick, out);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take_found(pass.table, pass.out);
+        self.tell_refusals(pass);
+        self.tell_left_out(pass);
         // Of many processes a list takes its time, and the thread looks at them rarely. The next
         // turn can come twice as late as this one did.
-        let since = tick.boot - std::mem::replace(&mut self.last_turn, tick.boot);
-        let until = tick.boot + DurationNs(2 * since.0.max(PERIOD.0));
+        let since = pass.tick.boot - std::mem::replace(&mut self.last_turn, pass.tick.boot);
+        let until = pass.tick.boot + DurationNs(2 * since.0.max(PERIOD.0));
         let wants_all = self.orders.wants_all.swap(false, Ordering::Relaxed);
         if wants_all || until.0 >= self.orders.next_scan_ns.load(Ordering::Relaxed) {
-            self.tell_who_is_there(table);
+            self.tell_who_is_there(pass.table);
         }
         if wants_all
             && let Some(whose) = &self.whose
@@ -355,25 +350,20 @@ impl Collector for SmapsCollector {
         }
     }
 
-    fn finish(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take_found(table, out);
-        self.tell_who_is_there(table);
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take_found(pass.table, pass.out);
+        self.tell_who_is_there(pass.table);
         // Whoever came before in the last round can have seen a kill.
-        self.look_at_killed_for(table);
+        self.look_at_killed_for(pass.table);
         for (found, _room) in self.stop() {
-            self.take(found, table, out);
+            self.take(found, pass.table, pass.out);
         }
         // Of these it is not going to be known: they stay as they were measured.
         for reading in self.unjudged.drain(..) {
-            out.extend(reading.into_records(false));
+            pass.out.extend(reading.into_records(false));
         }
-        self.tell_refusals(tick, out);
-        self.tell_left_out(tick, out);
+        self.tell_refusals(pass);
+        self.tell_left_out(pass);
         Ok(())
     }
 }
@@ -388,7 +378,7 @@ impl Drop for SmapsCollector {
 mod tests {
     use super::super::tests::{opener, reading, subject};
     use super::*;
-    use crate::{Birth, End};
+    use crate::{Birth, End, Tick};
     use memtrace_host::clock;
     use memtrace_model::{BootNs, Bytes, ClockOffset, FirstSeenBy, PssRow, Tgid, Upid};
 
@@ -474,7 +464,9 @@ mod tests {
             is_keyframe: true,
         };
         let mut out = Vec::new();
-        collector.finish(&tick, &mut table, &mut out).unwrap();
+        collector
+            .finish(&mut Pass::new(&tick, &mut table, &mut out))
+            .unwrap();
         // /dev/shm has objects of others, which nobody here has open.
         let openers: Vec<_> = out
             .iter()

@@ -6,7 +6,7 @@ use super::frames::{Frame, mixed};
 use super::sites::{NO_STACK, Seen, Sites, Stacks};
 use super::watched::{Files, Watched};
 use crate::bpf::StackSource;
-use crate::{CollectError, Collector, ProcessTable, Tick};
+use crate::{CollectError, Collector, Pass, ProcessTable, Tick};
 use memtrace_abi::{EventKind, PythonLayout, StackSample};
 use memtrace_host::clock;
 use memtrace_model::{
@@ -71,7 +71,7 @@ impl StackCollector {
         }
     }
 
-    fn take_samples(&mut self, tick: &Tick, table: &ProcessTable, out: &mut Vec<Record>) {
+    fn take_samples(&mut self, pass: &mut Pass<'_>) {
         let mut left = SAMPLES_MAX;
         while left > 0 {
             let mut reported = None;
@@ -83,9 +83,9 @@ impl StackCollector {
                 stacks: &mut self.stacks,
                 sites: &mut self.sites,
                 calls: &mut self.calls,
-                table,
-                tick,
-                out,
+                table: pass.table,
+                tick: pass.tick,
+                out: pass.out,
             };
             let undecoded_count = &mut self.undecoded_count;
             let left_out_count = &mut self.left_out_count;
@@ -111,12 +111,12 @@ impl StackCollector {
             if let Some(upid) = to_look_at
                 && let Some(watched) = self.watched.get_mut(&upid)
             {
-                watched.looked_at = tick.boot;
+                watched.looked_at = pass.tick.boot;
                 look_at(
                     &mut self.sites,
                     (upid, watched),
                     &self.source,
-                    tick.boot,
+                    pass.tick.boot,
                     false,
                 );
                 continue;
@@ -347,20 +347,15 @@ impl Collector for StackCollector {
         true
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take_samples(tick, table, out);
-        let calls = take(&mut table.news.cuda_calls);
-        self.calls.write(calls, tick.boot, false, out);
-        self.look(tick.boot, false);
-        self.search(tick.boot);
-        self.sites.write(tick, self.source.sees_copies, out);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take_samples(pass);
+        let calls = take(&mut pass.table.news.cuda_calls);
+        self.calls.write(calls, pass.tick.boot, false, pass.out);
+        self.look(pass.tick.boot, false);
+        self.search(pass.tick.boot);
+        self.sites.write(self.source.sees_copies, pass);
         let is_there = |upid| {
-            let row = table.row(upid);
+            let row = pass.table.row(upid);
             row.is_some_and(|row| row.exit_boot_ns.is_none()) || self.watched.contains_key(&upid)
         };
         self.sites.retain(is_there);
@@ -378,25 +373,20 @@ impl Collector for StackCollector {
             ),
         ];
         for (count, kind, detail) in lost.into_iter().filter(|(count, ..)| *count > 0) {
-            table.add_lost_events(count);
-            out.push(tick.diag(Severity::Loss, kind, "stacks", Some(count), detail));
+            pass.table.add_lost_events(count);
+            pass.tell(Severity::Loss, kind, "stacks", Some(count), detail);
         }
         Ok(())
     }
 
-    fn finish(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn finish(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         // No turn comes after this one.
         self.is_ending = true;
-        self.take_samples(tick, table, out);
-        self.look(tick.boot, true);
+        self.take_samples(pass);
+        self.look(pass.tick.boot, true);
         self.search_all();
-        self.collect(tick, table, out)?;
-        self.calls.write(Vec::new(), tick.boot, true, out);
+        self.collect(pass)?;
+        self.calls.write(Vec::new(), pass.tick.boot, true, pass.out);
         Ok(())
     }
 
@@ -404,13 +394,8 @@ impl Collector for StackCollector {
         self.source.wake_fd()
     }
 
-    fn drain(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.take_samples(tick, table, out);
+    fn drain(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.take_samples(pass);
         Ok(())
     }
 }

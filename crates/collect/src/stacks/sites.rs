@@ -1,7 +1,7 @@
 //! What processes grew by at each stack, and whether that is still there.
 
 use super::frames::Frame;
-use crate::Tick;
+use crate::Pass;
 use memtrace_model::{BootNs, Bytes, GrowthSiteRow, Record, Upid};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -257,33 +257,31 @@ impl Sites {
     }
 
     /// Writes what has changed, before it how a process stood that held more meanwhile.
-    pub(super) fn write(&mut self, tick: &Tick, sees_copies: bool, out: &mut Vec<Record>) {
+    pub(super) fn write(&mut self, sees_copies: bool, pass: &mut Pass<'_>) {
+        let mut rows = Vec::new();
         for growth in self.processes.values_mut() {
-            let fullest = growth.fullest.take();
             let known = growth.held.max(growth.written_held);
-            for mut row in fullest
-                .filter(|fullest| fullest.held >= known.saturating_add(FALL_MIN))
-                .into_iter()
-                .flat_map(|fullest| fullest.rows)
+            if let Some(fullest) = growth.fullest.take()
+                && fullest.held >= known.saturating_add(FALL_MIN)
             {
-                // Samples go on while a turn lasts.
-                row.boot_ns = row.boot_ns.min(BootNs(tick.boot.0 - 1));
-                row.ts = tick.clock.to_wall(row.boot_ns);
-                row.copied_bytes = row.copied_bytes.filter(|_| sees_copies);
-                out.push(Record::GrowthSite(row));
+                rows.extend(fullest.rows);
             }
+        }
+        for row in &mut rows {
+            // Samples go on while a turn lasts.
+            row.boot_ns = row.boot_ns.min(BootNs(pass.tick.boot.0 - 1));
         }
         for (upid, growth) in &mut self.processes {
             growth.written_held = growth.held;
             for site in growth.sites.iter_mut().filter(|site| site.has_changed) {
                 site.has_changed = false;
-                let row = site.row(*upid, tick.boot);
-                out.push(Record::GrowthSite(GrowthSiteRow {
-                    ts: tick.wall(),
-                    copied_bytes: row.copied_bytes.filter(|_| sees_copies),
-                    ..row
-                }));
+                rows.push(site.row(*upid, pass.tick.boot));
             }
+        }
+        for mut row in rows {
+            row.ts = pass.tick.clock.to_wall(row.boot_ns);
+            row.copied_bytes = row.copied_bytes.filter(|_| sees_copies);
+            pass.out.push(Record::GrowthSite(row));
         }
     }
 
@@ -384,6 +382,7 @@ impl Site {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ProcessTable, Tick};
     use memtrace_model::ClockOffset;
 
     const MIB: i64 = 1 << 20;
@@ -396,7 +395,10 @@ mod tests {
             is_keyframe: false,
         };
         let mut out = Vec::new();
-        sites.write(&tick, true, &mut out);
+        sites.write(
+            true,
+            &mut Pass::new(&tick, &mut ProcessTable::default(), &mut out),
+        );
         let row = |record| match record {
             Record::GrowthSite(row) => row,
             other => panic!("{other:?}"),

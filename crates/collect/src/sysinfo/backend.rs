@@ -2,11 +2,11 @@
 
 use super::listed::{comm, is_alive, names, pid, tgid_of, title};
 use super::member::{Member, enter};
-use crate::{CollectError, Collector, ProcessTable, Targets, Tick};
+use crate::{CollectError, Collector, Pass, Targets};
 use ::sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System};
 use memtrace_host::clock;
 use memtrace_model::{
-    BootNs, DiagKind, DurationNs, FirstSeenBy, Order, Record, Severity, Tgid, TitleSource,
+    BootNs, DiagKind, DurationNs, FirstSeenBy, Order, Severity, Tgid, TitleSource,
 };
 use std::collections::{BTreeMap, HashMap};
 
@@ -76,14 +76,14 @@ impl SysinfoBackend {
     }
 
     /// Ends members that are no longer listed, or listed as another process or a zombie.
-    fn bury_the_dead(&mut self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn bury_the_dead(&mut self, pass: &mut Pass<'_>) {
         let system = &self.system;
         self.members.retain(|tgid, member| {
             let lives = system.process(pid(*tgid)).is_some_and(|process| {
                 is_alive(process) && process.start_time() == member.started_s
             });
             if !lives {
-                member.end(tick, table, out);
+                member.end(pass);
             }
             lives
         });
@@ -182,7 +182,7 @@ impl SysinfoBackend {
         lineage
     }
 
-    fn admit(&mut self, tgid: Tgid, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    fn admit(&mut self, tgid: Tgid, pass: &mut Pass<'_>) {
         let whom = [pid(tgid)];
         let whom = ProcessesToUpdate::Some(&whom);
         self.system
@@ -195,17 +195,17 @@ impl SysinfoBackend {
         } else {
             FirstSeenBy::Poll
         };
-        let upid = enter(tgid, process, seen_by, tick, table);
+        let upid = enter(tgid, process, seen_by, pass);
         let mut member = Member::new(upid, process);
-        member.describe(process, table);
-        member.write_title(TitleSource::First, tick, out);
-        member.observe(tgid, process, tick, table, out);
+        member.describe(process, pass.table);
+        member.write_title(TitleSource::First, pass);
+        member.observe(tgid, process, pass);
         self.members.insert(tgid, member);
     }
 
-    fn announce_limits(&self, tick: &Tick, out: &mut Vec<Record>) {
+    fn announce_limits(&self, pass: &mut Pass<'_>) {
         let interval_ms = self.interval.0 / 1_000_000;
-        out.push(tick.diag(
+        pass.tell(
             Severity::Degraded,
             DiagKind::PollingLimit,
             "sysinfo",
@@ -216,7 +216,7 @@ impl SysinfoBackend {
                  and goes between two polls; start times are known to the second, exit codes \
                  and kinds of memory are not known"
             ),
-        ));
+        );
     }
 }
 
@@ -229,33 +229,28 @@ impl Collector for SysinfoBackend {
         self.interval
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         let started = clock::thread_cpu();
         if self.is_first {
-            self.announce_limits(tick, out);
+            self.announce_limits(pass);
         }
-        let are_names_fresh = self.refresh(tick.boot);
-        self.bury_the_dead(tick, table, out);
+        let are_names_fresh = self.refresh(pass.tick.boot);
+        self.bury_the_dead(pass);
         for (tgid, member) in &mut self.members {
             let Some(process) = self.system.process(pid(*tgid)) else {
                 continue;
             };
-            member.observe(*tgid, process, tick, table, out);
+            member.observe(*tgid, process, pass);
             if are_names_fresh {
-                member.check_names(process, tick, table, out);
+                member.check_names(process, pass);
             }
         }
         for started in self.find_started() {
-            self.admit(started, tick, table, out);
+            self.admit(started, pass);
         }
         self.is_first = false;
         let cost = DurationNs(clock::thread_cpu().0 - started.0);
-        table.note_snapshot(tick.boot, cost);
+        pass.table.note_snapshot(pass.tick.boot, cost);
         Ok(())
     }
 }

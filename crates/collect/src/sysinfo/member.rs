@@ -2,7 +2,7 @@
 
 use super::footprint::{Footprint, footprint};
 use super::listed::{comm, tgid_of, title};
-use crate::{Birth, End, Peak, ProcessTable, Tick, exit_row};
+use crate::{Birth, End, Pass, Peak, ProcessTable, exit_row};
 use ::sysinfo::Process;
 use memtrace_model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource,
@@ -44,15 +44,16 @@ impl Member {
     }
 
     /// Ends it: nothing is held from now on.
-    pub(super) fn end(&self, tick: &Tick, table: &mut ProcessTable, out: &mut Vec<Record>) {
+    pub(super) fn end(&self, pass: &mut Pass<'_>) {
         if self.last.is_some() {
-            out.push(exit_row(self.upid, tick.boot, tick).into());
+            pass.out
+                .push(exit_row(self.upid, pass.tick.boot, pass.tick).into());
         }
         let end = End {
-            at: tick.boot,
+            at: pass.tick.boot,
             wait_status: None,
         };
-        table.end(self.upid, end);
+        pass.table.end(self.upid, end);
     }
 
     /// Writes what the platform tells about the program into the row of `process`.
@@ -71,14 +72,7 @@ impl Member {
         }
     }
 
-    pub(super) fn observe(
-        &mut self,
-        tgid: Tgid,
-        process: &Process,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    pub(super) fn observe(&mut self, tgid: Tgid, process: &Process, pass: &mut Pass<'_>) {
         let footprint = footprint(tgid);
         // 0 where the platform does not let us see it.
         let rss = Some(process.memory()).filter(|rss| *rss > 0);
@@ -86,19 +80,19 @@ impl Member {
             rss: rss.and_then(|rss| i64::try_from(rss).ok()).map(Bytes),
             footprint: footprint.map(|footprint| footprint.now),
         };
-        if let Some(peak) = peak(amounts, footprint, tick.boot) {
-            table.raise_peak(self.upid, peak);
+        if let Some(peak) = peak(amounts, footprint, pass.tick.boot) {
+            pass.table.raise_peak(self.upid, peak);
         }
         let source = match self.last {
             None => MemSource::First,
             Some(last) if last != amounts => MemSource::Sysinfo,
-            Some(_) if tick.is_keyframe => MemSource::Keyframe,
+            Some(_) if pass.tick.is_keyframe => MemSource::Keyframe,
             Some(_) => return,
         };
         self.last = Some(amounts);
-        out.push(Record::Mem(MemRow {
-            ts: tick.wall(),
-            boot_ns: tick.boot,
+        pass.out.push(Record::Mem(MemRow {
+            ts: pass.tick.wall(),
+            boot_ns: pass.tick.boot,
             upid: self.upid,
             rss_bytes: amounts.rss,
             footprint_bytes: amounts.footprint,
@@ -109,27 +103,21 @@ impl Member {
 
     /// Notes names that were read again. A title that could not be read is no change. A
     /// title and the command line of another program can't be distinguished here.
-    pub(super) fn check_names(
-        &mut self,
-        process: &Process,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    pub(super) fn check_names(&mut self, process: &Process, pass: &mut Pass<'_>) {
         let (comm, title) = (comm(process), title(process));
         if comm == self.comm && (title.is_none() || title == self.title) {
             return;
         }
         self.comm = comm;
         self.title = title.or(self.title.take());
-        self.write_title(TitleSource::Poll, tick, out);
-        self.describe(process, table);
+        self.write_title(TitleSource::Poll, pass);
+        self.describe(process, pass.table);
     }
 
-    pub(super) fn write_title(&self, source: TitleSource, tick: &Tick, out: &mut Vec<Record>) {
-        out.push(Record::Title(TitleRow {
-            ts: tick.wall(),
-            boot_ns: tick.boot,
+    pub(super) fn write_title(&self, source: TitleSource, pass: &mut Pass<'_>) {
+        pass.out.push(Record::Title(TitleRow {
+            ts: pass.tick.wall(),
+            boot_ns: pass.tick.boot,
             upid: self.upid,
             comm: self.comm.clone(),
             title: self.title.as_deref().map(Arc::from),
@@ -163,22 +151,24 @@ pub(super) fn enter(
     tgid: Tgid,
     process: &Process,
     seen_by: FirstSeenBy,
-    tick: &Tick,
-    table: &mut ProcessTable,
+    pass: &mut Pass<'_>,
 ) -> Upid {
     let started_ns = i64::try_from(process.start_time())
         .unwrap_or(0)
         .saturating_mul(1_000_000_000);
-    let start = tick.clock.to_boot(WallNs(started_ns));
-    if let Some(known) = table.upid(tgid) {
-        let known_start = table.process(known).map(|known| known.row().start_boot_ns);
+    let start = pass.tick.clock.to_boot(WallNs(started_ns));
+    if let Some(known) = pass.table.upid(tgid) {
+        let known_start = pass
+            .table
+            .process(known)
+            .map(|known| known.row().start_boot_ns);
         if known_start.is_some_and(|known| (known - start).0.abs() <= START_TOLERANCE_NS) {
             return known;
         }
     }
     let parent = process.parent().and_then(|parent| {
-        let parent = table.upid(tgid_of(parent))?;
-        let row = table.process(parent)?.row();
+        let parent = pass.table.upid(tgid_of(parent))?;
+        let row = pass.table.process(parent)?.row();
         (row.start_boot_ns.0 <= start.0 + START_TOLERANCE_NS).then_some(parent)
     });
     let birth = Birth {
@@ -188,5 +178,5 @@ pub(super) fn enter(
         parent,
         comm: comm(process),
     };
-    table.enter(birth, tick.boot)
+    pass.table.enter(birth, pass.tick.boot)
 }

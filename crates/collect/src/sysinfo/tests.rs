@@ -2,7 +2,7 @@
 
 use super::backend::SysinfoBackend;
 use super::member::START_TOLERANCE_NS;
-use crate::{Collector, Process, ProcessTable, Targets, Tick};
+use crate::{Collector, Pass, Process, ProcessTable, Targets, Tick};
 use memtrace_host::clock;
 use memtrace_model::{ClockOffset, DurationNs, ProcessRow, Record, Tgid};
 use std::process::{Child, Command, Stdio};
@@ -55,7 +55,7 @@ impl Recording {
             is_keyframe: false,
         };
         self.backend
-            .collect(&tick, &mut self.table, &mut self.rows)
+            .collect(&mut Pass::new(&tick, &mut self.table, &mut self.rows))
             .unwrap();
         self.table.write_changes(true, &mut self.rows);
     }

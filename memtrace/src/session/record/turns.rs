@@ -4,7 +4,7 @@
 use super::movement::{LastAsked, Movement};
 use super::{Session, tick};
 use crate::session::{Progress, self_cost};
-use memtrace_collect::{Collector, NAME_BYTES_KEPT, Part, ProcessTable, Tick};
+use memtrace_collect::{Collector, NAME_BYTES_KEPT, Part, Pass, Tick};
 use memtrace_host::clock;
 use memtrace_model::{BootNs, Bytes, DiagKind, DurationNs, Record, Severity};
 
@@ -66,8 +66,9 @@ impl Session {
         let slowest = self.pace.interval();
         let ((), cost) = self_cost::timed(|| {
             let mut failures = Vec::new();
-            in_turn(&mut self.turns, &mut self.table, |turn, table| {
-                self.movement.note(&self.batch);
+            let mut pass = Pass::new(&tick, &mut self.table, &mut self.batch);
+            in_turn(&mut self.turns, &mut pass, |turn, pass| {
+                self.movement.note(pass.out);
                 if !turn.is_due(&tick, &self.movement) {
                     return;
                 }
@@ -79,8 +80,7 @@ impl Session {
                 if turn.next <= tick.boot {
                     turn.next = next_after(turn.next, tick.boot, period);
                 }
-                let (collected, cost) =
-                    self_cost::timed(|| turn.collector.collect(&tick, table, &mut self.batch));
+                let (collected, cost) = self_cost::timed(|| turn.collector.collect(pass));
                 let budget = self.pace.budget();
                 turn.last.note(&self.movement, tick.boot, cost, budget);
                 if let Err(error) = collected {
@@ -101,8 +101,8 @@ impl Session {
                     format!("snapshots every {millis} ms, to stay within --budget"),
                 )
             };
-            self.batch
-                .push(tick.diag(severity, DiagKind::BackOff, "budget", None, detail));
+            self.pass(&tick)
+                .tell(severity, DiagKind::BackOff, "budget", None, detail);
         }
         self.tell_cut_names(&tick);
         let is_flush_due = now >= self.next_flush;
@@ -137,9 +137,10 @@ impl Session {
     /// Takes what woke us between two turns.
     pub(in crate::session) fn drain(&mut self) {
         let tick = tick(false);
-        in_turn(&mut self.turns, &mut self.table, |turn, table| {
+        let mut pass = Pass::new(&tick, &mut self.table, &mut self.batch);
+        in_turn(&mut self.turns, &mut pass, |turn, pass| {
             // An error here comes again at the collector's turn, which reports it.
-            let _ = turn.collector.drain(&tick, table, &mut self.batch);
+            let _ = turn.collector.drain(pass);
         });
         self.hand_over(false);
     }
@@ -194,33 +195,29 @@ impl Session {
                 Part::Names.limit() >> 20
             );
             let (severity, kind) = (Severity::Degraded, DiagKind::Limit);
-            self.batch
-                .push(tick.diag(severity, kind, "process", Some(count), detail));
+            self.pass(tick)
+                .tell(severity, kind, "process", Some(count), detail);
         }
     }
 
     /// Reports a failure once per message.
     pub(super) fn report(&mut self, tick: &Tick, kind: DiagKind, subject: &str, detail: &str) {
         if self.reported.insert(format!("{subject}: {detail}")) {
-            self.batch
-                .push(tick.diag(Severity::Degraded, kind, subject, None, detail));
+            self.pass(tick)
+                .tell(Severity::Degraded, kind, subject, None, detail);
         }
     }
 }
 
 /// Asks one collector after the other. Those for whom one of them saw somebody killed are looked at
 /// before the next one is asked, which may take as long as they live.
-fn in_turn(
-    turns: &mut [Turn],
-    table: &mut ProcessTable,
-    mut ask: impl FnMut(&mut Turn, &mut ProcessTable),
-) {
+fn in_turn(turns: &mut [Turn], pass: &mut Pass<'_>, mut ask: impl FnMut(&mut Turn, &mut Pass<'_>)) {
     for place in 0..turns.len() {
         if let Some(turn) = turns.get_mut(place) {
-            ask(turn, table);
+            ask(turn, pass);
         }
         for turn in &mut *turns {
-            turn.collector.look_at_killed_for(table);
+            turn.collector.look_at_killed_for(pass.table);
         }
     }
 }
@@ -234,7 +231,7 @@ fn next_after(planned: BootNs, now: BootNs, period: DurationNs) -> BootNs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtrace_collect::CollectError;
+    use memtrace_collect::{CollectError, ProcessTable};
     use memtrace_model::Upid;
     use std::cell::RefCell;
     use std::rc::Rc;
@@ -256,15 +253,10 @@ mod tests {
             DurationNs(1)
         }
 
-        fn collect(
-            &mut self,
-            _tick: &Tick,
-            table: &mut ProcessTable,
-            _out: &mut Vec<Record>,
-        ) -> Result<(), CollectError> {
+        fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
             self.log.borrow_mut().push(self.name.to_owned());
             if self.sees_kill {
-                table.news.note_killed_for(Upid(7));
+                pass.table.news.note_killed_for(Upid(7));
             }
             Ok(())
         }
@@ -297,9 +289,10 @@ mod tests {
             text("memory", false, true),
         ];
         let (tick, mut table) = (tick(false), ProcessTable::default());
-        in_turn(&mut turns, &mut table, |turn, table| {
-            let collected = turn.collector.collect(&tick, table, &mut Vec::new());
-            collected.unwrap();
+        let mut out = Vec::new();
+        let mut pass = Pass::new(&tick, &mut table, &mut out);
+        in_turn(&mut turns, &mut pass, |turn, pass| {
+            turn.collector.collect(pass).unwrap();
         });
         assert_eq!(*log.borrow(), ["backend", "look at 7", "groups", "memory"]);
     }

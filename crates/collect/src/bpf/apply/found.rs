@@ -6,10 +6,10 @@ use crate::bpf::decode::{boot, comm_text};
 use crate::bpf::known::{current, identity};
 use crate::bpf::peaks::Seen;
 use crate::procfs::{command_line, set_text};
-use crate::{Birth, Process, ProcessTable, Tick};
+use crate::{Birth, Pass, Process};
 use memtrace_abi::{EndedKey, Origin, TaskSeen};
 use memtrace_host::clock;
-use memtrace_model::{BootNs, DurationNs, FirstSeenBy, MemSource, Record, Tgid, TitleSource, Upid};
+use memtrace_model::{BootNs, DurationNs, FirstSeenBy, MemSource, Tgid, TitleSource, Upid};
 use std::sync::Arc;
 
 impl Apply {
@@ -20,9 +20,7 @@ impl Apply {
         &mut self,
         task: &TaskSeen,
         held: Option<&str>,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
         // The ring may hold samples of one that was followed before, which are older than this.
         let is_first_seen = task.is_adopted != 0;
@@ -39,17 +37,21 @@ impl Apply {
                 None if task.was_fork_seen != 0 => FirstSeenBy::Fork,
                 None => FirstSeenBy::Snapshot,
             },
-            parent: current(table, Tgid(task.parent_tgid), task.parent_start_boot_ns),
+            parent: current(
+                pass.table,
+                Tgid(task.parent_tgid),
+                task.parent_start_boot_ns,
+            ),
             comm: comm_text(&task.comm),
         };
         if held.is_some() {
             self.held = Some(birth.tgid);
         }
-        let upid = table.enter(birth, at);
+        let upid = pass.table.enter(birth, at);
         let peak = self
             .peaks
             .of_kernel(task.hiwater_pages, &task.counts, Seen::NEVER);
-        if let Some(process) = table.process_mut(upid) {
+        if let Some(process) = pass.table.process_mut(upid) {
             self.describe(process.row_mut(), &task.into(), at);
             // It may have called exec since it was forked.
             process.row_mut().exe = None;
@@ -59,7 +61,8 @@ impl Apply {
             process.set_execs(if is_first_seen { task.execs } else { 0 });
             if held.is_some() {
                 let shown = process.row().cmdline.clone();
-                out.push(title(process, shown, TitleSource::First, at, tick));
+                pass.out
+                    .push(title(process, shown, TitleSource::First, at, pass.tick));
             } else {
                 process.raise_peak(peak);
             }
@@ -72,19 +75,14 @@ impl Apply {
             }
         }
         if held.is_none() && is_first_seen {
-            out.push(self.mem(upid, &task.counts, at, MemSource::First, tick));
+            pass.out
+                .push(self.mem(upid, &task.counts, at, MemSource::First, pass.tick));
         }
     }
 
     /// Looks up in /proc who was found running, for so much CPU time: it takes tens of
     /// microseconds for each.
-    pub(in crate::bpf) fn name_some(
-        &mut self,
-        most: DurationNs,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    pub(in crate::bpf) fn name_some(&mut self, most: DurationNs, pass: &mut Pass<'_>) {
         if self.unnamed.is_empty() {
             return;
         }
@@ -92,7 +90,7 @@ impl Apply {
         while clock::thread_cpu().0 - started.0 < most.0
             && let Some(Unnamed { upid, at, source }) = self.unnamed.pop_front()
         {
-            let Some(row) = table.process(upid).map(Process::row) else {
+            let Some(row) = pass.table.process(upid).map(Process::row) else {
                 continue;
             };
             if row.exe.is_some() || row.cmdline.is_some() {
@@ -101,10 +99,10 @@ impl Apply {
             }
             let identity = identity(row.tgid);
             // Most run what their parent runs.
-            let parent = row.parent_upid.and_then(|parent| table.row(parent));
+            let parent = row.parent_upid.and_then(|parent| pass.table.row(parent));
             let parent = parent.map(|parent| (parent.exe.clone(), parent.cmdline.clone()));
             let (mut exe, mut cmdline) = parent.unwrap_or_default();
-            if let Some(process) = table.process_mut(upid) {
+            if let Some(process) = pass.table.process_mut(upid) {
                 if let Some(identity) = identity {
                     set_text(&mut exe, identity.exe.as_deref());
                     set_text(&mut cmdline, identity.cmdline.as_deref());
@@ -113,29 +111,23 @@ impl Apply {
                     process.keep_names();
                 }
                 let shown = process.row().cmdline.clone();
-                out.push(title(process, shown, source, at, tick));
+                pass.out.push(title(process, shown, source, at, pass.tick));
             }
         }
     }
 
     /// What a process is called now, after names were lost.
-    pub(in crate::bpf) fn renamed(
-        &self,
-        upid: Upid,
-        task: &TaskSeen,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    pub(in crate::bpf) fn renamed(&self, upid: Upid, task: &TaskSeen, pass: &mut Pass<'_>) {
         let comm = comm_text(&task.comm);
-        if let Some(process) = table.process_mut(upid)
+        if let Some(process) = pass.table.process_mut(upid)
             && process.row().comm != comm
         {
             process.row_mut().comm = comm;
             let shown = identity(Tgid(task.tgid)).and_then(|found| found.cmdline);
             let shown = shown.map(Arc::from);
             let at = boot(task.boot_ns);
-            out.push(title(process, shown, TitleSource::Rename, at, tick));
+            pass.out
+                .push(title(process, shown, TitleSource::Rename, at, pass.tick));
         }
     }
 
@@ -144,12 +136,10 @@ impl Apply {
         &mut self,
         key: &EndedKey,
         origin: &Origin,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
         let tgid = Tgid(key.tgid);
-        if current(table, tgid, key.start_boot_ns).is_some() {
+        if current(pass.table, tgid, key.start_boot_ns).is_some() {
             return;
         }
         let at = boot(key.start_boot_ns);
@@ -162,57 +152,47 @@ impl Apply {
             tgid,
             start: at,
             seen_by,
-            parent: current(table, Tgid(origin.parent_tgid), origin.parent_start_boot_ns),
+            parent: current(
+                pass.table,
+                Tgid(origin.parent_tgid),
+                origin.parent_start_boot_ns,
+            ),
             comm: comm_text(&origin.comm),
         };
-        let upid = table.enter(birth, at);
-        if let Some(process) = table.process_mut(upid) {
+        let upid = pass.table.enter(birth, at);
+        if let Some(process) = pass.table.process_mut(upid) {
             self.describe(process.row_mut(), &origin.into(), at);
             process.set_execs(0);
         }
         // Most call it right after their fork; when it was is not kept.
-        self.late_exec(upid, origin, at, tick, table, out);
+        self.late_exec(upid, origin, at, pass);
     }
 
     /// A program of a process that has ended meanwhile, as its end tells it; nothing where the
     /// event of its exec did.
-    fn late_exec(
-        &mut self,
-        upid: Upid,
-        origin: &Origin,
-        at: BootNs,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    fn late_exec(&mut self, upid: Upid, origin: &Origin, at: BootNs, pass: &mut Pass<'_>) {
         let execs = u32::from(origin.execs);
-        let noted = table.process(upid).and_then(Process::execs);
+        let noted = pass.table.process(upid).and_then(Process::execs);
         if noted.is_none_or(|noted| noted == execs) {
             return;
         }
-        table.note_exec(upid, execs);
+        pass.table.note_exec(upid, execs);
         self.unnamed_ended += 1;
-        if let Some(process) = table.process_mut(upid) {
+        if let Some(process) = pass.table.process_mut(upid) {
             let row = process.row_mut();
             row.comm = comm_text(&origin.comm);
             row.exe = None;
             row.cmdline = kept_command_line(origin).map(Arc::from);
             let shown = row.cmdline.clone();
-            out.push(title(process, shown, TitleSource::Exec, at, tick));
+            pass.out
+                .push(title(process, shown, TitleSource::Exec, at, pass.tick));
         }
     }
 
     /// A known process that the kernel found running: where the event of its exec found the ring
     /// full, what it runs now is looked up later.
-    pub(in crate::bpf) fn seen_again(
-        &mut self,
-        upid: Upid,
-        task: &TaskSeen,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
-        let Some(process) = table.process_mut(upid) else {
+    pub(in crate::bpf) fn seen_again(&mut self, upid: Upid, task: &TaskSeen, pass: &mut Pass<'_>) {
+        let Some(process) = pass.table.process_mut(upid) else {
             return;
         };
         match process.execs() {
@@ -228,8 +208,8 @@ impl Apply {
             self.held = None;
         }
         let at = boot(task.exec_boot_ns);
-        table.note_exec(upid, task.execs);
-        if let Some(process) = table.process_mut(upid) {
+        pass.table.note_exec(upid, task.execs);
+        if let Some(process) = pass.table.process_mut(upid) {
             self.describe(process.row_mut(), &task.into(), at);
             let row = process.row_mut();
             row.exe = None;
@@ -241,7 +221,8 @@ impl Apply {
             });
         }
         let read = boot(task.boot_ns);
-        out.push(self.mem(upid, &task.counts, read, MemSource::Snapshot, tick));
+        pass.out
+            .push(self.mem(upid, &task.counts, read, MemSource::Snapshot, pass.tick));
     }
 
     /// Of how many processes that ended the file they ran, and a long command line, were lost
@@ -257,20 +238,24 @@ impl Apply {
         upid: Upid,
         origin: &Origin,
         at: BootNs,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) {
-        let parent = current(table, Tgid(origin.parent_tgid), origin.parent_start_boot_ns);
-        let Some(row) = table.row(upid) else { return };
+        let parent = current(
+            pass.table,
+            Tgid(origin.parent_tgid),
+            origin.parent_start_boot_ns,
+        );
+        let Some(row) = pass.table.row(upid) else {
+            return;
+        };
         if row.parent_upid.is_none()
             && origin.was_fork_seen != 0
             && let Some(parent) = parent
         {
-            table.note_parent(upid, parent);
+            pass.table.note_parent(upid, parent);
         }
-        self.late_exec(upid, origin, at, tick, table, out);
-        if let Some(process) = table.process_mut(upid) {
+        self.late_exec(upid, origin, at, pass);
+        if let Some(process) = pass.table.process_mut(upid) {
             let row = process.row_mut();
             row.uid.get_or_insert(i64::from(origin.uid));
             if row.cmdline.is_none() {
@@ -280,7 +265,8 @@ impl Apply {
             if row.comm != comm && !comm.is_empty() {
                 row.comm = comm;
                 let shown = row.cmdline.clone();
-                out.push(title(process, shown, TitleSource::Rename, at, tick));
+                pass.out
+                    .push(title(process, shown, TitleSource::Rename, at, pass.tick));
             }
         }
     }

@@ -30,7 +30,8 @@ impl Bench {
     fn take(&mut self, event: Event<'_>) -> Option<OomRow> {
         let (tick, targets) = (tick(), Targets::All);
         let (table, out) = (&mut self.table, &mut self.out);
-        self.apply.event(event, &targets, &tick, table, out)
+        self.apply
+            .event(event, &targets, &mut Pass::new(&tick, table, out))
     }
 
     fn row(&self, tgid: u32) -> &ProcessRow {
@@ -41,7 +42,8 @@ impl Bench {
     /// The kernel finds it running.
     fn seen_again(&mut self, upid: Upid, task: &TaskSeen) {
         let (table, out) = (&mut self.table, &mut self.out);
-        self.apply.seen_again(upid, task, &tick(), table, out);
+        self.apply
+            .seen_again(upid, task, &mut Pass::new(&tick(), table, out));
     }
 
     fn titles(&self) -> Vec<TitleRow> {

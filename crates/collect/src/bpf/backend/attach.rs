@@ -5,7 +5,7 @@ use super::BpfBackend;
 use crate::bpf::decode::comm_text;
 use crate::bpf::error::LoadError;
 use crate::bpf::known::{current, identity};
-use crate::{End, Process, ProcessTable, Targets, Tick, exit_row};
+use crate::{End, Pass, Process, ProcessTable, Targets, exit_row};
 use memtrace_abi::TaskSeen;
 use memtrace_model::{BootNs, DurationNs, Order, Record, Tgid, Upid};
 use std::collections::HashSet;
@@ -18,12 +18,7 @@ const NAMING_AT_START: DurationNs = DurationNs(250_000_000);
 
 impl BpfBackend {
     /// Enters every running process that belongs.
-    pub(super) fn enter_running(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), LoadError> {
+    pub(super) fn enter_running(&mut self, pass: &mut Pass<'_>) -> Result<(), LoadError> {
         match self.options.targets.clone() {
             Targets::Roots(roots) => {
                 for root in roots {
@@ -31,12 +26,12 @@ impl BpfBackend {
                 }
             }
             Targets::Cgroup(directory) => {
-                self.enter_cgroup(&directory, table)?;
+                self.enter_cgroup(&directory, pass.table)?;
             }
             Targets::Match(_) | Targets::All => {}
         }
-        self.complete(tick, table, out)?;
-        self.apply.name_some(NAMING_AT_START, tick, table, out);
+        self.complete(pass)?;
+        self.apply.name_some(NAMING_AT_START, pass);
         Ok(())
     }
 
@@ -44,12 +39,7 @@ impl BpfBackend {
     /// members are followed already, so passes are repeated until one adopts nobody; not for
     /// ever, because processes that match can come faster than we look. Then the next turn goes
     /// on.
-    fn complete(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), LoadError> {
+    fn complete(&mut self, pass: &mut Pass<'_>) -> Result<(), LoadError> {
         let mut unrecorded = HashSet::new();
         self.is_incomplete = true;
         for _ in 0..PASSES_MAX {
@@ -66,7 +56,7 @@ impl BpfBackend {
             // Parents first: a process is never older than the one that forked it.
             adopted.order_by_key(|task| task.start_boot_ns);
             for task in &adopted {
-                self.enter_seen(task, tick, table, out);
+                self.enter_seen(task, pass);
             }
             for task in &others {
                 if unrecorded.insert((task.tgid, task.start_boot_ns))
@@ -76,10 +66,10 @@ impl BpfBackend {
                     has_new = true;
                 }
             }
-            self.take_events(tick, table, out)?;
+            self.take_events(pass)?;
             if !has_new {
                 self.is_incomplete = false;
-                self.forget_vanished(table);
+                self.forget_vanished(pass.table);
                 break;
             }
         }
@@ -88,17 +78,12 @@ impl BpfBackend {
 
     /// After a lost start or end the process table is wrong until somebody looks: enters members
     /// that are not known, ends those that are not there any more.
-    pub(super) fn reconcile(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), LoadError> {
+    pub(super) fn reconcile(&mut self, pass: &mut Pass<'_>) -> Result<(), LoadError> {
         if !self.has_lost_lifecycle || !self.late.is_empty() {
             return Ok(());
         }
         self.has_lost_lifecycle = false;
-        self.complete(tick, table, out)?;
+        self.complete(pass)?;
         let mut running = HashSet::new();
         let mut unknown = Vec::new();
         self.programs.visit_tasks(|task| {
@@ -108,9 +93,10 @@ impl BpfBackend {
             }
         })?;
         for task in &unknown {
-            self.enter_seen(task, tick, table, out);
+            self.enter_seen(task, pass);
         }
-        let gone: Vec<(Upid, Tgid, BootNs)> = table
+        let gone: Vec<(Upid, Tgid, BootNs)> = pass
+            .table
             .processes()
             .map(Process::row)
             .filter(|row| !running.contains(&(row.tgid, row.start_boot_ns)))
@@ -118,12 +104,13 @@ impl BpfBackend {
             .collect();
         for (upid, tgid, start) in gone {
             self.apply.remember_end(tgid, start);
-            self.apply.cuda.end(upid, tgid, tick.boot, tick, out);
-            out.push(Record::Mem(exit_row(upid, tick.boot, tick)));
-            table.end(
+            self.apply.cuda.end(upid, tgid, pass.tick.boot, pass);
+            pass.out
+                .push(Record::Mem(exit_row(upid, pass.tick.boot, pass.tick)));
+            pass.table.end(
                 upid,
                 End {
-                    at: tick.boot,
+                    at: pass.tick.boot,
                     wait_status: None,
                 },
             );
@@ -157,63 +144,47 @@ impl BpfBackend {
         self.options.targets.matches_name(&comm, title.as_deref())
     }
 
-    pub(super) fn enter_seen(
-        &mut self,
-        task: &TaskSeen,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
-        if current(table, Tgid(task.tgid), task.start_boot_ns).is_some() {
+    pub(super) fn enter_seen(&mut self, task: &TaskSeen, pass: &mut Pass<'_>) {
+        if current(pass.table, Tgid(task.tgid), task.start_boot_ns).is_some() {
             return;
         }
         let held = self.options.held.as_ref();
         let held = held.filter(|held| held.tgid == Tgid(task.tgid));
         let cmdline = held.map(|held| held.cmdline.as_str());
-        self.apply.seen(task, cmdline, tick, table, out);
+        self.apply.seen(task, cmdline, pass);
     }
 
     /// Enters those who were found to match since the last call, and on cgroup targets
     /// those who were moved in.
-    pub(super) fn adopt_strangers(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), LoadError> {
+    pub(super) fn adopt_strangers(&mut self, pass: &mut Pass<'_>) -> Result<(), LoadError> {
         let mut has_new = false;
-        let adoption_requests = std::mem::take(&mut table.news.adoption_requests);
+        let adoption_requests = std::mem::take(&mut pass.table.news.adoption_requests);
         for tgid in self
             .apply
             .take_matches()
             .into_iter()
             .chain(adoption_requests)
         {
-            if table.upid(tgid).is_none() && !self.own_processes.contains(&tgid) {
+            if pass.table.upid(tgid).is_none() && !self.own_processes.contains(&tgid) {
                 self.enter(tgid)?;
                 has_new = true;
             }
         }
         if let Targets::Cgroup(directory) = &self.options.targets
-            && self.cgroup_scan.is_due(tick.boot)
+            && self.cgroup_scan.is_due(pass.tick.boot)
         {
             let directory = directory.clone();
-            has_new |= self.enter_cgroup(&directory, table)?;
+            has_new |= self.enter_cgroup(&directory, pass.table)?;
         }
         if has_new || self.is_incomplete {
-            self.complete(tick, table, out)
+            self.complete(pass)
         } else {
             Ok(())
         }
     }
 
     /// After names were lost: what the living are called now, and whether unrecorded processes match by it.
-    pub(super) fn look_at_names(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), LoadError> {
+    pub(super) fn look_at_names(&mut self, pass: &mut Pass<'_>) -> Result<(), LoadError> {
         if !std::mem::take(&mut self.has_lost_titles) {
             return Ok(());
         }
@@ -222,14 +193,14 @@ impl BpfBackend {
         // A member that this pass of the kernel makes one is new in no other.
         let mut unknown = Vec::new();
         let visited = self.programs.visit_tasks(|task| {
-            match current(table, Tgid(task.tgid), task.start_boot_ns) {
-                Some(upid) => apply.renamed(upid, task, tick, table, out),
+            match current(pass.table, Tgid(task.tgid), task.start_boot_ns) {
+                Some(upid) => apply.renamed(upid, task, pass),
                 None if task.is_member != 0 => unknown.push(*task),
                 None => {}
             }
         });
         for task in &unknown {
-            self.enter_seen(task, tick, table, out);
+            self.enter_seen(task, pass);
         }
         visited
     }

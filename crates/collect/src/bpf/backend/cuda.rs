@@ -1,10 +1,10 @@
 //! Which copies of libcuda are probed: those that are installed, and those that a process maps.
 
 use super::BpfBackend;
+use crate::Pass;
 use crate::cuda::{Library, file_id, mapped};
-use crate::{ProcessTable, Tick};
 use memtrace_host::clock;
-use memtrace_model::{DiagKind, Record, Severity, Tgid};
+use memtrace_model::{DiagKind, Severity, Tgid};
 use std::path::Path;
 
 /// Files of that name that are looked at.
@@ -14,55 +14,46 @@ const ASKED_MAX: usize = 1_000;
 
 impl BpfBackend {
     /// Probes what is installed.
-    pub(super) fn find_cuda(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+    pub(super) fn find_cuda(&mut self, pass: &mut Pass<'_>) {
         for path in self.options.cuda.take().unwrap_or_default() {
-            self.probe_cuda(&path, tick, out);
+            self.probe_cuda(&path, pass);
         }
     }
 
     /// The same of what processes have mapped that run already.
-    pub(super) fn find_mapped_cuda(
-        &mut self,
-        tick: &Tick,
-        table: &ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    pub(super) fn find_mapped_cuda(&mut self, pass: &mut Pass<'_>) {
         if !self.programs.sees_cuda() {
             return;
         }
-        let running = table.processes().map(|process| process.row().tgid);
-        for tgid in running.take(ASKED_MAX) {
-            self.probe_mapped_cuda(tgid, tick, out);
+        let running = pass.table.processes().map(|process| process.row().tgid);
+        let running: Vec<Tgid> = running.take(ASKED_MAX).collect();
+        for tgid in running {
+            self.probe_mapped_cuda(tgid, pass);
         }
     }
 
     /// Probes what processes have mapped since the last call, and what those have mapped that hold
     /// memory of a GPU: where no probe sees mmap, that is how a copy of the library is found.
-    pub(super) fn follow_cuda(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
+    pub(super) fn follow_cuda(&mut self, pass: &mut Pass<'_>) {
         let mapped = self.apply.take_cuda_mapped();
-        let on_gpus = std::mem::take(&mut table.news.on_gpus);
+        let on_gpus = std::mem::take(&mut pass.table.news.on_gpus);
         if !self.programs.sees_cuda() {
             return;
         }
         for tgid in mapped {
-            self.probe_mapped_cuda(tgid, tick, out);
+            self.probe_mapped_cuda(tgid, pass);
             self.apply.cuda.note_beginning(tgid);
         }
         // Of those that have ended nobody asks again.
         if self.asked_for_cuda.len() > ASKED_MAX {
             self.asked_for_cuda
-                .retain(|upid| table.process(*upid).is_some());
+                .retain(|upid| pass.table.process(*upid).is_some());
         }
         for upid in on_gpus {
             if self.asked_for_cuda.insert(upid)
-                && let Some(process) = table.process(upid)
+                && let Some(process) = pass.table.process(upid)
             {
-                self.probe_mapped_cuda(process.row().tgid, tick, out);
+                self.probe_mapped_cuda(process.row().tgid, pass);
             }
         }
     }
@@ -77,14 +68,14 @@ impl BpfBackend {
         }
     }
 
-    fn probe_mapped_cuda(&mut self, tgid: Tgid, tick: &Tick, out: &mut Vec<Record>) {
+    fn probe_mapped_cuda(&mut self, tgid: Tgid, pass: &mut Pass<'_>) {
         // One that has ended meanwhile has mapped nothing.
         for path in mapped(Path::new("/proc"), tgid).unwrap_or_default() {
-            self.probe_cuda(&path, tick, out);
+            self.probe_cuda(&path, pass);
         }
     }
 
-    fn probe_cuda(&mut self, path: &Path, tick: &Tick, out: &mut Vec<Record>) {
+    fn probe_cuda(&mut self, path: &Path, pass: &mut Pass<'_>) {
         if !self.programs.sees_cuda() {
             return;
         }
@@ -109,37 +100,32 @@ impl BpfBackend {
                  {error}",
                 path.display()
             );
-            out.push(tick.diag(
+            pass.tell(
                 Severity::Degraded,
                 DiagKind::Unavailable,
                 "cuda",
                 None,
                 detail,
-            ));
+            );
         }
     }
 
     /// Writes what is held by now, and what could not be followed.
-    pub(super) fn write_cuda(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) {
-        self.apply.cuda.write(tick, out);
+    pub(super) fn write_cuda(&mut self, pass: &mut Pass<'_>) {
+        self.apply.cuda.write(pass);
         let unnamed = self.apply.cuda.take_unnamed();
-        table.news.cuda_calls.extend(unnamed);
+        pass.table.news.cuda_calls.extend(unnamed);
         let count = self.apply.cuda.take_left_out();
         if count > 0 {
-            table.add_lost_events(count);
-            out.push(tick.diag(
+            pass.table.add_lost_events(count);
+            pass.tell(
                 Severity::Degraded,
                 DiagKind::Limit,
                 "cuda",
                 Some(count),
                 "allocations of the CUDA driver are more than are remembered: that they are given \
                  back is not seen",
-            ));
+            );
         }
     }
 }

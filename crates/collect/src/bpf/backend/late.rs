@@ -6,9 +6,9 @@ use super::BpfBackend;
 use crate::bpf::apply::Apply;
 use crate::bpf::error::LoadError;
 use crate::bpf::known::current;
-use crate::{ProcessTable, Tick};
+use crate::{Pass, ProcessTable};
 use memtrace_abi::{Ended, EndedKey, TaskSeen};
-use memtrace_model::{DiagKind, Record, Severity, Tgid};
+use memtrace_model::{DiagKind, Severity, Tgid};
 use std::cmp::Reverse;
 
 /// So many starts and ends are applied at a time: their rows go to the store before the next.
@@ -56,9 +56,7 @@ impl Late {
         &mut self,
         boot_ns: u64,
         apply: &mut Apply,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
+        pass: &mut Pass<'_>,
     ) -> bool {
         while let Some(step) = self.steps.last().copied() {
             if step.boot_ns > boot_ns {
@@ -72,26 +70,26 @@ impl Late {
             match step.what {
                 What::Start(at) => {
                     if let Some((key, ended)) = self.ended.get(at) {
-                        apply.late_start(key, &ended.origin, tick, table, out);
+                        apply.late_start(key, &ended.origin, pass);
                     }
                 }
                 What::End(at) => {
                     if let Some((key, ended)) = self.ended.get(at) {
-                        apply.end(key, ended, None, tick, table, out);
+                        apply.end(key, ended, None, pass);
                     }
                 }
                 What::Running(at) => {
                     if let Some(task) = self.running.get(at)
-                        && current(table, Tgid(task.tgid), task.start_boot_ns).is_none()
+                        && current(pass.table, Tgid(task.tgid), task.start_boot_ns).is_none()
                     {
-                        apply.seen(task, None, tick, table, out);
+                        apply.seen(task, None, pass);
                     }
                 }
                 What::RunningExec(at) => {
                     if let Some(task) = self.running.get(at)
-                        && let Some(upid) = current(table, Tgid(task.tgid), task.start_boot_ns)
+                        && let Some(upid) = current(pass.table, Tgid(task.tgid), task.start_boot_ns)
                     {
-                        apply.seen_again(upid, task, tick, table, out);
+                        apply.seen_again(upid, task, pass);
                     }
                 }
             }
@@ -161,10 +159,10 @@ impl BpfBackend {
     }
 
     /// Tells of how many processes something is missing.
-    pub(super) fn report_unnamed(&mut self, tick: &Tick, out: &mut Vec<Record>) {
+    pub(super) fn report_unnamed(&mut self, pass: &mut Pass<'_>) {
         let count = self.apply.take_unnamed();
         if count > 0 {
-            out.push(tick.diag(
+            pass.tell(
                 Severity::Degraded,
                 DiagKind::LostEvents,
                 "exec",
@@ -172,7 +170,7 @@ impl BpfBackend {
                 "the file that processes ran, and their command line where it is longer than 64 \
                  bytes, are unknown: they ended while the event ring was full; their starts, ends \
                  and peaks are known",
-            ));
+            );
         }
     }
 }

@@ -13,6 +13,7 @@ fn a_dear_full_sweep_is_made_more_rarely_but_never_given_up() {
 
 mod needs_bpf {
     use super::super::*;
+    use crate::ProcessTable;
     use std::io::Write;
     use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -87,9 +88,12 @@ mod needs_bpf {
             ..options(parent.id())
         };
         let (mut table, mut out) = (ProcessTable::default(), Vec::new());
-        let mut backend = BpfBackend::start(options, &tick(), &mut table, &mut out).unwrap();
+        let mut backend =
+            BpfBackend::start(options, &mut Pass::new(&tick(), &mut table, &mut out)).unwrap();
         let input = go(&mut parent);
-        backend.collect(&tick(), &mut table, &mut out).unwrap();
+        backend
+            .collect(&mut Pass::new(&tick(), &mut table, &mut out))
+            .unwrap();
         drop(input);
         parent.wait().unwrap();
         // The map gives out no less than it was made for, and may have a few more.
@@ -107,9 +111,12 @@ mod needs_bpf {
         let mut parent = shell(script, &"x".repeat(4000));
         let (mut table, mut out) = (ProcessTable::default(), Vec::new());
         let options = options(parent.id());
-        let mut backend = BpfBackend::start(options, &tick(), &mut table, &mut out).unwrap();
+        let mut backend =
+            BpfBackend::start(options, &mut Pass::new(&tick(), &mut table, &mut out)).unwrap();
         let input = go(&mut parent);
-        backend.collect(&tick(), &mut table, &mut out).unwrap();
+        backend
+            .collect(&mut Pass::new(&tick(), &mut table, &mut out))
+            .unwrap();
         drop(input);
         parent.wait().unwrap();
         let lost = lost(&out, LossClass::Lifecycle);

@@ -60,7 +60,7 @@ impl Fake {
         let tick = tick(seconds, is_keyframe);
         let mut out = Vec::new();
         self.collector
-            .collect(&tick, &mut self.table, &mut out)
+            .collect(&mut Pass::new(&tick, &mut self.table, &mut out))
             .unwrap();
         let row = |record| match record {
             Record::CgroupMem(row) => Some(*row),
@@ -263,7 +263,7 @@ fn a_group_that_a_cgroup_namespace_hides_is_reported_once() {
         let mut out = Vec::new();
         let tick = tick(seconds, false);
         fake.collector
-            .collect(&tick, &mut fake.table, &mut out)
+            .collect(&mut Pass::new(&tick, &mut fake.table, &mut out))
             .unwrap();
         let diags = out
             .iter()

@@ -3,7 +3,7 @@
 use super::cards::{Card, cards};
 use super::clients::{IsDrm, clients, descriptors, is_drm};
 use crate::gpu::steps::{Key, Stamp, Steps, Value};
-use crate::{CollectError, Collector, ProcessTable, Tick};
+use crate::{CollectError, Collector, Pass, ProcessTable, Tick};
 use memtrace_model::tables::{GpuDeviceRow, GpuSource};
 use memtrace_model::{BootNs, Bytes, DurationNs, GpuInfo, Record, Tgid, Upid};
 use std::collections::{HashMap, HashSet};
@@ -190,27 +190,22 @@ impl Collector for DrmCollector {
         Some(self.steps.held_by(upid))
     }
 
-    fn collect(
-        &mut self,
-        tick: &Tick,
-        table: &mut ProcessTable,
-        out: &mut Vec<Record>,
-    ) -> Result<(), CollectError> {
-        self.look(tick.boot, table);
+    fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
+        self.look(pass.tick.boot, pass.table);
         let mut held = self.held();
         let stamp = Stamp {
-            ts: tick.wall(),
-            boot: tick.boot,
+            ts: pass.tick.wall(),
+            boot: pass.tick.boot,
         };
         for place in 0..self.cards.len() {
-            out.extend(self.device_row(place, tick));
+            pass.out.extend(self.device_row(place, pass.tick));
             let device = Arc::clone(&self.cards[place].1);
             let found = held.remove(&device).unwrap_or_default();
             self.steps
-                .update((&device, GpuSource::Drm), stamp, found, out);
+                .update((&device, GpuSource::Drm), stamp, found, pass.out);
         }
-        if tick.is_keyframe {
-            self.steps.keyframe(stamp, out);
+        if pass.tick.is_keyframe {
+            self.steps.keyframe(stamp, pass.out);
         }
         Ok(())
     }
@@ -308,7 +303,9 @@ mod tests {
 
     fn rows(collector: &mut DrmCollector, at: i64, table: &mut ProcessTable) -> Vec<GpuProcessRow> {
         let mut out = Vec::new();
-        collector.collect(&tick(at), table, &mut out).unwrap();
+        collector
+            .collect(&mut Pass::new(&tick(at), table, &mut out))
+            .unwrap();
         let rows = out.into_iter().filter_map(|record| match record {
             Record::GpuProcess(row) => Some(*row),
             _ => None,
@@ -361,7 +358,11 @@ mod tests {
         assert_eq!(gpus[0].device, "pci:0000:03:00.0");
         let mut out = Vec::new();
         collector
-            .collect(&tick(1), &mut ProcessTable::default(), &mut out)
+            .collect(&mut Pass::new(
+                &tick(1),
+                &mut ProcessTable::default(),
+                &mut out,
+            ))
             .unwrap();
         let [Record::GpuDevice(row)] = &out[..] else {
             panic!("{out:?}");
