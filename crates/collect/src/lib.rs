@@ -54,7 +54,7 @@ pub use container::container_id;
 #[cfg(target_os = "linux")]
 pub use pods::PodCollector;
 pub use process_table::{
-    Birth, End, NAME_BYTES_KEPT, News, Peak, Process, ProcessTable, RoleDeclaration, exit_row,
+    Birth, NAME_BYTES_KEPT, News, Peak, Process, ProcessTable, RoleDeclaration, exit_row,
 };
 #[cfg(target_os = "linux")]
 pub use ray::RayDrivers;

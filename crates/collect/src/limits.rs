@@ -368,7 +368,7 @@ fn usage(root: &Path, (path, device): (&Path, &str)) -> Option<(Bytes, Bytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Birth, End, Tick};
+    use crate::{Birth, Tick};
     use memtrace_model::FirstSeenBy;
     use std::os::unix::process::CommandExt;
     use std::process::{Command, Stdio};
@@ -464,11 +464,7 @@ mod tests {
             namespaces.map(|one| one.seer.0).collect::<Vec<_>>()
         };
         assert_eq!(seers(&mut table), [first]);
-        let end = End {
-            at: BootNs(2),
-            wait_status: Some(0),
-        };
-        table.end(first, end);
+        table.end(first, BootNs(2), Some(0));
         assert_eq!(seers(&mut table), [other]);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -526,13 +522,7 @@ mod tests {
                 .drain(&mut Pass::new(&tick(), &mut table, &mut out))
                 .unwrap();
             assert!(out.is_empty(), "{out:?}");
-            table.end(
-                victim,
-                End {
-                    at: BootNs(2),
-                    wait_status: Some(libc::SIGBUS),
-                },
-            );
+            table.end(victim, BootNs(2), Some(libc::SIGBUS));
             collector
                 .drain(&mut Pass::new(&tick(), &mut table, &mut out))
                 .unwrap();

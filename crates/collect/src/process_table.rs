@@ -7,7 +7,7 @@ mod process;
 mod wrapped;
 
 pub use news::{News, RoleDeclaration};
-pub use process::{End, NAME_BYTES_KEPT, Peak, Process};
+pub use process::{NAME_BYTES_KEPT, Peak, Process};
 
 use super::{Ceiling, Part, Tick};
 use images::Images;
@@ -180,13 +180,7 @@ impl ProcessTable {
     /// before is taken to have ended unnoticed.
     pub fn enter(&mut self, birth: Birth, now: BootNs) -> Upid {
         if let Some(previous) = self.upid(birth.tgid) {
-            self.end(
-                previous,
-                End {
-                    at: birth.start,
-                    wait_status: None,
-                },
-            );
+            self.end(previous, birth.start, None);
         }
         self.last_upid += 1;
         let upid = Upid(self.last_upid);
@@ -325,8 +319,9 @@ impl ProcessTable {
         }
     }
 
-    /// Ends a process: it leaves the living, and its last row is written.
-    pub fn end(&mut self, upid: Upid, end: End) {
+    /// Ends a process: it leaves the living, and its last row is written. The wait status is as
+    /// wait(2) encodes it; `None` when the end was noticed but not seen.
+    pub fn end(&mut self, upid: Upid, at: BootNs, wait_status: Option<i32>) {
         let Some(mut process) = self.live.remove(&upid).map(|process| *process) else {
             return;
         };
@@ -335,8 +330,8 @@ impl ProcessTable {
             self.by_tgid.remove(&process.row.tgid);
         }
         self.images.leave(process.image);
-        process.row.exit_boot_ns = Some(end.at);
-        if let Some(status) = end.wait_status {
+        process.row.exit_boot_ns = Some(at);
+        if let Some(status) = wait_status {
             note_status(&mut process.row, status);
         }
         self.note_child_ended(process.row.parent_upid);
@@ -529,13 +524,7 @@ impl ProcessTable {
         if let Some(process) = self.process_mut(upid) {
             process.row_mut().kernel_maxrss_bytes = Some(max_rss);
         }
-        self.end(
-            upid,
-            End {
-                at,
-                wait_status: Some(wait_status),
-            },
-        );
+        self.end(upid, at, Some(wait_status));
         Some(upid)
     }
 

@@ -13,7 +13,7 @@ use crate::cgroup::CgroupPaths;
 use crate::container_id;
 use crate::cuda::Ledgers;
 use crate::procfs::command_line;
-use crate::{Birth, End, Pass, Process, ProcessTable, Targets, Tick, exit_row};
+use crate::{Birth, Pass, Process, ProcessTable, Targets, Tick, exit_row};
 use memtrace_abi::event::CUDA_LIBRARY;
 use memtrace_abi::{
     Comm, Counts, CudaCall, Ended, EndedKey, EventHeader, Exec, Exit, Fork, FullTmpfs, Oom, Origin,
@@ -392,13 +392,7 @@ impl Apply {
         }
         pass.out.push(Record::Mem(exit_row(upid, at, pass.tick)));
         self.cuda.end(upid, tgid, at, pass);
-        pass.table.end(
-            upid,
-            End {
-                at,
-                wait_status: Some(ended.wait_status),
-            },
-        );
+        pass.table.end(upid, at, Some(ended.wait_status));
         self.remember_end(tgid, boot(key.start_boot_ns));
     }
 

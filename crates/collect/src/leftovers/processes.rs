@@ -227,7 +227,7 @@ fn is_same(start: BootNs, now: &Now) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Birth, End};
+    use crate::Birth;
     use memtrace_model::FirstSeenBy;
     use std::process::{Child, Command, Stdio};
 
@@ -247,11 +247,7 @@ mod tests {
         };
         let root = table.enter(birth(4_000_000, None, BootNs(1)), BootNs(1));
         table.enter(birth(child.id(), Some(root), start), BootNs(2));
-        let end = End {
-            at: BootNs(3),
-            wait_status: Some(0),
-        };
-        table.end(root, end);
+        table.end(root, BootNs(3), Some(0));
         table
     }
 
@@ -395,11 +391,7 @@ mod tests {
         };
         let between = table.enter(birth(4_000_001, asked), BootNs(4));
         let last = table.enter(birth(4_000_002, between), BootNs(4));
-        let end = || End {
-            at: BootNs(5),
-            wait_status: Some(0),
-        };
-        table.end(between, end());
+        table.end(between, BootNs(5), Some(0));
         let has_outlived = |table: &ProcessTable, text: &str| {
             let targets = Targets::Match(regex::Regex::new(text).unwrap());
             let found = asked_for(&targets, None, table);
@@ -408,7 +400,7 @@ mod tests {
         };
         assert!(!has_outlived(&table, "^x$"));
         assert!(has_outlived(&table, "^z$"));
-        table.end(asked, end());
+        table.end(asked, BootNs(5), Some(0));
         assert!(has_outlived(&table, "^x$"), "that one has ended as well");
         reap(child);
     }
@@ -429,7 +421,7 @@ mod tests {
             let engine = table.enter(birth(4_000_001, Some(server)), BootNs(2));
             table.enter(birth(4_000_002, Some(engine)), BootNs(3));
             let at = BootNs(4);
-            table.end(server, End { at, wait_status });
+            table.end(server, at, wait_status);
             table
         };
         let shown = |targets: &Targets, wait_status| {

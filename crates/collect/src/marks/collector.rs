@@ -484,7 +484,7 @@ impl Collector for MarkCollector {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Birth, End};
+    use crate::Birth;
     use memtrace_model::{FirstSeenBy, MarkMessage, MemRow};
 
     fn tick(boot: i64) -> Tick {
@@ -506,13 +506,7 @@ mod tests {
             let upid = table.enter(birth, BootNs(start));
             if start < 20 {
                 let at = BootNs(10);
-                table.end(
-                    upid,
-                    End {
-                        at,
-                        wait_status: Some(0),
-                    },
-                );
+                table.end(upid, at, Some(0));
             }
             upid
         };
@@ -557,12 +551,8 @@ mod tests {
         let server = enter(11, Some(uv), "python3", 20);
         let worker = enter(12, Some(server), "python3", 30);
         let other = enter(13, Some(bash), "tee", 60);
-        let end = |at| End {
-            at: seconds(at),
-            wait_status: Some(0),
-        };
-        table.end(other, end(70));
-        table.end(server, end(80));
+        table.end(other, seconds(70), Some(0));
+        table.end(server, seconds(80), Some(0));
         let sources = MarkSources {
             command: Some(Tgid(9)),
             ..MarkSources::default()

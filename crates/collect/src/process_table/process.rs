@@ -18,15 +18,6 @@ pub struct Peak {
     pub at: Option<BootNs>,
 }
 
-/// How a process ended.
-#[derive(Clone, Copy, Debug)]
-pub struct End {
-    /// When the process ended.
-    pub at: BootNs,
-    /// Wait status as wait(2) encodes it; `None` when the end was noticed but not seen.
-    pub wait_status: Option<i32>,
-}
-
 /// A process that is alive, or whose end has not been written yet.
 #[derive(Debug)]
 pub struct Process {

@@ -15,11 +15,7 @@ fn enter(table: &mut ProcessTable, tgid: u32) -> Upid {
 }
 
 fn end(table: &mut ProcessTable, upid: Upid) {
-    let end = End {
-        at: BootNs(1),
-        wait_status: Some(9),
-    };
-    table.end(upid, end);
+    table.end(upid, BootNs(1), Some(9));
 }
 
 #[test]
@@ -186,11 +182,7 @@ fn who_was_chosen_but_ended_otherwise_was_not_oom_killed() {
     for (tgid, wait_status) in [(1, 3 << 8), (2, 15)] {
         let upid = enter(&mut table, tgid);
         assert_eq!(table.note_oom_kill(Tgid(tgid), None), Some(upid));
-        let end = End {
-            at: BootNs(1),
-            wait_status: Some(wait_status),
-        };
-        table.end(upid, end);
+        table.end(upid, BootNs(1), Some(wait_status));
         assert_eq!(table.note_oom_kill(Tgid(tgid), None), None);
         assert_eq!(written(&mut table), [(upid, Some(false))]);
     }
@@ -221,11 +213,7 @@ fn what_waiting_tells_is_kept_also_when_a_poll_saw_the_end_first() {
     let mut table = ProcessTable::default();
     for is_written in [false, true] {
         let upid = enter(&mut table, 1);
-        let unknown = End {
-            at: BootNs(1),
-            wait_status: None,
-        };
-        table.end(upid, unknown);
+        table.end(upid, BootNs(1), None);
         let mut out = Vec::new();
         if is_written {
             table.write_changes(false, &mut out);

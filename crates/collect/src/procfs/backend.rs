@@ -8,7 +8,7 @@ use super::names;
 use super::probe::DescriptorBudget;
 use super::refusals::{Refusal, Refusals};
 use crate::kept::TextBuffer;
-use crate::{Birth, CollectError, Collector, End, Pass, ProcessTable, Targets};
+use crate::{Birth, CollectError, Collector, Pass, ProcessTable, Targets};
 use memtrace_host::clock;
 use memtrace_model::{
     BootNs, DiagKind, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleRow, TitleSource, Upid,
@@ -182,11 +182,7 @@ impl ProcfsBackend {
             return;
         }
         let Ok(Some(dir)) = ProcDir::open(&self.root, *tgid) else {
-            let end = End {
-                at: pass.tick.boot,
-                wait_status: None,
-            };
-            pass.table.end(upid, end);
+            pass.table.end(upid, pass.tick.boot, None);
             return;
         };
         if let Err(error) = dir.exe() {
@@ -224,11 +220,8 @@ impl ProcfsBackend {
         }));
         let parent = self.members.get(&stat.ppid);
         let is_inspectable = parent.is_some_and(|parent| parent.is_inspectable);
-        let end = End {
-            at: pass.tick.boot,
-            wait_status: wait_status(stat, is_inspectable),
-        };
-        pass.table.end(upid, end);
+        pass.table
+            .end(upid, pass.tick.boot, wait_status(stat, is_inspectable));
         self.census.dismiss(*tgid, stat, pass.tick.boot);
     }
 }

@@ -9,7 +9,7 @@ use super::refusals::{Refusal, Refusals};
 use super::stat::Stat;
 use super::status::{Status, StatusBytes};
 use crate::kept::TextBuffer;
-use crate::{End, Pass, Peak, ProcessTable, Tick, exit_row};
+use crate::{Pass, Peak, ProcessTable, Tick, exit_row};
 use memtrace_model::{
     BootNs, DurationNs, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource, Upid,
 };
@@ -200,7 +200,7 @@ impl Member {
             poll.out.push(exit_row(self.upid, at, poll.tick).into());
         }
         let wait_status = stat.and_then(|stat| wait_status(stat, self.is_inspectable));
-        poll.table.end(self.upid, End { at, wait_status });
+        poll.table.end(self.upid, at, wait_status);
     }
 
     fn fate(&self, poll: &mut Poll<'_>) -> Vanished {

@@ -1,7 +1,7 @@
 //! Courses of names, and the roles that follow from them.
 
 use super::*;
-use crate::{Birth, End};
+use crate::Birth;
 use memtrace_model::{BootNs, Bytes, FirstSeenBy, WallNs};
 use std::sync::LazyLock;
 
@@ -251,11 +251,7 @@ fn the_rows_after_the_end_have_the_role_too_and_nobody_is_kept_for_ever() {
     stage.write();
     for tgid in 2..(ENDED_MAX as u32 + 200) {
         let child = stage.exec(tgid, Some(root), "/usr/bin/cc1plus a.cpp");
-        let end = End {
-            at: BootNs(1),
-            wait_status: Some(0),
-        };
-        stage.table.end(child, end);
+        stage.table.end(child, BootNs(1), Some(0));
         stage.write();
         assert_eq!(stage.role(child), "compiler cc1plus");
     }

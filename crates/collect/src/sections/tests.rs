@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Birth, End, Tick, exit_row};
+use crate::{Birth, Tick, exit_row};
 use memtrace_model::{Bytes, FirstSeenBy, Tgid};
 use proptest::prelude::*;
 use std::sync::{Arc, Mutex};
@@ -48,11 +48,7 @@ impl Script {
     fn exit(&mut self, upid: Upid, at_ms: i64) {
         let row = exit_row(upid, ms(at_ms), &tick(at_ms));
         self.rows.push(Record::Mem(row));
-        let end = End {
-            at: ms(at_ms),
-            wait_status: Some(0),
-        };
-        self.table.end(upid, end);
+        self.table.end(upid, ms(at_ms), Some(0));
     }
 
     fn begin(&mut self, owner: Upid, span: i64, at_ms: i64) {

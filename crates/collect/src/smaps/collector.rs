@@ -378,7 +378,7 @@ impl Drop for SmapsCollector {
 mod tests {
     use super::super::tests::{opener, reading, subject};
     use super::*;
-    use crate::{Birth, End, Tick};
+    use crate::{Birth, Tick};
     use memtrace_host::clock;
     use memtrace_model::{BootNs, Bytes, ClockOffset, FirstSeenBy, PssRow, Tgid, Upid};
 
@@ -504,11 +504,7 @@ mod tests {
         assert!(!row.is_anon_unshared);
         assert_eq!(row.pss_anon_bytes, Some(Bytes(4 << 10)));
         assert_eq!(row.uss_bytes, Some(Bytes(0)));
-        let end = End {
-            at: BootNs(1),
-            wait_status: None,
-        };
-        watch.table.end(child, end);
+        watch.table.end(child, BootNs(1), None);
         assert_eq!(watch.reported(1), None, "and is reported once");
     }
 

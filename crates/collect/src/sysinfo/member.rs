@@ -2,7 +2,7 @@
 
 use super::footprint::{Footprint, footprint};
 use super::listed::{comm, tgid_of, title};
-use crate::{Birth, End, Pass, Peak, ProcessTable, exit_row};
+use crate::{Birth, Pass, Peak, ProcessTable, exit_row};
 use ::sysinfo::Process;
 use memtrace_model::{
     BootNs, Bytes, FirstSeenBy, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource,
@@ -49,11 +49,7 @@ impl Member {
             pass.out
                 .push(exit_row(self.upid, pass.tick.boot, pass.tick).into());
         }
-        let end = End {
-            at: pass.tick.boot,
-            wait_status: None,
-        };
-        pass.table.end(self.upid, end);
+        pass.table.end(self.upid, pass.tick.boot, None);
     }
 
     /// Writes what the platform tells about the program into the row of `process`.

@@ -5,7 +5,7 @@ use super::BpfBackend;
 use crate::bpf::decode::comm_text;
 use crate::bpf::error::LoadError;
 use crate::bpf::known::{current, identity};
-use crate::{End, Pass, Process, ProcessTable, Targets, exit_row};
+use crate::{Pass, Process, ProcessTable, Targets, exit_row};
 use memtrace_abi::TaskSeen;
 use memtrace_model::{BootNs, DurationNs, Order, Record, Tgid, Upid};
 use std::collections::HashSet;
@@ -107,13 +107,7 @@ impl BpfBackend {
             self.apply.cuda.end(upid, tgid, pass.tick.boot, pass);
             pass.out
                 .push(Record::Mem(exit_row(upid, pass.tick.boot, pass.tick)));
-            pass.table.end(
-                upid,
-                End {
-                    at: pass.tick.boot,
-                    wait_status: None,
-                },
-            );
+            pass.table.end(upid, pass.tick.boot, None);
         }
         Ok(())
     }
