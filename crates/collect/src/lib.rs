@@ -138,6 +138,11 @@ impl<'a> Pass<'a> {
         Self { tick, table, out }
     }
 
+    /// Writes a row.
+    pub fn write(&mut self, row: impl Into<Record>) {
+        self.out.push(row.into());
+    }
+
     /// Writes a row of `diag`, as [`Tick::diag`] makes it.
     pub fn tell(
         &mut self,
@@ -147,8 +152,7 @@ impl<'a> Pass<'a> {
         count: Option<i64>,
         detail: impl Into<String>,
     ) {
-        let row = self.tick.diag(severity, kind, subject, count, detail);
-        self.out.push(row);
+        self.write(self.tick.diag(severity, kind, subject, count, detail));
     }
 }
 

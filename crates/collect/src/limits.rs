@@ -279,7 +279,7 @@ impl LimitCollector {
             let now = (row.size_bytes, row.used_bytes);
             if self.reported.get(&row.device) != Some(&now) {
                 self.reported.insert(row.device.clone(), now);
-                pass.out.push(Record::Tmpfs(row));
+                pass.write(row);
             }
         }
     }

@@ -150,8 +150,7 @@ impl Apply {
 
     /// Notes how full a tmpfs was. Where it is mounted is for who knows mounts.
     fn full_tmpfs(&self, full: &FullTmpfs, pass: &mut Pass<'_>) {
-        let tgid = Tgid(full.header.tgid);
-        let Some(upid) = current(pass.table, tgid, full.header.start_boot_ns) else {
+        let Some(upid) = current(pass.table, full.header.tgid, full.header.start_boot_ns) else {
             return;
         };
         // As large as an option of the mount makes it, which anybody may have chosen.
@@ -200,17 +199,13 @@ impl Apply {
 
     fn fork(&mut self, fork: &Fork, pass: &mut Pass<'_>) {
         let tgid = Tgid(fork.header.tgid);
-        if current(pass.table, tgid, fork.header.start_boot_ns).is_some() {
+        if current(pass.table, fork.header.tgid, fork.header.start_boot_ns).is_some() {
             // The snapshot that follows attaching can find a child before its fork event
             // is read.
             return;
         }
         let at = boot(fork.header.boot_ns);
-        let parent = current(
-            pass.table,
-            Tgid(fork.parent_tgid),
-            fork.parent_start_boot_ns,
-        );
+        let parent = current(pass.table, fork.parent_tgid, fork.parent_start_boot_ns);
         let birth = Birth {
             tgid,
             start: boot(fork.header.start_boot_ns),
@@ -229,22 +224,16 @@ impl Apply {
             process.set_execs(0);
         }
         if fork.is_mm_shared == 0 {
-            pass.out
-                .push(self.mem(upid, &fork.counts, at, MemSource::First, pass.tick));
+            self.write_mem(upid, &fork.counts, at, MemSource::First, pass);
         }
     }
 
     fn exec(&mut self, exec: &Exec, path: &[u8], args: &[u8], pass: &mut Pass<'_>) {
         let tgid = Tgid(exec.header.tgid);
         let at = boot(exec.header.boot_ns);
-        let upid = self.resolve(
-            tgid,
-            exec.header.start_boot_ns,
-            FirstSeenBy::Exec,
-            at,
-            pass.table,
-        );
-        let Some(upid) = upid else { return };
+        let Some(upid) = self.resolve(&exec.header, FirstSeenBy::Exec, pass.table) else {
+            return;
+        };
         if self.held == Some(tgid) {
             self.held = None;
         }
@@ -271,14 +260,12 @@ impl Apply {
             pass.out
                 .push(title(process, shown, TitleSource::Exec, at, pass.tick));
         }
-        pass.out
-            .push(self.mem(upid, &exec.counts, at, MemSource::Exec, pass.tick));
+        self.write_mem(upid, &exec.counts, at, MemSource::Exec, pass);
     }
 
     fn comm(&mut self, comm: &Comm, args: &[u8], pass: &mut Pass<'_>) {
-        let tgid = Tgid(comm.header.tgid);
         let at = boot(comm.header.boot_ns);
-        let Some(upid) = current(pass.table, tgid, comm.header.start_boot_ns) else {
+        let Some(upid) = current(pass.table, comm.header.tgid, comm.header.start_boot_ns) else {
             return;
         };
         if let Some(process) = pass.table.process_mut(upid) {
@@ -300,14 +287,9 @@ impl Apply {
             return;
         }
         let at = boot(header.boot_ns);
-        let upid = self.resolve(
-            tgid,
-            header.start_boot_ns,
-            FirstSeenBy::Sample,
-            at,
-            pass.table,
-        );
-        let Some(upid) = upid else { return };
+        let Some(upid) = self.resolve(header, FirstSeenBy::Sample, pass.table) else {
+            return;
+        };
         let source = match SampleCause::from_u32(sample.cause) {
             Some(SampleCause::Drift) => MemSource::RssStat,
             Some(SampleCause::Peak) => MemSource::Peak,
@@ -322,8 +304,7 @@ impl Apply {
             .peaks
             .of_kernel(sample.hiwater_pages, &sample.counts, seen);
         pass.table.raise_peak(upid, peak);
-        pass.out
-            .push(self.mem(upid, &sample.counts, at, source, pass.tick));
+        self.write_mem(upid, &sample.counts, at, source, pass);
     }
 
     fn exit(&mut self, exit: &Exit, pass: &mut Pass<'_>) {
@@ -351,7 +332,7 @@ impl Apply {
     ) {
         let tgid = Tgid(key.tgid);
         let at = boot(ended.boot_ns);
-        let Some(upid) = current(pass.table, tgid, key.start_boot_ns) else {
+        let Some(upid) = current(pass.table, key.tgid, key.start_boot_ns) else {
             return;
         };
         if let Some(exit) = event.filter(|exit| exit.pending_peak_boot_ns != 0) {
@@ -369,7 +350,7 @@ impl Apply {
                 row.vm_size_bytes = None;
                 row.heap_bytes = None;
             }
-            pass.out.push(Record::Mem(row));
+            pass.write(row);
         }
         self.complete(upid, &ended.origin, at, pass);
         if let Some(peak) = self.peaks.at_end(ended) {
@@ -390,7 +371,7 @@ impl Apply {
                 senders.note(process.row_mut());
             }
         }
-        pass.out.push(Record::Mem(exit_row(upid, at, pass.tick)));
+        pass.write(exit_row(upid, at, pass.tick));
         self.cuda.end(upid, tgid, at, pass);
         pass.table.end(upid, at, Some(ended.wait_status));
         self.remember_end(tgid, boot(key.start_boot_ns));
@@ -404,19 +385,13 @@ impl Apply {
         if call.file_name.starts_with(CUDA_LIBRARY.as_bytes()) {
             self.cuda_mapped.insert(Tgid(call.header.tgid));
         }
-        let upid = self.caller(&call.header, pass.table);
+        let upid = self.resolve(&call.header, FirstSeenBy::Sample, pass.table);
         let row = upid.and_then(|upid| vm::event_row(upid, call, pass.tick));
         pass.out.extend(row.map(Record::VmEvent));
     }
 
-    /// Whose event it is, who may be seen by it first.
-    fn caller(&mut self, header: &EventHeader, table: &mut ProcessTable) -> Option<Upid> {
-        let (tgid, at) = (Tgid(header.tgid), boot(header.boot_ns));
-        self.resolve(tgid, header.start_boot_ns, FirstSeenBy::Sample, at, table)
-    }
-
     fn vm_totals(&mut self, totals: &VmTotals, pass: &mut Pass<'_>) {
-        if let Some(upid) = self.caller(&totals.header, pass.table)
+        if let Some(upid) = self.resolve(&totals.header, FirstSeenBy::Sample, pass.table)
             && let Some(process) = pass.table.process(upid)
         {
             let first_seen = process.row().first_seen_boot_ns;
@@ -425,7 +400,7 @@ impl Apply {
     }
 
     fn cuda_call(&mut self, call: &CudaCall, pass: &mut Pass<'_>) {
-        if let Some(upid) = self.caller(&call.header, pass.table)
+        if let Some(upid) = self.resolve(&call.header, FirstSeenBy::Sample, pass.table)
             && let Some(process) = pass.table.process(upid)
         {
             let began = process.row().start_boot_ns;
@@ -463,13 +438,11 @@ impl Apply {
     /// or it came in by cgroup. `None` when it has ended already.
     fn resolve(
         &mut self,
-        tgid: Tgid,
-        start_boot_ns: u64,
+        header: &EventHeader,
         seen_by: FirstSeenBy,
-        at: BootNs,
         table: &mut ProcessTable,
     ) -> Option<Upid> {
-        let start = boot(start_boot_ns);
+        let (tgid, start) = (Tgid(header.tgid), boot(header.start_boot_ns));
         if let Some(upid) = table.upid(tgid)
             && let Some(process) = table.process(upid)
             && process.row().start_boot_ns >= start
@@ -485,16 +458,14 @@ impl Apply {
             .map(|found| found.comm.clone())
             .unwrap_or_default();
         let parent = identity.as_ref().and_then(|found| table.upid(found.ppid));
-        let upid = table.enter(
-            Birth {
-                tgid,
-                start,
-                seen_by,
-                parent,
-                comm,
-            },
-            at,
-        );
+        let birth = Birth {
+            tgid,
+            start,
+            seen_by,
+            parent,
+            comm,
+        };
+        let upid = table.enter(birth, boot(header.boot_ns));
         if let (Some(process), Some(identity)) = (table.process_mut(upid), identity) {
             let row = process.row_mut();
             row.exe = identity.exe.map(Arc::from);
@@ -504,15 +475,15 @@ impl Apply {
         Some(upid)
     }
 
-    fn mem(
+    fn write_mem(
         &self,
         upid: Upid,
         counts: &Counts,
         at: BootNs,
         source: MemSource,
-        tick: &Tick,
-    ) -> Record {
-        Record::Mem(self.mem_row(upid, counts, at, source, tick))
+        pass: &mut Pass<'_>,
+    ) {
+        pass.write(self.mem_row(upid, counts, at, source, pass.tick));
     }
 
     fn mem_row(

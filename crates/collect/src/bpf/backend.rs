@@ -169,7 +169,7 @@ impl BpfBackend {
         if options.are_probes_named && programs.probe_way().is_none() {
             return Err(LoadError::Probes(programs.probe_refusals.join("; ")));
         }
-        pass.out.push(probes_diag(&programs, &options, pass.tick));
+        pass.write(probes_diag(&programs, &options, pass.tick));
         for what in &programs.missing {
             pass.tell(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what);
         }

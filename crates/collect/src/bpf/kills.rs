@@ -61,7 +61,7 @@ impl Kills {
             }
             let is_done = found.is_some() || !has_log || is_late(row.boot_ns);
             if is_done {
-                pass.out.push(row.clone().into());
+                pass.write(row.clone());
             }
             !is_done
         });
@@ -70,7 +70,7 @@ impl Kills {
         let late: Vec<(BootNs, OomRow)> = late;
         for (_, kill) in late {
             let victim = pass.table.note_oom_kill(kill.victim_tgid, None);
-            pass.out.push(oom::logged(kill, victim, pass.tick).into());
+            pass.write(oom::logged(kill, victim, pass.tick));
         }
     }
 }

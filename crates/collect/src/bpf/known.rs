@@ -10,9 +10,9 @@ pub(super) fn identity(tgid: Tgid) -> Option<Identity> {
     procfs::identity(Path::new("/proc"), tgid).ok().flatten()
 }
 
-/// The process with this id, if it is the one that started then.
-pub(super) fn current(table: &ProcessTable, tgid: Tgid, start_boot_ns: u64) -> Option<Upid> {
-    let upid = table.upid(tgid)?;
+/// The process with this id, if it is the one that started then; both as an event has them.
+pub(super) fn current(table: &ProcessTable, tgid: u32, start_boot_ns: u64) -> Option<Upid> {
+    let upid = table.upid(Tgid(tgid))?;
     let start = table.process(upid)?.row().start_boot_ns;
     (start == BootNs(start_boot_ns.cast_signed())).then_some(upid)
 }
@@ -34,8 +34,8 @@ mod tests {
             comm: String::new(),
         };
         let upid = table.enter(birth, BootNs(11));
-        assert_eq!(current(&table, Tgid(7), 10), Some(upid));
-        assert_eq!(current(&table, Tgid(7), 11), None);
-        assert_eq!(current(&table, Tgid(8), 10), None);
+        assert_eq!(current(&table, 7, 10), Some(upid));
+        assert_eq!(current(&table, 7, 11), None);
+        assert_eq!(current(&table, 8, 10), None);
     }
 }

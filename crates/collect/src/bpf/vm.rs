@@ -3,7 +3,7 @@
 use super::decode::{boot, comm_text};
 use crate::{Pass, ProcessTable, Tick};
 use memtrace_abi::{VmCall, VmOp, VmSum, VmTotals};
-use memtrace_model::{BootNs, Bytes, Record, Upid, VmEventRow, VmOp as OpLabel, VmSummaryRow};
+use memtrace_model::{BootNs, Bytes, Upid, VmEventRow, VmOp as OpLabel, VmSummaryRow};
 use std::collections::HashMap;
 
 /// The sums as last written, by process: the kernel's only grow.
@@ -63,7 +63,7 @@ impl Sums {
             if call_count == 0 {
                 continue;
             }
-            pass.out.push(Record::VmSummary(VmSummaryRow {
+            pass.write(VmSummaryRow {
                 ts: pass.tick.clock.to_wall(at),
                 boot_ns: at,
                 upid,
@@ -74,7 +74,7 @@ impl Sums {
                 large_count: more(now.large, then.large),
                 added_bytes: Bytes(more(now.added_bytes, then.added_bytes)),
                 removed_bytes: Bytes(more(now.removed_bytes, then.removed_bytes)),
-            }));
+            });
         }
         *last = Last {
             at,
@@ -131,7 +131,7 @@ pub(super) fn event_row(upid: Upid, call: &VmCall, tick: &Tick) -> Option<VmEven
 #[cfg(test)]
 mod tests {
     use super::*;
-    use memtrace_model::{ClockOffset, ClockReading, WallNs};
+    use memtrace_model::{ClockOffset, ClockReading, Record, WallNs};
     use zerocopy::FromZeros;
 
     fn tick() -> Tick {

@@ -151,7 +151,7 @@ impl Ledgers {
             process.ledger.note_row(&effect);
             let row = call_row(upid, function.name, call, &effect, at, pass.tick);
             match call.has_stack {
-                0 => pass.out.push(row.into()),
+                0 => pass.write(row),
                 _ => self.unnamed.push(row),
             }
         }
@@ -170,8 +170,7 @@ impl Ledgers {
         process.write(upid, pass);
         self.shared.room += process.ledger.len();
         for (device, held) in &process.written {
-            pass.out
-                .push(process.row(upid, *device, &held.at_the_end(), at, pass.tick));
+            pass.write(process.row(upid, *device, &held.at_the_end(), at, pass.tick));
         }
     }
 
@@ -227,8 +226,7 @@ impl OfProcess {
             if !is_news {
                 continue;
             }
-            pass.out
-                .push(self.row(upid, *device, held, self.at, pass.tick));
+            pass.write(self.row(upid, *device, held, self.at, pass.tick));
             self.written.insert(*device, *held);
         }
     }

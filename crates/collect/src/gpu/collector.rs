@@ -160,7 +160,7 @@ impl GpuCollector {
             }
             Found::Device(row) => {
                 self.hang.stands(&row);
-                pass.out.push((*row).into());
+                pass.write(*row);
             }
             Found::Processes(device, stamp, listed) => {
                 self.take_processes(&device, stamp, &listed, pass);
@@ -230,7 +230,7 @@ impl GpuCollector {
             };
             if let Record::GpuProcess(mut row) = row(&key, &value, stamp) {
                 row.peak_bytes = process.peak;
-                pass.out.push(Record::GpuProcess(row));
+                pass.write(Record::GpuProcess(row));
             }
         }
     }

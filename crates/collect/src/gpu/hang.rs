@@ -71,7 +71,7 @@ impl Hang {
         };
         let detail = "a call of the driver's library does not come back: the memory of GPUs is \
                       unknown from then on";
-        pass.out.push(Record::Diag(DiagRow {
+        pass.write(DiagRow {
             ts: stamp.ts,
             boot_ns: since,
             severity: Some(Severity::Degraded),
@@ -79,7 +79,7 @@ impl Hang {
             subject: SUBJECT.to_owned(),
             count: None,
             detail: detail.to_owned(),
-        }));
+        });
         self.unknown(stamp, pass.out);
         Some(stamp)
     }

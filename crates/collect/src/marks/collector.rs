@@ -321,7 +321,7 @@ impl MarkCollector {
                 pass.table.news.sections.push(news);
             }
         }
-        pass.out.push(row(mark, at, tgid, upid, pass.tick));
+        pass.write(row(mark, at, tgid, upid, pass.tick));
     }
 
     /// Writes what a process says that it held, unless the kernel contradicts it, or it comes too
@@ -330,8 +330,7 @@ impl MarkCollector {
         if pass.table.can_have_held(upid, held.rss, at) == Some(false) {
             self.refuse(upid, held.rss, "RSS", pass.table);
         } else if (pass.tick.boot - at).0 <= LATE_MAX.0 {
-            pass.out
-                .push(held.row(upid, at, pass.tick.clock.to_wall(at)).into());
+            pass.write(held.row(upid, at, pass.tick.clock.to_wall(at)));
         }
     }
 

@@ -41,8 +41,7 @@ impl Requests {
     pub(super) fn write(&mut self, pass: &mut Pass<'_>) {
         for (request, _) in self.0.drain(..) {
             let ended = BootNs(request.boot_ns);
-            pass.out
-                .push(request.row(pass.tick.clock.to_wall(ended)).into());
+            pass.write(request.row(pass.tick.clock.to_wall(ended)));
         }
     }
 }

@@ -47,7 +47,7 @@ impl Collector for NodeCollector {
         row.mem_available_bytes = amount(system.available_memory());
         row.swap_total_bytes = amount(system.total_swap());
         row.swap_free_bytes = amount(system.free_swap());
-        pass.out.push(row.into());
+        pass.write(row);
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ impl Collector for OomCollector {
                 .is_initial_pid_ns
                 .then(|| pass.table.note_oom_kill(kill.victim_tgid, None))
                 .flatten();
-            pass.out.push(logged(kill, victim, pass.tick).into());
+            pass.write(logged(kill, victim, pass.tick));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::kept::TextBuffer;
 use crate::{Birth, CollectError, Collector, Pass, ProcessTable, Targets};
 use memtrace_host::clock;
 use memtrace_model::{
-    BootNs, DiagKind, DurationNs, FirstSeenBy, Record, Severity, Tgid, TitleRow, TitleSource, Upid,
+    BootNs, DiagKind, DurationNs, FirstSeenBy, Severity, Tgid, TitleRow, TitleSource, Upid,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -210,14 +210,14 @@ impl ProcfsBackend {
             row.exe = None;
             row.cmdline = None;
         }
-        pass.out.push(Record::Title(TitleRow {
+        pass.write(TitleRow {
             ts: pass.tick.wall(),
             boot_ns: pass.tick.boot,
             upid,
             comm: stat.comm.clone(),
             source: Some(TitleSource::First),
             ..TitleRow::default()
-        }));
+        });
         let parent = self.members.get(&stat.ppid);
         let is_inspectable = parent.is_some_and(|parent| parent.is_inspectable);
         pass.table

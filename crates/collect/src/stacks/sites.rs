@@ -2,7 +2,7 @@
 
 use super::frames::Frame;
 use crate::Pass;
-use memtrace_model::{BootNs, Bytes, GrowthSiteRow, Record, Upid};
+use memtrace_model::{BootNs, Bytes, GrowthSiteRow, Upid};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Stacks that are distinguished.
@@ -281,7 +281,7 @@ impl Sites {
         for mut row in rows {
             row.ts = pass.tick.clock.to_wall(row.boot_ns);
             row.copied_bytes = row.copied_bytes.filter(|_| sees_copies);
-            pass.out.push(Record::GrowthSite(row));
+            pass.write(row);
         }
     }
 
@@ -383,7 +383,7 @@ impl Site {
 mod tests {
     use super::*;
     use crate::{ProcessTable, Tick};
-    use memtrace_model::ClockOffset;
+    use memtrace_model::{ClockOffset, Record};
 
     const MIB: i64 = 1 << 20;
 

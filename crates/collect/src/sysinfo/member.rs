@@ -5,8 +5,8 @@ use super::listed::{comm, tgid_of, title};
 use crate::{Birth, Pass, Peak, ProcessTable, exit_row};
 use ::sysinfo::Process;
 use memtrace_model::{
-    BootNs, Bytes, FirstSeenBy, MemRow, MemSource, PeakSource, Record, Tgid, TitleRow, TitleSource,
-    Upid, WallNs,
+    BootNs, Bytes, FirstSeenBy, MemRow, MemSource, PeakSource, Tgid, TitleRow, TitleSource, Upid,
+    WallNs,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -46,8 +46,7 @@ impl Member {
     /// Ends it: nothing is held from now on.
     pub(super) fn end(&self, pass: &mut Pass<'_>) {
         if self.last.is_some() {
-            pass.out
-                .push(exit_row(self.upid, pass.tick.boot, pass.tick).into());
+            pass.write(exit_row(self.upid, pass.tick.boot, pass.tick));
         }
         pass.table.end(self.upid, pass.tick.boot, None);
     }
@@ -86,7 +85,7 @@ impl Member {
             Some(_) => return,
         };
         self.last = Some(amounts);
-        pass.out.push(Record::Mem(MemRow {
+        pass.write(MemRow {
             ts: pass.tick.wall(),
             boot_ns: pass.tick.boot,
             upid: self.upid,
@@ -94,7 +93,7 @@ impl Member {
             footprint_bytes: amounts.footprint,
             source: Some(source),
             ..MemRow::default()
-        }));
+        });
     }
 
     /// Notes names that were read again. A title that could not be read is no change. A
@@ -111,7 +110,7 @@ impl Member {
     }
 
     pub(super) fn write_title(&self, source: TitleSource, pass: &mut Pass<'_>) {
-        pass.out.push(Record::Title(TitleRow {
+        pass.write(TitleRow {
             ts: pass.tick.wall(),
             boot_ns: pass.tick.boot,
             upid: self.upid,
@@ -119,7 +118,7 @@ impl Member {
             title: self.title.as_deref().map(Arc::from),
             role: None,
             source: Some(source),
-        }));
+        });
     }
 }
 

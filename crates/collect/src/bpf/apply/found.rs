@@ -37,11 +37,7 @@ impl Apply {
                 None if task.was_fork_seen != 0 => FirstSeenBy::Fork,
                 None => FirstSeenBy::Snapshot,
             },
-            parent: current(
-                pass.table,
-                Tgid(task.parent_tgid),
-                task.parent_start_boot_ns,
-            ),
+            parent: current(pass.table, task.parent_tgid, task.parent_start_boot_ns),
             comm: comm_text(&task.comm),
         };
         if held.is_some() {
@@ -75,8 +71,7 @@ impl Apply {
             }
         }
         if held.is_none() && is_first_seen {
-            pass.out
-                .push(self.mem(upid, &task.counts, at, MemSource::First, pass.tick));
+            self.write_mem(upid, &task.counts, at, MemSource::First, pass);
         }
     }
 
@@ -139,7 +134,7 @@ impl Apply {
         pass: &mut Pass<'_>,
     ) {
         let tgid = Tgid(key.tgid);
-        if current(pass.table, tgid, key.start_boot_ns).is_some() {
+        if current(pass.table, key.tgid, key.start_boot_ns).is_some() {
             return;
         }
         let at = boot(key.start_boot_ns);
@@ -152,11 +147,7 @@ impl Apply {
             tgid,
             start: at,
             seen_by,
-            parent: current(
-                pass.table,
-                Tgid(origin.parent_tgid),
-                origin.parent_start_boot_ns,
-            ),
+            parent: current(pass.table, origin.parent_tgid, origin.parent_start_boot_ns),
             comm: comm_text(&origin.comm),
         };
         let upid = pass.table.enter(birth, at);
@@ -221,8 +212,7 @@ impl Apply {
             });
         }
         let read = boot(task.boot_ns);
-        pass.out
-            .push(self.mem(upid, &task.counts, read, MemSource::Snapshot, pass.tick));
+        self.write_mem(upid, &task.counts, read, MemSource::Snapshot, pass);
     }
 
     /// Of how many processes that ended the file they ran, and a long command line, were lost
@@ -240,11 +230,7 @@ impl Apply {
         at: BootNs,
         pass: &mut Pass<'_>,
     ) {
-        let parent = current(
-            pass.table,
-            Tgid(origin.parent_tgid),
-            origin.parent_start_boot_ns,
-        );
+        let parent = current(pass.table, origin.parent_tgid, origin.parent_start_boot_ns);
         let Some(row) = pass.table.row(upid) else {
             return;
         };

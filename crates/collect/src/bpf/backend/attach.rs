@@ -7,7 +7,7 @@ use crate::bpf::error::LoadError;
 use crate::bpf::known::{current, identity};
 use crate::{Pass, Process, ProcessTable, Targets, exit_row};
 use memtrace_abi::TaskSeen;
-use memtrace_model::{BootNs, DurationNs, Order, Record, Tgid, Upid};
+use memtrace_model::{BootNs, DurationNs, Order, Tgid, Upid};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -105,8 +105,7 @@ impl BpfBackend {
         for (upid, tgid, start) in gone {
             self.apply.remember_end(tgid, start);
             self.apply.cuda.end(upid, tgid, pass.tick.boot, pass);
-            pass.out
-                .push(Record::Mem(exit_row(upid, pass.tick.boot, pass.tick)));
+            pass.write(exit_row(upid, pass.tick.boot, pass.tick));
             pass.table.end(upid, pass.tick.boot, None);
         }
         Ok(())
@@ -139,7 +138,7 @@ impl BpfBackend {
     }
 
     pub(super) fn enter_seen(&mut self, task: &TaskSeen, pass: &mut Pass<'_>) {
-        if current(pass.table, Tgid(task.tgid), task.start_boot_ns).is_some() {
+        if current(pass.table, task.tgid, task.start_boot_ns).is_some() {
             return;
         }
         let held = self.options.held.as_ref();
@@ -187,7 +186,7 @@ impl BpfBackend {
         // A member that this pass of the kernel makes one is new in no other.
         let mut unknown = Vec::new();
         let visited = self.programs.visit_tasks(|task| {
-            match current(pass.table, Tgid(task.tgid), task.start_boot_ns) {
+            match current(pass.table, task.tgid, task.start_boot_ns) {
                 Some(upid) => apply.renamed(upid, task, pass),
                 None if task.is_member != 0 => unknown.push(*task),
                 None => {}

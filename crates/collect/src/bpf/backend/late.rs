@@ -8,7 +8,7 @@ use crate::bpf::error::LoadError;
 use crate::bpf::known::current;
 use crate::{Pass, ProcessTable};
 use memtrace_abi::{Ended, EndedKey, TaskSeen};
-use memtrace_model::{DiagKind, Severity, Tgid};
+use memtrace_model::{DiagKind, Severity};
 use std::cmp::Reverse;
 
 /// So many starts and ends are applied at a time: their rows go to the store before the next.
@@ -80,14 +80,14 @@ impl Late {
                 }
                 What::Running(at) => {
                     if let Some(task) = self.running.get(at)
-                        && current(pass.table, Tgid(task.tgid), task.start_boot_ns).is_none()
+                        && current(pass.table, task.tgid, task.start_boot_ns).is_none()
                     {
                         apply.seen(task, None, pass);
                     }
                 }
                 What::RunningExec(at) => {
                     if let Some(task) = self.running.get(at)
-                        && let Some(upid) = current(pass.table, Tgid(task.tgid), task.start_boot_ns)
+                        && let Some(upid) = current(pass.table, task.tgid, task.start_boot_ns)
                     {
                         apply.seen_again(upid, task, pass);
                     }
@@ -128,7 +128,7 @@ impl BpfBackend {
         }
         let late = &mut self.late;
         let visited = self.programs.visit_tasks(|task| {
-            let known = current(table, Tgid(task.tgid), task.start_boot_ns);
+            let known = current(table, task.tgid, task.start_boot_ns);
             let known = known.and_then(|upid| table.process(upid));
             // An exec that is missing may still be in the ring.
             let is_behind = known.is_none_or(|process| process.execs().unwrap_or(0) != task.execs);
