@@ -143,6 +143,17 @@ impl<'a> Pass<'a> {
         self.out.push(row.into());
     }
 
+    /// Writes a row of `diag` about something that is known less well than it could be.
+    pub fn tell_degraded(
+        &mut self,
+        kind: DiagKind,
+        subject: &str,
+        count: Option<i64>,
+        detail: impl Into<String>,
+    ) {
+        self.tell(Severity::Degraded, kind, subject, count, detail);
+    }
+
     /// Writes a row of `diag`, as [`Tick::diag`] makes it.
     pub fn tell(
         &mut self,
@@ -165,6 +176,15 @@ pub struct CollectError {
     pub subject: String,
     /// Why, as a lower-case fragment.
     pub message: String,
+}
+
+impl CollectError {
+    pub(crate) fn new(subject: impl Into<String>, error: impl std::error::Error) -> Self {
+        Self {
+            subject: subject.into(),
+            message: error.to_string(),
+        }
+    }
 }
 
 /// One source of records.

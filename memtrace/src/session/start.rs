@@ -315,8 +315,7 @@ pub(super) fn start(
             Ok(collectors) => {
                 announce(backend, &reason, pass);
                 if let Some(hidden) = hidden(backend, facts) {
-                    let kind = DiagKind::Permission;
-                    pass.tell(Severity::Degraded, kind, "/proc", None, hidden);
+                    pass.tell_degraded(DiagKind::Permission, "/proc", None, hidden);
                 }
                 return Ok(Started {
                     collectors,
@@ -445,8 +444,7 @@ impl Request<'_> {
             Ok(smaps) => collectors.push(Box::new(smaps)),
             Err(error) => {
                 let detail = format!("kinds of memory and PSS are unknown: {error}");
-                let kind = DiagKind::Unavailable;
-                pass.tell(Severity::Degraded, kind, "smaps", None, detail);
+                pass.tell_degraded(DiagKind::Unavailable, "smaps", None, detail);
             }
         }
     }

@@ -171,7 +171,7 @@ impl BpfBackend {
         }
         pass.write(probes_diag(&programs, &options, pass.tick));
         for what in &programs.missing {
-            pass.tell(Severity::Degraded, DiagKind::Unavailable, "bpf", None, what);
+            pass.tell_degraded(DiagKind::Unavailable, "bpf", None, what);
         }
         let cgroups = options.memory_hierarchy.clone().map(CgroupPaths::new);
         let own_processes = match &options.targets {
@@ -556,10 +556,7 @@ fn counter_error(cpus: u32, page_size: PageSize) -> Bytes {
 }
 
 fn collect_error(error: LoadError) -> CollectError {
-    CollectError {
-        subject: "bpf".to_owned(),
-        message: error.to_string(),
-    }
+    CollectError::new("bpf", error)
 }
 
 #[cfg(test)]

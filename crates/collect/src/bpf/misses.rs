@@ -7,7 +7,7 @@
 use super::load::Programs;
 use super::{calls, cuda};
 use crate::Pass;
-use memtrace_model::{DiagKind, Severity};
+use memtrace_model::DiagKind;
 use std::collections::HashMap;
 
 /// What was reported so far, by program.
@@ -29,13 +29,7 @@ impl Misses {
             }
             is_lifecycle |= program.starts_with("sched_process_");
             pass.table.add_lost_events(count);
-            pass.tell(
-                Severity::Degraded,
-                DiagKind::LostEvents,
-                &program,
-                Some(count),
-                detail,
-            );
+            pass.tell_degraded(DiagKind::LostEvents, &program, Some(count), detail);
         }
         is_lifecycle
     }

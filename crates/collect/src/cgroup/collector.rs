@@ -9,9 +9,7 @@ use crate::kept::TextBuffer;
 use crate::on_change::OnChange;
 use crate::{CollectError, Collector, Pass, ProcessTable, Tick};
 use memtrace_host::{MemoryHierarchy, clock};
-use memtrace_model::{
-    BootNs, Bytes, CgroupMemRow, DiagKind, DurationNs, Record, Severity, Tgid, WallNs,
-};
+use memtrace_model::{BootNs, Bytes, CgroupMemRow, DiagKind, DurationNs, Record, Tgid, WallNs};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -210,13 +208,7 @@ impl CgroupCollector {
                 self.hierarchy.mount_point.display()
             );
             let subject = format!("cgroup {path}");
-            pass.tell(
-                Severity::Degraded,
-                DiagKind::Unavailable,
-                &subject,
-                None,
-                detail,
-            );
+            pass.tell_degraded(DiagKind::Unavailable, &subject, None, detail);
         }
         let version = self.hierarchy.version;
         let watched = Watched {

@@ -166,8 +166,7 @@ impl MarkCollector {
                 Ok(found) => self.found_logs.push(found),
                 Err(error) => {
                     let detail = format!("whom it kills is not read in its log: {error}");
-                    let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
-                    pass.tell(severity, kind, "raylet", None, detail);
+                    pass.tell_degraded(DiagKind::Unavailable, "raylet", None, detail);
                 }
             }
         }
@@ -264,8 +263,7 @@ impl MarkCollector {
                     "log lines are of {version}: phases can be missing, and those that have no \
                      end stay open"
                 );
-                let (severity, kind) = (Severity::Degraded, DiagKind::Unavailable);
-                pass.tell(severity, kind, "mark", None, detail);
+                pass.tell_degraded(DiagKind::Unavailable, "mark", None, detail);
             }
         }
         let (refused, first) = take(&mut self.refused);
@@ -277,8 +275,7 @@ impl MarkCollector {
                  and are left out{first}"
             );
             let count = i64::try_from(refused).unwrap_or(i64::MAX);
-            let (severity, kind) = (Severity::Degraded, DiagKind::RefusedClaims);
-            pass.tell(severity, kind, "mark", Some(count), detail);
+            pass.tell_degraded(DiagKind::RefusedClaims, "mark", Some(count), detail);
         }
     }
 
@@ -468,13 +465,7 @@ impl Collector for MarkCollector {
         self.write(true, pass);
         for path in self.followed.absent() {
             let detail = format!("{} never appeared: it gave no marks", path.display());
-            pass.tell(
-                Severity::Degraded,
-                DiagKind::Unavailable,
-                "mark",
-                None,
-                detail,
-            );
+            pass.tell_degraded(DiagKind::Unavailable, "mark", None, detail);
         }
         Ok(())
     }

@@ -146,10 +146,8 @@ impl Collector for NodeCollector {
         for _ in 0..TRIES {
             // The tick began before others were asked.
             row.boot_ns = clock::boot();
-            self.read(&mut row).map_err(|error| CollectError {
-                subject: self.path.display().to_string(),
-                message: error.to_string(),
-            })?;
+            self.read(&mut row)
+                .map_err(|error| CollectError::new(self.path.display().to_string(), error))?;
             if clock::boot() - row.boot_ns <= INTERRUPTED {
                 break;
             }

@@ -1,8 +1,8 @@
 //! Where there is no /proc: what the platform tells through sysinfo.
 
 use super::{PERIOD, unknown};
-use crate::{CollectError, Collector, Pass, ProcessTable, Tick};
-use memtrace_model::{Bytes, DurationNs, Record};
+use crate::{CollectError, Collector, Pass};
+use memtrace_model::{Bytes, DurationNs};
 use sysinfo::System;
 
 /// Observes the machine's memory.
@@ -34,10 +34,9 @@ impl Collector for NodeCollector {
     fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         let system = match &mut self.system {
             Some(system) => system,
-            missing => missing.insert(System::new().map_err(|error| CollectError {
-                subject: "memory of the machine".to_owned(),
-                message: error.to_string(),
-            })?),
+            missing => missing.insert(
+                System::new().map_err(|error| CollectError::new("memory of the machine", error))?,
+            ),
         };
         system.refresh_memory();
         let amount = |bytes: u64| i64::try_from(bytes).ok().map(Bytes);

@@ -43,10 +43,7 @@ impl Collector for OomCollector {
         let kills = self
             .reader
             .poll(pass.tick.boot)
-            .map_err(|error| CollectError {
-                subject: "/dev/kmsg".to_owned(),
-                message: error.to_string(),
-            })?;
+            .map_err(|error| CollectError::new("/dev/kmsg", error))?;
         for kill in kills {
             let victim = self
                 .is_initial_pid_ns

@@ -76,8 +76,7 @@ impl ProcfsBackend {
     /// What a reader must know before trusting an absence.
     fn announce_limits(&self, pass: &mut Pass<'_>) {
         let interval_ms = self.interval.0 / 1_000_000;
-        pass.tell(
-            Severity::Degraded,
+        pass.tell_degraded(
             DiagKind::PollingLimit,
             "procfs",
             None,
@@ -164,10 +163,7 @@ impl ProcfsBackend {
         let started = self
             .census
             .take(&|tgid| members.contains_key(&tgid), &mut input)
-            .map_err(|error| CollectError {
-                subject: self.root.display().to_string(),
-                message: error.to_string(),
-            })?;
+            .map_err(|error| CollectError::new(self.root.display().to_string(), error))?;
         for started in started {
             self.admit(&started, seen_by, pass);
         }

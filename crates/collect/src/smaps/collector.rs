@@ -7,7 +7,7 @@ use super::subject::Subject;
 use super::worker::{Delivery, Found, LeftOut, SCAN_PART, Sender, Worker, WorkerOrders};
 use crate::stop::lock;
 use crate::{Ceiling, CollectError, Collector, Pass, Process, ProcessTable};
-use memtrace_model::{BootNs, DiagKind, DurationNs, Record, Severity};
+use memtrace_model::{BootNs, DiagKind, DurationNs, Record};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
@@ -181,8 +181,7 @@ impl SmapsCollector {
                 "kinds of memory and PSS of processes of other users are unknown \
                  ({message}); CAP_SYS_PTRACE and CAP_SYS_ADMIN show them"
             );
-            let (severity, kind) = (Severity::Degraded, DiagKind::Permission);
-            pass.tell(severity, kind, "/proc/PID/smaps", Some(count), detail);
+            pass.tell_degraded(DiagKind::Permission, "/proc/PID/smaps", Some(count), detail);
         }
     }
 
@@ -212,10 +211,9 @@ impl SmapsCollector {
                      that a recorded process maps",
                 ),
             };
-            let severity = Severity::Degraded;
             // The first of them are reported, and more can follow.
             let count = Some(count).filter(|_| *what != LeftOut::Layouts);
-            pass.tell(severity, kind, subject, count, detail);
+            pass.tell_degraded(kind, subject, count, detail);
         }
     }
 

@@ -5,9 +5,7 @@ use super::member::{Member, enter};
 use crate::{CollectError, Collector, Pass, Targets};
 use ::sysinfo::{Pid, Process, ProcessRefreshKind, ProcessesToUpdate, System};
 use memtrace_host::clock;
-use memtrace_model::{
-    BootNs, DiagKind, DurationNs, FirstSeenBy, Order, Severity, Tgid, TitleSource,
-};
+use memtrace_model::{BootNs, DiagKind, DurationNs, FirstSeenBy, Order, Tgid, TitleSource};
 use std::collections::{BTreeMap, HashMap};
 
 /// Names are read again this often: they cost more than the memory.
@@ -39,10 +37,8 @@ impl SysinfoBackend {
     /// # Errors
     /// When the platform is not one that sysinfo knows.
     pub fn new(targets: Targets, interval: DurationNs) -> Result<Self, CollectError> {
-        let system = System::new().map_err(|error| CollectError {
-            subject: "the platform's process list".to_owned(),
-            message: error.to_string(),
-        })?;
+        let system = System::new()
+            .map_err(|error| CollectError::new("the platform's process list", error))?;
         Ok(Self {
             targets,
             interval,
@@ -205,8 +201,7 @@ impl SysinfoBackend {
 
     fn announce_limits(&self, pass: &mut Pass<'_>) {
         let interval_ms = self.interval.0 / 1_000_000;
-        pass.tell(
-            Severity::Degraded,
+        pass.tell_degraded(
             DiagKind::PollingLimit,
             "sysinfo",
             None,

@@ -194,17 +194,15 @@ impl Session {
                  only the first {NAME_BYTES_KEPT} bytes are kept",
                 Part::Names.limit() >> 20
             );
-            let (severity, kind) = (Severity::Degraded, DiagKind::Limit);
             self.pass(tick)
-                .tell(severity, kind, "process", Some(count), detail);
+                .tell_degraded(DiagKind::Limit, "process", Some(count), detail);
         }
     }
 
     /// Reports a failure once per message.
     pub(super) fn report(&mut self, tick: &Tick, kind: DiagKind, subject: &str, detail: &str) {
         if self.reported.insert(format!("{subject}: {detail}")) {
-            self.pass(tick)
-                .tell(Severity::Degraded, kind, subject, None, detail);
+            self.pass(tick).tell_degraded(kind, subject, None, detail);
         }
     }
 }

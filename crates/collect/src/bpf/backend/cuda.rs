@@ -4,7 +4,7 @@ use super::BpfBackend;
 use crate::Pass;
 use crate::cuda::{Library, file_id, mapped};
 use memtrace_host::clock;
-use memtrace_model::{DiagKind, Severity, Tgid};
+use memtrace_model::{DiagKind, Tgid};
 use std::path::Path;
 
 /// Files of that name that are looked at.
@@ -100,13 +100,7 @@ impl BpfBackend {
                  {error}",
                 path.display()
             );
-            pass.tell(
-                Severity::Degraded,
-                DiagKind::Unavailable,
-                "cuda",
-                None,
-                detail,
-            );
+            pass.tell_degraded(DiagKind::Unavailable, "cuda", None, detail);
         }
     }
 
@@ -118,8 +112,7 @@ impl BpfBackend {
         let count = self.apply.cuda.take_left_out();
         if count > 0 {
             pass.table.add_lost_events(count);
-            pass.tell(
-                Severity::Degraded,
+            pass.tell_degraded(
                 DiagKind::Limit,
                 "cuda",
                 Some(count),

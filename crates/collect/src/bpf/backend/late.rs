@@ -8,7 +8,7 @@ use crate::bpf::error::LoadError;
 use crate::bpf::known::current;
 use crate::{Pass, ProcessTable};
 use memtrace_abi::{Ended, EndedKey, TaskSeen};
-use memtrace_model::{DiagKind, Severity};
+use memtrace_model::DiagKind;
 use std::cmp::Reverse;
 
 /// So many starts and ends are applied at a time: their rows go to the store before the next.
@@ -162,8 +162,7 @@ impl BpfBackend {
     pub(super) fn report_unnamed(&mut self, pass: &mut Pass<'_>) {
         let count = self.apply.take_unnamed();
         if count > 0 {
-            pass.tell(
-                Severity::Degraded,
+            pass.tell_degraded(
                 DiagKind::LostEvents,
                 "exec",
                 Some(count),
