@@ -3,6 +3,7 @@
 
 mod images;
 mod news;
+mod polled;
 mod process;
 mod wrapped;
 

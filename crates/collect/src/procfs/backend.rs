@@ -8,10 +8,10 @@ use super::names;
 use super::probe::DescriptorBudget;
 use super::refusals::{Refusal, Refusals};
 use crate::kept::TextBuffer;
-use crate::{Birth, CollectError, Collector, Pass, ProcessTable, Targets};
+use crate::{Birth, CollectError, Collector, Pass, Targets};
 use memtrace_host::clock;
 use memtrace_model::{
-    BootNs, DiagKind, DurationNs, FirstSeenBy, Severity, Tgid, TitleRow, TitleSource, Upid,
+    DiagKind, DurationNs, FirstSeenBy, Severity, Tgid, TitleRow, TitleSource, Upid,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -172,7 +172,17 @@ impl ProcfsBackend {
 
     fn admit(&mut self, started: &Started, seen_by: FirstSeenBy, pass: &mut Pass<'_>) {
         let Started { tgid, stat } = started;
-        let upid = enter(started, seen_by, pass);
+        let birth = Birth {
+            tgid: *tgid,
+            start: stat.start(),
+            seen_by,
+            parent: None,
+            comm: stat.comm.clone(),
+        };
+        let (parent, now) = (Some(stat.ppid), pass.tick.boot);
+        let upid = pass
+            .table
+            .enter_polled(birth, parent, START_TOLERANCE_NS, now);
         if stat.has_ended() {
             self.end_vanished(started, upid, pass);
             return;
@@ -258,36 +268,4 @@ impl Collector for ProcfsBackend {
         }
         result
     }
-}
-
-/// Gives a new process its identity, or finds the one that it already has: the session
-/// enters the command that it starts.
-fn enter(started: &Started, seen_by: FirstSeenBy, pass: &mut Pass<'_>) -> Upid {
-    let Started { tgid, stat } = started;
-    let start = stat.start();
-    if let Some(known) = pass.table.upid(*tgid) {
-        let known_start = pass
-            .table
-            .process(known)
-            .map(|known| known.row().start_boot_ns);
-        if known_start.is_some_and(|known| (known - start).0.abs() <= START_TOLERANCE_NS) {
-            return known;
-        }
-    }
-    let birth = Birth {
-        tgid: *tgid,
-        start,
-        seen_by,
-        parent: forked_by(stat.ppid, start, pass.table),
-        comm: stat.comm.clone(),
-    };
-    pass.table.enter(birth, pass.tick.boot)
-}
-
-/// The member that forked a process, going by its parent now. One that is younger than
-/// the process only adopted it.
-fn forked_by(ppid: Tgid, start: BootNs, table: &ProcessTable) -> Option<Upid> {
-    let parent = table.upid(ppid)?;
-    let row = table.process(parent)?.row();
-    (row.start_boot_ns.0 <= start.0 + START_TOLERANCE_NS).then_some(parent)
 }

@@ -151,27 +151,14 @@ pub(super) fn enter(
     let started_ns = i64::try_from(process.start_time())
         .unwrap_or(0)
         .saturating_mul(1_000_000_000);
-    let start = pass.tick.clock.to_boot(WallNs(started_ns));
-    if let Some(known) = pass.table.upid(tgid) {
-        let known_start = pass
-            .table
-            .process(known)
-            .map(|known| known.row().start_boot_ns);
-        if known_start.is_some_and(|known| (known - start).0.abs() <= START_TOLERANCE_NS) {
-            return known;
-        }
-    }
-    let parent = process.parent().and_then(|parent| {
-        let parent = pass.table.upid(tgid_of(parent))?;
-        let row = pass.table.process(parent)?.row();
-        (row.start_boot_ns.0 <= start.0 + START_TOLERANCE_NS).then_some(parent)
-    });
     let birth = Birth {
         tgid,
-        start,
+        start: pass.tick.clock.to_boot(WallNs(started_ns)),
         seen_by,
-        parent,
+        parent: None,
         comm: comm(process),
     };
-    pass.table.enter(birth, pass.tick.boot)
+    let (parent, now) = (process.parent().map(tgid_of), pass.tick.boot);
+    pass.table
+        .enter_polled(birth, parent, START_TOLERANCE_NS, now)
 }
