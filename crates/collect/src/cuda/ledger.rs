@@ -6,7 +6,7 @@ mod contexts;
 mod held;
 
 use super::functions::{Does, Function};
-use arguments::{array, bytes, location, product, uuid};
+use arguments::{array, bytes, entered, location, product, returned, uuid};
 use by_hand::{Mapping, Physical};
 pub(super) use held::Held;
 use held::less;
@@ -101,16 +101,14 @@ impl Ledger {
         }
     }
 
-    /// Takes a call that returned then.
+    /// Takes a call that has returned.
     pub(super) fn take(
         &mut self,
         function: &Function,
         call: &CudaCall,
-        at: BootNs,
         shared: &mut Shared,
     ) -> Effect {
         let before = self.len();
-        let may_grow = shared.room > 0;
         // At the end of a program the driver is gone before those who still call it.
         if call.result == CudaCallRow::DEINITIALIZED {
             return Effect::default();
@@ -118,7 +116,7 @@ impl Ledger {
         let has_failed = call.result != 0;
         let effect = match has_failed {
             true => self.refused(function, call),
-            false => self.did(function, call, at, may_grow, shared),
+            false => self.did(function, call, shared),
         };
         let held = self.held(effect.device);
         held.calls += 1;
@@ -178,14 +176,7 @@ impl Ledger {
         effect
     }
 
-    fn did(
-        &mut self,
-        function: &Function,
-        call: &CudaCall,
-        at: BootNs,
-        may_grow: bool,
-        shared: &mut Shared,
-    ) -> Effect {
+    fn did(&mut self, function: &Function, call: &CudaCall, shared: &mut Shared) -> Effect {
         let device = self.device_of(call.tid);
         let size = bytes(call.args[1]);
         let mut effect = Effect {
@@ -232,17 +223,17 @@ impl Ledger {
             }
             Does::Free => return self.free(call, device),
             Does::Create | Does::Import => {
-                return self.create(function.does, call, at, may_grow, shared);
+                return self.create(function.does, call, shared);
             }
             Does::Retain | Does::Release => return self.refer(function.does, call, device),
-            Does::Map => return self.map(call, device, at, may_grow, shared),
+            Does::Map => return self.map(call, device, shared),
             Does::Unmap => return self.unmap(call, device),
             Does::RetainPrimary
             | Does::ReleasePrimary
             | Does::ResetPrimary
             | Does::CreateContext(_)
             | Does::DestroyContext => {
-                effect.device = self.change_contexts(function.does, call, at);
+                effect.device = self.change_contexts(function.does, call);
                 return effect;
             }
             Does::SetCurrent => {
@@ -284,16 +275,16 @@ impl Ledger {
                 device: effect.device,
                 size,
                 context: self.context_of(call.tid).unwrap_or(0),
-                since: at,
+                since: returned(call),
                 opens: 1,
                 has_row: false,
             };
-            self.enter(place, block, may_grow, shared);
+            self.enter(place, block, shared);
         }
         effect
     }
 
-    fn enter(&mut self, place: u64, block: Block, may_grow: bool, shared: &mut Shared) {
+    fn enter(&mut self, place: u64, block: Block, shared: &mut Shared) {
         match self.blocks.get_mut(&place) {
             Some(before)
                 if (before.kind, block.kind) == (CudaKind::Imported, CudaKind::Imported) =>
@@ -306,7 +297,7 @@ impl Ledger {
                 let before = std::mem::replace(before, block);
                 self.held(before.device).add(before.kind, before.size, -1);
             }
-            None if may_grow => {
+            None if shared.room > 0 => {
                 self.blocks.insert(place, block);
             }
             None => self.leave_out(shared),
@@ -328,7 +319,7 @@ impl Ledger {
             ..Effect::default()
         };
         // What stands there since is another's: its call returned before this one.
-        let entered = BootNs(call.entered_boot_ns.cast_signed());
+        let entered = entered(call);
         let Some(block) = self
             .blocks
             .get_mut(&place)

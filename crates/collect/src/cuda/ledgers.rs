@@ -122,7 +122,7 @@ impl Ledgers {
             failures: Rate(at),
             steps: Rate(at),
         });
-        let effect = process.ledger.take(function, call, at, &mut self.shared);
+        let effect = process.ledger.take(function, call, &mut self.shared);
         process.at = at;
         self.has_new_contexts |= std::mem::take(&mut process.ledger.has_new_context);
         if !process.is_changed {
@@ -149,7 +149,7 @@ impl Ledgers {
         };
         if gives_back_a_row || (is_row && rate.allows(at)) {
             process.ledger.note_row(&effect);
-            let row = call_row(upid, function.name, call, &effect, at, pass.tick);
+            let row = call_row(upid, function.name, call, &effect, pass.tick);
             match call.has_stack {
                 0 => pass.write(row),
                 _ => self.unnamed.push(row),
@@ -260,14 +260,8 @@ impl OfProcess {
     }
 }
 
-fn call_row(
-    upid: Upid,
-    name: &str,
-    call: &CudaCall,
-    effect: &Effect,
-    at: BootNs,
-    tick: &Tick,
-) -> CudaCallRow {
+fn call_row(upid: Upid, name: &str, call: &CudaCall, effect: &Effect, tick: &Tick) -> CudaCallRow {
+    let at = BootNs(call.header.boot_ns.cast_signed());
     CudaCallRow {
         ts: tick.clock.to_wall(at),
         boot_ns: at,

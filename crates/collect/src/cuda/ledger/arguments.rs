@@ -3,6 +3,17 @@
 use super::Device;
 use crate::cuda::functions::Does;
 use memtrace_abi::CudaCall;
+use memtrace_model::BootNs;
+
+/// When a call began.
+pub(super) fn entered(call: &CudaCall) -> BootNs {
+    BootNs(call.entered_boot_ns.cast_signed())
+}
+
+/// When it returned.
+pub(super) fn returned(call: &CudaCall) -> BootNs {
+    BootNs(call.header.boot_ns.cast_signed())
+}
 
 /// CUmemAllocationProp and CUmemPoolProps: two integers, then the location, whose type 1 is a
 /// device.

@@ -1,6 +1,6 @@
 //! Physical memory that a program maps by hand: cuMemCreate and what goes with it.
 
-use super::arguments::{bytes, location};
+use super::arguments::{bytes, entered, location, returned};
 use super::{Device, Effect, Ledger, Shared};
 use crate::cuda::functions::Does;
 use memtrace_abi::CudaCall;
@@ -29,14 +29,7 @@ pub(super) struct Mapping {
 impl Ledger {
     /// Physical memory and a handle of it: it is there until the last handle and the last mapping
     /// are gone.
-    pub(super) fn create(
-        &mut self,
-        does: Does,
-        call: &CudaCall,
-        at: BootNs,
-        may_grow: bool,
-        shared: &mut Shared,
-    ) -> Effect {
+    pub(super) fn create(&mut self, does: Does, call: &CudaCall, shared: &mut Shared) -> Effect {
         let is_imported = does == Does::Import;
         let size = match is_imported {
             true => 0,
@@ -53,10 +46,10 @@ impl Ledger {
             references: 1,
             mappings: 0,
             is_imported,
-            since: at,
+            since: returned(call),
             has_row: false,
         };
-        if may_grow {
+        if shared.room > 0 {
             if let Some(before) = self.physical.insert(call.out[0], physical)
                 && !before.is_imported
             {
@@ -77,7 +70,7 @@ impl Ledger {
 
     /// One more reference to a handle, or one fewer.
     pub(super) fn refer(&mut self, does: Does, call: &CudaCall, device: Device) -> Effect {
-        let entered = BootNs(call.entered_boot_ns.cast_signed());
+        let entered = entered(call);
         let (handle, more) = match does {
             Does::Retain => (call.out[0], 1),
             _ => (call.args[0], -1),
@@ -103,14 +96,7 @@ impl Ledger {
         effect
     }
 
-    pub(super) fn map(
-        &mut self,
-        call: &CudaCall,
-        device: Device,
-        at: BootNs,
-        may_grow: bool,
-        shared: &mut Shared,
-    ) -> Effect {
+    pub(super) fn map(&mut self, call: &CudaCall, device: Device, shared: &mut Shared) -> Effect {
         let (place, handle) = (call.args[0], call.args[3]);
         let size = bytes(call.args[1]);
         let mut effect = Effect {
@@ -120,7 +106,7 @@ impl Ledger {
             address: Some(place),
             taken: None,
         };
-        if !may_grow {
+        if shared.room == 0 {
             self.leave_out(shared);
             return effect;
         }
@@ -137,7 +123,7 @@ impl Ledger {
         let mapping = Mapping {
             size,
             handle,
-            since: at,
+            since: returned(call),
         };
         if let Some(before) = self.mappings.insert(place, mapping) {
             self.end_mapping(before);
@@ -147,7 +133,7 @@ impl Ledger {
 
     pub(super) fn unmap(&mut self, call: &CudaCall, device: Device) -> Effect {
         let start = call.args[0];
-        let entered = BootNs(call.entered_boot_ns.cast_signed());
+        let entered = entered(call);
         let range = start..start.saturating_add(call.args[1]);
         let ended = self.mappings.range(range);
         let ended = ended.filter(|(_, mapping)| mapping.since < entered);

@@ -1,5 +1,6 @@
 //! Contexts, the current ones of threads, and so which device a call is about.
 
+use super::arguments::returned;
 use super::{DEVICES_MAX, Device, Ledger, PUSHED_MAX, THREADS_MAX};
 use crate::cuda::functions::Does;
 use memtrace_abi::CudaCall;
@@ -7,7 +8,7 @@ use memtrace_model::BootNs;
 
 impl Ledger {
     /// The device that a context was made or ended on.
-    pub(super) fn change_contexts(&mut self, does: Does, call: &CudaCall, at: BootNs) -> Device {
+    pub(super) fn change_contexts(&mut self, does: Does, call: &CudaCall) -> Device {
         match does {
             Does::RetainPrimary => {
                 let device = call.args[1] as i32;
@@ -19,13 +20,13 @@ impl Ledger {
                 primary.0 = call.out[0];
                 primary.1 += 1;
                 if !self.contexts.contains_key(&call.out[0]) {
-                    self.begin_context(call.out[0], device, at);
+                    self.begin_context(call.out[0], device, returned(call));
                 }
                 Some(device)
             }
             Does::CreateContext(argument) => {
                 let device = call.args[argument] as i32;
-                self.begin_context(call.out[0], device, at);
+                self.begin_context(call.out[0], device, returned(call));
                 self.push(call.tid, call.out[0]);
                 Some(device)
             }

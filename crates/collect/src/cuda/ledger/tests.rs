@@ -45,6 +45,7 @@ impl Program {
         call.args[..args.len()].copy_from_slice(args);
         call.out[..out.len()].copy_from_slice(out);
         call.entered_boot_ns = entered;
+        call.header.boot_ns = returned;
         call.result = result;
         call.tid = 1;
         if name == "cuMemCreate" {
@@ -53,8 +54,7 @@ impl Program {
         }
         let of_name = |function: &&Function| function.name == name;
         let function = FUNCTIONS.iter().find(of_name).unwrap();
-        let at = BootNs(returned.cast_signed());
-        self.ledger.take(function, &call, at, &mut self.shared)
+        self.ledger.take(function, &call, &mut self.shared)
     }
 
     fn held(&self, kind: CudaKind) -> u64 {
