@@ -212,6 +212,9 @@ impl<'a> Pass<'a> {
         notes.parts.follow(end, &state, &mut notes.held, &once);
         notes.keep_asked(|asked| asked <= end, &state);
         notes.end_stretch(end);
+        if let (Some(gauge), Some(_)) = (&mut notes.held_at, state.totals()[Kind::Rss].bytes()) {
+            gauge.hold_to_the_end(end, Some(once.all().bytes));
+        }
         let peak = notes.peak.map(|(boot_ns, totals, once)| Snapshot {
             boot_ns,
             totals,

@@ -107,10 +107,9 @@ impl Account {
         match (anon, shared) {
             (Some(anon), Some(shared)) => {
                 let kernel = kernel(thought.kernel, last, next);
-                let unnamed = held(
-                    last.unnamed.least,
-                    next.map_or(last.unnamed, |next| last.unnamed.hull(next.unnamed)),
-                );
+                // Pages on their way to be freed are in use and of no kind, for the moment of a reading.
+                let unnamed = next.map_or(last.unnamed, |next| last.unnamed.hull(next.unnamed));
+                let unnamed = held(unnamed.least, unnamed);
                 // While one kind is given back another can come: no more than was ever in use.
                 let beside = shared.plus(kernel).plus(unnamed);
                 let anon = match next.and_then(|next| next.mark) {

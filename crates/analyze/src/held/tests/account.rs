@@ -320,6 +320,18 @@ fn kernel_memory_of_a_group_and_what_it_names_by_no_kind_are_held() {
 }
 
 #[test]
+fn what_one_reading_alone_names_by_no_kind_is_being_freed() {
+    let mut run = one();
+    for (at, unnamed) in [(1.0, 0), (2.0, 40), (3.0, 0), (4.0, 60), (5.0, 90)] {
+        charged(&mut run, at, [100, 10], Some((0, 0)));
+        in_use(&mut run, 0, 110 + unnamed);
+    }
+    assert_eq!(beside_at(&run, "+1.5s")[1], [0, 0, 40]);
+    assert_eq!(beside_at(&run, "+2.5s")[1], [0, 0, 40]);
+    assert_eq!(beside_at(&run, "+4.5s")[1], [60, 60, 90]);
+}
+
+#[test]
 fn beside_others_kernel_memory_of_a_command_is_what_came_since_it_began() {
     let kernel_at = |first: f64| {
         let mut run = one();

@@ -249,6 +249,31 @@ fn a_window_is_reported_as_a_phase_that_lies_there() {
 }
 
 #[test]
+fn a_window_to_the_end_has_what_is_held_then() {
+    let mut run = Script::command(&["a"], 20.0);
+    run.process(1, None, 0.0, "a");
+    for (at, mib) in [(0.5, 100.0), (5.0, 130.0), (10.0, 190.0)] {
+        run.mem(1, at, [mib, 0.0, 0.0]);
+    }
+    let held = |end: Option<f64>| {
+        let mut run = run.clone();
+        if let Some(end) = end {
+            run.exit(1, end, 0);
+        }
+        let (info, rows, _) = run.recorded();
+        let options = Options {
+            from: Some("+2s".parse().expect("a moment")),
+            ..Options::default()
+        };
+        let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+        let held = analysis.phase.expect("the window").held;
+        [held.begin_bytes, held.end_bytes, held.delta_bytes].map(mib)
+    };
+    assert_eq!(held(None), [100.0, 190.0, 90.0].map(Some));
+    assert_eq!(held(Some(15.0)), [100.0, 0.0, -100.0].map(Some));
+}
+
+#[test]
 fn a_window_without_a_begin_begins_where_memory_is_first_known() {
     let mut run = Script::command(&["a"], 20.0);
     run.process(1, None, 0.0, "a");
