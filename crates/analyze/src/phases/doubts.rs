@@ -2,23 +2,27 @@
 //!
 //! The probe writes a row when memory has moved by 1 MiB or a 128th, but at most one for each
 //! process and millisecond; what moves within that and then rests is seen at the next interval. So
-//! where the row after a boundary comes within one interval, and says something that no single
-//! step explains, it is not known on which side of the boundary the memory moved. A polling
-//! backend has no rows between two looks at all.
+//! where the row after a boundary comes within one interval, it is not known on which side of the
+//! boundary memory moved: no more than that where a single step explains the row, else all of it. A
+//! polling backend has no rows between two looks at all.
 
 use memtrace_model::{BootNs, Bytes, DurationNs};
 use memtrace_timeline::Amounts;
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Four times what is noted on the spot: a huge page comes in one step of 2 MiB.
-const LEAST_BYTES: i64 = 4 << 20;
-const LEAST_PART: i64 = 32;
+/// What moves without a row.
+const UNSEEN_BYTES: i64 = 1 << 20;
+const UNSEEN_PART: i64 = 128;
+/// A single step is no larger: four times as much, as a huge page comes in one of 2 MiB.
+const STEP: i64 = 4;
+/// A change that may be off by this part of it is uncertain.
+const PART: i64 = 4;
 
 /// Whether what is reported of a phase's start and end may be off: memory moved around that mark by
-/// more than 4 MiB and a 32nd, and nothing says on which side (docs/marks.md).
+/// 1 MiB or more and more than a quarter of the change, and nothing says on which side (docs/marks.md).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Uncertain {
     /// At its start.
@@ -39,9 +43,9 @@ impl Uncertain {
 pub(crate) struct Doubts {
     instants: Arc<[BootNs]>,
     interval: DurationNs,
-    /// By how much the sum may be off.
+    /// By how much the sum may be off, and a process.
     tree: HashMap<BootNs, i64>,
-    own: HashSet<(usize, BootNs)>,
+    own: HashMap<(usize, BootNs), i64>,
 }
 
 impl Doubts {
@@ -67,7 +71,12 @@ impl Doubts {
             return;
         };
         let difference = (after - before).saturating_abs();
-        if difference <= LEAST_BYTES.max(before / LEAST_PART) {
+        let unseen = UNSEEN_BYTES.max(before / UNSEEN_PART);
+        let off = match difference > unseen.saturating_mul(STEP) {
+            true => difference,
+            false => difference.min(unseen),
+        };
+        if off < UNSEEN_BYTES {
             return;
         }
         // At a row itself its figure is that of the instant.
@@ -75,20 +84,25 @@ impl Doubts {
         let first = self.instants.partition_point(|instant| *instant <= begin);
         let instants = self.instants[first..].iter();
         for &instant in instants.take_while(|instant| **instant < to) {
-            *self.tree.entry(instant).or_default() += difference;
-            self.own.insert((process, instant));
+            *self.tree.entry(instant).or_default() += off;
+            *self.own.entry((process, instant)).or_default() += off;
         }
     }
 
-    /// Whether what a process held at an instant is uncertain.
-    pub(super) fn is_own(&self, process: usize, at: BootNs) -> bool {
-        self.own.contains(&(process, at))
+    /// Whether a change of what a process held is uncertain for what is not known of an instant.
+    pub(super) fn is_own(&self, process: usize, at: BootNs, change: Option<Bytes>) -> bool {
+        self.own
+            .get(&(process, at))
+            .is_some_and(|off| is_much(*off, change))
     }
 
-    /// Whether what all held at an instant is uncertain, where they held so much.
-    pub(super) fn is_tree(&self, at: BootNs, held: &Amounts) -> bool {
-        let held = held.rss().map_or(0, |rss| rss.0);
-        let off = self.tree.get(&at).copied().unwrap_or(0);
-        off > LEAST_BYTES.max(held / LEAST_PART)
+    /// Whether a change of what all held is.
+    pub(super) fn is_tree(&self, at: BootNs, change: Option<Bytes>) -> bool {
+        self.tree.get(&at).is_some_and(|off| is_much(*off, change))
     }
+}
+
+fn is_much(off: i64, change: Option<Bytes>) -> bool {
+    let change = change.map_or(0, |change| change.0.saturating_abs());
+    off.saturating_mul(PART) > change
 }

@@ -92,7 +92,8 @@ impl Memory<'_> {
     }
 
     fn tree_uncertain(&self, span: &Span) -> Uncertain {
-        let is = |at: BootNs| self.doubts.is_tree(at, &self.tree.at(at));
+        let change = self.held(span).delta_bytes;
+        let is = |at: BootNs| self.doubts.is_tree(at, change);
         Uncertain {
             begin: span.begin.is_some_and(is),
             end: span.known_end().is_some_and(is),
@@ -100,9 +101,11 @@ impl Memory<'_> {
     }
 
     fn own_uncertain(&self, span: &Span) -> Uncertain {
+        let own = self.own(span);
+        let change = own.and_then(|own| own.delta.rss());
         let is = |at: BootNs| {
             let process = span.process;
-            process.is_some_and(|process| self.doubts.is_own(process, at))
+            process.is_some_and(|process| self.doubts.is_own(process, at, change))
         };
         Uncertain {
             begin: span.begin.is_some_and(is),

@@ -397,7 +397,12 @@ fn a_figure_that_the_next_row_contradicts_at_once_is_marked_as_uncertain() {
     // Long before the next row, and by steps that are rows.
     script.mark(Some(1), 5.0, Begin, "slow");
     script.mem(1, 5.03, [203.0, 0.0, 0.0]);
+    script.mem(1, 5.2, [260.0, 0.0, 0.0]);
     script.mark(Some(1), 5.5, End, "slow");
+    // Of so small a change that can be half of it.
+    script.mark(Some(1), 6.0, Begin, "small");
+    script.mem(1, 6.03, [263.0, 0.0, 0.0]);
+    script.mark(Some(1), 6.5, End, "small");
     script.mem(1, 9.0, [900.0, 0.0, 0.0]);
     let phases = phases(script);
     let text: Vec<_> = phases
@@ -416,6 +421,7 @@ fn a_figure_that_the_next_row_contradicts_at_once_is_marked_as_uncertain() {
         ("load", false, true),
         ("reported", false, false),
         ("slow", false, false),
+        ("small", true, false),
     ];
     assert_eq!(text, expected);
 }

@@ -299,7 +299,14 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
             let place = first.line.place();
             let Some(later) = later_line(process).filter(|later| later.line.place() != place)
             else {
-                return format!("{reported}: {share} at {place}{doubt}.");
+                return match has_passed_on(&first.sum) {
+                    true => format!(
+                        "{reported}. Which line holds it is not known: {place} touched {share} of it first, \
+                         but gave back most of the {} that it touched, for others to get.",
+                        bytes(first.sum.grown_bytes)
+                    ),
+                    false => format!("{reported}: {share} at {place}{doubt}."),
+                };
             };
             let came = bytes(process.later_bytes);
             let later_share = words::share(Some(later.later()), Some(process.later_bytes));
@@ -321,7 +328,7 @@ fn doubt_in_words(sum: &Sampled) -> String {
     if kept.0 > 0 && kept.0 >= sum.resident_bytes.0 - kept.0 {
         return ", most of that kept free by malloc".to_owned();
     }
-    match sum.returned_bytes.0 as f64 >= PASSING_PART * sum.grown_bytes.0 as f64 {
+    match has_passed_on(sum) {
         true => format!(
             " (it touched {} and gave most of it back: other code that got this memory later may hold \
              the rest)",
@@ -329,6 +336,11 @@ fn doubt_in_words(sum: &Sampled) -> String {
         ),
         false => String::new(),
     }
+}
+
+/// Whether most of what was ever touched there came and went.
+fn has_passed_on(sum: &Sampled) -> bool {
+    sum.returned_bytes.0 as f64 >= PASSING_PART * sum.grown_bytes.0 as f64
 }
 
 /// What of a process's heaps was free, and when: resident memory that nobody used. `None` where that is
