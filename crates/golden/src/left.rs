@@ -124,6 +124,8 @@ pub fn left_behind() -> Script {
 pub(super) fn node_out_of_memory() -> Script {
     let mut run = Script::command(&["python3", "stage.py"], 40.0);
     run.process(700, None, 0.0, "python3 stage.py");
+    run.process(701, Some(700), 0.5, "cp -r /data /dev/shm/data");
+    run.mem(701, 0.6, [1.0, 2.0, 0.0]);
     run.mem(700, 1.0, [900.0, 60.0, 0.0]);
     run.full_node(5.0, [40.0, 2.0, 100.0]);
     run.mem(700, 20.0, [1_400.0, 60.0, 0.0]);
@@ -131,6 +133,9 @@ pub(super) fn node_out_of_memory() -> Script {
     run.put(OomRow {
         victim_upid: Some(upid(Tgid(700))),
         victim_comm: Some("python3".to_owned()),
+        trigger_upid: Some(upid(Tgid(701))),
+        trigger_tgid: Some(Tgid(701)),
+        trigger_comm: Some("cp".to_owned()),
         constraint: Some("CONSTRAINT_NONE".to_owned()),
         victim_rss_anon_bytes: Some(mib(1_400.0)),
         victim_rss_file_bytes: Some(mib(60.0)),

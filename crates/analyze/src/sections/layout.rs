@@ -87,7 +87,7 @@ fn is_growing(analysis: &Analysis, layout: &Layout) -> bool {
 /// What of a process is reported among the first lines: of whose growth met the limit, else of who grows
 /// most, else what is not simply used.
 pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
-    let culprits = culprits(analysis);
+    let culprits = culprits(analysis)?;
     let layouts = analysis.layouts.iter();
     let rank = |layout: &&Layout| {
         let is_culprit = culprits.contains(&layout.process);
@@ -104,12 +104,15 @@ pub(super) fn in_short(analysis: &Analysis) -> Option<String> {
     Some(sentence(analysis, most.max_by_key(rank)?))
 }
 
-/// Who grew when the limit of the first OOM kill was met.
-fn culprits(analysis: &Analysis) -> &[usize] {
+/// Who grew when the limit of the first OOM kill was met; `None` where that was memory that is in no process.
+fn culprits(analysis: &Analysis) -> Option<&[usize]> {
     let mut kills = analysis.ooms.iter().filter(|kill| !kill.is_elsewhere);
     let found = kills.next().and_then(|kill| kill.post_mortem.as_ref());
+    if found.is_some_and(|found| found.grown_kind.is_some()) {
+        return None;
+    }
     let culprit = found.and_then(PostMortem::culprit);
-    culprit.map_or(&[], |(grower, _)| &grower.who.members)
+    Some(culprit.map_or(&[], |(grower, _)| &grower.who.members))
 }
 
 /// The verdict on a process, in a sentence.

@@ -147,6 +147,13 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         victim(analysis, kill)
     )];
     parts.extend(growth(found));
+    // Whoever fills a file system in memory has nothing of it in its RSS, and asks for the last page of it.
+    let is_of_nobody = found.grown_object.is_none()
+        && found
+            .grown_kind
+            .is_some_and(|grown| grown.kind == HeldKind::Shared);
+    let trigger = trigger(analysis, kill).filter(|_| is_of_nobody && kill.trigger != kill.victim);
+    parts.extend(trigger.map(|trigger| format!("{trigger} asked for more when it was full")));
     let grew_more = found.grew_more();
     let is_said =
         |leak: &&Leak| grew_more.is_some_and(|more| more.grower.who.members == leak.who.members);
@@ -464,18 +471,22 @@ fn victim_line(row: &OomRow) -> String {
 }
 
 fn cause_line(analysis: &Analysis, kill: &OomFinding) -> String {
-    let row = &kill.row;
-    let trigger = match (kill.trigger, row.trigger_tgid, &row.trigger_comm) {
-        (Some(position), _, _) => Who::from(&analysis.processes[position]).in_words(),
-        (None, Some(tgid), comm) => {
-            format!("{tgid} {}", comm.as_deref().unwrap_or(words::UNKNOWN))
+    let bound = bound(analysis, &kill.row);
+    match trigger(analysis, kill) {
+        Some(trigger) => format!("{bound}; the allocation that hit it was made by {trigger}."),
+        None => format!("{bound}."),
+    }
+}
+
+/// Whose allocation could not be met.
+fn trigger(analysis: &Analysis, kill: &OomFinding) -> Option<String> {
+    match (kill.trigger, kill.row.trigger_tgid, &kill.row.trigger_comm) {
+        (Some(position), _, _) => Some(Who::from(&analysis.processes[position]).in_words()),
+        (None, tgid, comm) => {
+            let comm = comm.as_deref().unwrap_or(words::UNKNOWN);
+            tgid.map(|tgid| format!("{tgid} {comm}"))
         }
-        (None, None, _) => return format!("{}.", bound(analysis, row)),
-    };
-    format!(
-        "{}; the allocation that hit it was made by {trigger}.",
-        bound(analysis, row)
-    )
+    }
 }
 
 /// The memory nodes to which an allocation was bound.
