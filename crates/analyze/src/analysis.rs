@@ -134,7 +134,8 @@ pub struct Analysis {
     /// Kills by the OOM killer.
     #[serde(rename = "oom_kills")]
     pub ooms: Vec<OomFinding>,
-    /// Limits that no cgroup sets: of what processes may map, and of each tmpfs.
+    /// Limits and how near each came over the recording, of each kind the nearest first: of cgroups, of
+    /// what processes may map, and of each tmpfs.
     pub limits: Vec<LimitUse>,
     /// Kills that a log tells of, those that ends of processes bear out first.
     pub log_kills: Vec<LogKill>,

@@ -1,5 +1,9 @@
-//! Limits that no cgroup sets: what a process may map, and how full each tmpfs was.
+//! The limits there were, and how near to each it came: of cgroups, of what a process may map, and of
+//! each tmpfs.
 
+mod groups;
+
+use super::analysis::Analysis;
 use super::clock::RunClock;
 use super::mappings::Sizes;
 use super::process::Process;
@@ -7,7 +11,7 @@ use super::process_table::ProcessTable;
 use super::who::Who;
 use memtrace_model::labels;
 use memtrace_model::tables::TmpfsRow;
-use memtrace_model::{Bytes, Instant, Order, RowSource};
+use memtrace_model::{Bytes, DurationNs, Instant, Order, RowSource};
 use memtrace_report::words::bytes;
 use memtrace_report::{visible, words};
 use schemars::JsonSchema;
@@ -17,9 +21,14 @@ use std::collections::HashMap;
 /// So many of each kind are reported, the nearest first.
 const LIMITS_MAX: usize = 20;
 
+/// The peak is of a row of a process, and the next reading of groups comes so much later at most.
+const AT_THE_PEAK: DurationNs = DurationNs(200_000_000);
+
 labels! {
     /// What a limit is of.
     pub enum LimitKind {
+        /// The memory of a cgroup.
+        Cgroup = "cgroup",
         /// The address space of a process (RLIMIT_AS).
         AddressSpace = "address_space",
         /// The private writable memory of a process (RLIMIT_DATA). What it had is not known.
@@ -29,7 +38,7 @@ labels! {
     }
 }
 
-/// A limit that no cgroup sets.
+/// A limit, and how near it came.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct LimitUse {
     /// What it is of.
@@ -37,17 +46,44 @@ pub struct LimitUse {
     /// The process that has it, or that sees the tmpfs.
     #[serde(flatten)]
     pub who: Who,
-    /// Where the tmpfs is mounted; `None` for a limit of a process.
+    /// Where the tmpfs is mounted; else `None`.
     pub mount_point: Option<String>,
+    /// The path of the cgroup; else `None`.
+    pub cgroup: Option<String>,
     /// How much there may be.
     pub limit_bytes: Bytes,
-    /// The most that there was; `None` when unknown.
+    /// The most that there was; `None` when unknown. Of a cgroup without what could be reclaimed.
     pub used_bytes: Option<Bytes>,
+    /// What the cgroup had beside that and the kernel could take back without swapping: page cache
+    /// and reclaimable slab. `None` for others.
+    pub reclaimable_bytes: Option<Bytes>,
     /// When that was; `None` for a process.
     pub at: Option<Instant>,
+    /// Whether only the kernel's own mark of the cgroup tells it: it was reached between the reading
+    /// of that time and the one before.
+    pub is_kernel_mark: bool,
+    /// What the kernel's mark of the cgroup was at its first reading, without what could be reclaimed then,
+    /// where that is more: it can be from before the recording. `None` for others.
+    pub earlier_mark_bytes: Option<Bytes>,
 }
 
 impl LimitUse {
+    /// A limit of which nothing else is known.
+    fn of(kind: LimitKind, limit: Bytes) -> Self {
+        Self {
+            kind,
+            who: Who::default(),
+            mount_point: None,
+            cgroup: None,
+            limit_bytes: limit,
+            used_bytes: None,
+            reclaimable_bytes: None,
+            at: None,
+            is_kernel_mark: false,
+            earlier_mark_bytes: None,
+        }
+    }
+
     /// How near it was.
     pub(super) fn share(&self) -> f64 {
         let used = self.used_bytes.unwrap_or_default();
@@ -55,11 +91,35 @@ impl LimitUse {
     }
 
     /// `64 MiB of the 64 MiB of /dev/shm were in use at +3.2s (100%)`.
-    pub(super) fn in_words(&self, clock: &RunClock) -> String {
+    pub(super) fn in_words(&self, analysis: &Analysis) -> String {
         let (limit, who) = (bytes(self.limit_bytes), self.who.in_words());
         let used = self.used_bytes.map(bytes);
         let share = words::share(self.used_bytes, Some(self.limit_bytes));
+        let clock = &analysis.clock;
         match (self.kind, used) {
+            (LimitKind::Cgroup, used) => {
+                let path = self.cgroup.as_deref().unwrap_or_default();
+                let group = analysis.cgroup_in_short(path);
+                let Some(used) = used else {
+                    return format!("{limit} on {group}; its usage was not recorded");
+                };
+                let when = self.at.map(|at| clock.when(at)).unwrap_or_default();
+                let (how, source) = match (self.is_kernel_mark, self.is_of_peak(analysis)) {
+                    (true, _) => (format!("had been in use by {when}"), ", the kernel's mark"),
+                    (false, true) => ("were in use at the peak".to_owned(), ""),
+                    (false, false) => (format!("were in use at {when}"), ""),
+                };
+                let aside = self.reclaimable_bytes.unwrap_or_default();
+                let aside = match aside.0 > self.limit_bytes.0 / 100 {
+                    true => ", page cache aside",
+                    false => "",
+                };
+                let earlier = self.earlier_mark_bytes.map(bytes);
+                let earlier = earlier.map_or_else(String::new, |mark| {
+                    format!("; its mark, {mark}, may be from before")
+                });
+                format!("{used} of the {limit} of {group} {how}{aside} ({share}{source}{earlier})")
+            }
             (LimitKind::Tmpfs, Some(used)) => {
                 let path = visible(self.mount_point.as_deref().unwrap_or_default());
                 let at = self.at.map(|at| clock.when(at)).unwrap_or_default();
@@ -74,6 +134,19 @@ impl LimitUse {
             }
             (_, None) => format!("RLIMIT_AS allows {who} {limit} of address space"),
         }
+    }
+
+    /// Whether that is of the peak of all together, or as much was in use then.
+    pub(super) fn is_of_peak(&self, analysis: &Analysis) -> bool {
+        let (Some(peak), Some(at), Some(used)) = (&analysis.peak, self.at, self.used_bytes) else {
+            return false;
+        };
+        let apart = peak.at.boot_ns - at.boot_ns;
+        let mut groups = peak.cgroups.iter().map(|group| &group.row);
+        let own = groups.find(|row| Some(&row.cgroup) == self.cgroup.as_ref());
+        let then = own.and_then(|row| Some(row.current_bytes? - row.reclaimable_bytes()));
+        let is_as_much = then.is_some_and(|then| then.0 >= used.0 - used.0 / 100);
+        !self.is_kernel_mark && (apart.0.saturating_abs() <= AT_THE_PEAK.0 || is_as_much)
     }
 }
 
@@ -92,12 +165,9 @@ pub(super) fn read<S: RowSource>(
         }
     })?;
     let of_process = |kind, process: &Process, limit, used| LimitUse {
-        kind,
         who: Who::from(process),
-        mount_point: None,
-        limit_bytes: limit,
         used_bytes: used,
-        at: None,
+        ..LimitUse::of(kind, limit)
     };
     let processes = table.processes.iter();
     let spaces = processes
@@ -123,21 +193,27 @@ pub(super) fn read<S: RowSource>(
     let full = fullest.into_values().map(|row| {
         let who = table.find(row.seen_by_upid);
         LimitUse {
-            kind: LimitKind::Tmpfs,
             who: who.map_or_else(Who::default, |place| Who::from(&table.processes[place])),
             mount_point: Some(row.mount_point),
-            limit_bytes: row.size_bytes,
             used_bytes: Some(row.used_bytes),
             at: Some(clock.at(row.boot_ns)),
+            ..LimitUse::of(LimitKind::Tmpfs, row.size_bytes)
         }
     });
+    let groups = groups::read(source, clock)?;
     let mut reported = Vec::new();
-    for mut all in [spaces.collect::<Vec<_>>(), data.collect(), full.collect()] {
+    for mut all in [
+        groups,
+        spaces.collect::<Vec<_>>(),
+        data.collect(),
+        full.collect(),
+    ] {
         all.order_by(|a, b| {
             let by_share = b.share().total_cmp(&a.share());
             by_share
                 .then(a.limit_bytes.cmp(&b.limit_bytes))
                 .then(a.who.cmp(&b.who))
+                .then_with(|| a.cgroup.cmp(&b.cgroup))
         });
         all.truncate(LIMITS_MAX);
         reported.extend(all);

@@ -5,7 +5,7 @@ use super::script::{Script, gib, upid};
 use super::sharing::shared;
 use super::slept::vllm_on_gpus;
 use super::team::ray_with_vllm;
-use super::{devices, inside, left, lines, loaded, marked, torch};
+use super::{devices, inside, left, limited, lines, loaded, marked, torch};
 use memtrace_model::tables::{DiagKind, DiagRow, PeakSource, Severity, VmOp};
 use memtrace_model::{Bytes, RunState, Target, Tgid};
 
@@ -19,6 +19,7 @@ pub const RUNS: &[Run] = &[
     ("oom_kill", oom_kill, None),
     ("left_behind", left::left_behind, None),
     ("node_out_of_memory", left::node_out_of_memory, None),
+    ("near_miss", limited::near_miss, None),
     ("losses", losses, None),
     ("cut_off", cut_off, None),
     ("nothing", nothing, None),

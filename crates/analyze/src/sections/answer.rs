@@ -10,9 +10,7 @@ use crate::moment::offset;
 use crate::process::Process;
 use crate::sections::parts::{HeldBy, Parts};
 use crate::sender::Sender;
-use crate::{
-    Analysis, CgroupUse, Composition, Ending, HolderGroup, LimitKind, LimitUse, UNNAMED, Who,
-};
+use crate::{Analysis, Composition, Ending, HolderGroup, LimitKind, LimitUse, UNNAMED, Who};
 use memtrace_model::{BootNs, Bytes, Instant, Kind, Order, RunState, Target, quoted};
 use memtrace_report::words::{bytes, count, processes};
 use memtrace_report::{is_hidden, words};
@@ -278,48 +276,64 @@ const SIGBUS: i32 = 7;
 /// Another limit than that of the group is reported from this part of it on, or if the recording failed.
 const NEAR: f64 = 0.5;
 
-/// How near the limits were: that of the cgroup or else the machine's memory, when it is reached if that
-/// goes on, those of a process, and that of a tmpfs; the nearest first.
+/// How near the limits were, over the whole recording: that of a cgroup or else the machine's memory, when
+/// it is reached if that goes on, those of a process, and that of a tmpfs; the nearest first.
 fn limit(analysis: &Analysis) -> Option<String> {
-    let of_kind = |kind| {
-        let mut limits = analysis.limits.iter();
-        limits.find(|limit| limit.kind == kind)
-    };
     let others = [
-        of_kind(LimitKind::AddressSpace),
-        of_kind(LimitKind::Data),
-        of_kind(LimitKind::Tmpfs),
+        nearest(analysis, LimitKind::AddressSpace),
+        nearest(analysis, LimitKind::Data),
+        nearest(analysis, LimitKind::Tmpfs),
     ];
     let has_failed = analysis.has_failed();
     let is_of_interest =
         |limit: &&LimitUse| limit.share() >= NEAR || has_failed && limit.kind != LimitKind::Tmpfs;
     let others = others.into_iter().flatten().filter(is_of_interest);
-    let others = others.map(|limit| (limit.share(), limit.in_words(&analysis.clock)));
+    let others = others.map(|limit| (limit.share(), limit.in_words(analysis)));
     let mut reported: Vec<(f64, String)> = others.collect();
-    reported.extend(limit_of_group(analysis));
+    let group = nearest(analysis, LimitKind::Cgroup);
+    reported.extend(group.map(|limit| (limit.share(), of_group(analysis, limit))));
+    // Where those who held most have no limit, that of others matters if it was near.
+    if group.is_none_or(|limit| limit.share() < NEAR && !has_limit_at_peak(analysis)) {
+        reported.extend(of_machine(analysis));
+    }
     reported.order_by(|(a, _), (b, _)| b.total_cmp(a));
     let reported: Vec<String> = reported.into_iter().map(|(_, words)| words).collect();
     (!reported.is_empty()).then(|| reported.join("; ") + ".")
 }
 
-/// How near the limit of the cgroup was at the peak, or what was available of the machine, and how
-/// much of it was in use.
-fn limit_of_group(analysis: &Analysis) -> Option<(f64, String)> {
-    let peak = analysis.peak.as_ref()?;
-    let limited = peak
-        .cgroups
-        .first()
-        .filter(|cgroup| cgroup.limited_by.is_some());
-    let share = |used: Option<Bytes>, limit: Bytes| {
-        used.map_or(0.0, |used| used.0 as f64 / limit.0.max(1) as f64)
-    };
-    if let Some((cgroup, limit)) = limited.and_then(|one| Some((one, one.effective_limit_bytes?))) {
-        let used = share(cgroup.row.current_bytes, limit);
-        return Some((used, limit_of(analysis, cgroup, limit)));
+/// The limit of a kind that came nearest to being met.
+fn nearest(analysis: &Analysis, kind: LimitKind) -> Option<&LimitUse> {
+    analysis.limits.iter().find(|limit| limit.kind == kind)
+}
+
+/// Whether a cgroup limits those who held most at the peak.
+fn has_limit_at_peak(analysis: &Analysis) -> bool {
+    let mut groups = analysis.peak.iter().flat_map(|peak| &peak.cgroups);
+    groups
+        .next()
+        .is_some_and(|group| group.limited_by.is_some())
+}
+
+/// How near a cgroup came to its limit, and when it is met if that goes on.
+fn of_group(analysis: &Analysis, limit: &LimitUse) -> String {
+    let reported = limit.in_words(analysis);
+    let used = limit.used_bytes.filter(|_| limit.is_of_peak(analysis));
+    let left = used.and_then(|used| growth::time_to_fill(analysis, limit.limit_bytes - used));
+    match left {
+        Some((slope, left)) => {
+            let (slope, left) = (words::slope(slope), words::duration(left));
+            format!("{reported}; at {slope} in all, the limit is reached in about {left}")
+        }
+        None => reported,
     }
+}
+
+/// What was available of the machine at the peak, and how much of it was in use.
+fn of_machine(analysis: &Analysis) -> Option<(f64, String)> {
+    let peak = analysis.peak.as_ref()?;
     let row = &peak.node.as_ref()?.row;
     let (available, total) = (row.mem_available_bytes?, row.mem_total_bytes?);
-    let used = share(Some(total - available), total);
+    let used = (total - available).0 as f64 / total.0.max(1) as f64;
     let (available, total) = (bytes(available), bytes(total));
     let has_others = !analysis
         .limits
@@ -339,36 +353,6 @@ fn limit_of_group(analysis: &Analysis) -> Option<(f64, String)> {
     };
     let reported = format!("{none}{available} of the machine's {total} were available at the peak");
     Some((used, reported))
-}
-
-/// What was in use in the group that sets the limit, which can be one above that of the processes.
-fn limit_of(analysis: &Analysis, of_tree: &CgroupUse, limit: Bytes) -> String {
-    let own = &of_tree.row.cgroup;
-    let path = of_tree.limited_by.as_ref().unwrap_or(own);
-    let group = analysis.cgroup_in_short(path);
-    let mut recorded = analysis.peak.iter().flat_map(|peak| &peak.cgroups);
-    let setter = recorded.find(|cgroup| cgroup.row.cgroup == *path);
-    let Some(used) = setter.and_then(|setter| setter.row.current_bytes) else {
-        let limit = bytes(limit);
-        let part = match of_tree.row.current_bytes.filter(|_| path != own) {
-            Some(part) => format!(" ({} in use in {own})", bytes(part)),
-            None => String::new(),
-        };
-        return format!("{limit} on {group}; its usage was not recorded{part}");
-    };
-    let share = words::share(Some(used), Some(limit));
-    let reported = format!(
-        "{} of the {} of {group} were in use at the peak ({share})",
-        bytes(used),
-        bytes(limit)
-    );
-    match growth::time_to_fill(analysis, limit - used) {
-        Some((slope, left)) => {
-            let (slope, left) = (words::slope(slope), words::duration(left));
-            format!("{reported}; at {slope} in all, the limit is reached in about {left}")
-        }
-        None => reported,
-    }
 }
 
 /// The command that shows more, and what it shows.

@@ -3,7 +3,8 @@
 use super::parts::Parts;
 use super::{gpus, oom_kills};
 use crate::{
-    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, Report, Who, together,
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, LimitKind, Report, Who,
+    together,
 };
 use memtrace_model::{Bytes, DurationNs, Kind, Order, Target};
 use memtrace_report::words::{bytes, bytes_or_unknown};
@@ -31,6 +32,7 @@ pub(super) const SECTION: Section<Report> = Section {
             table(&mut section, analysis, peak, view.top);
             section.tell(Tone::Plain, gpus::highest(analysis));
             notes(&mut section, analysis, peak, view.most(MAX_CGROUPS));
+            section.tell(Tone::Plain, nearest_limit(analysis));
             section.tell(Tone::Alert, higher_alone(analysis));
         }
         section.tell(Tone::Quiet, oom_kills::elsewhere(analysis));
@@ -303,6 +305,14 @@ fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
         bytes_or_unknown(row.current_bytes),
         aged(cgroup.age_ns, interval)
     )
+}
+
+/// The limit of a cgroup that came nearest to being met, where that was at another time.
+fn nearest_limit(analysis: &Analysis) -> Option<String> {
+    let mut limits = analysis.limits.iter();
+    let nearest = limits.find(|limit| limit.kind == LimitKind::Cgroup)?;
+    let is_elsewhere = nearest.used_bytes.is_some() && !nearest.is_of_peak(analysis);
+    is_elsewhere.then(|| format!("Nearest to its limit: {}.", nearest.in_words(analysis)))
 }
 
 /// `, read 0.040s earlier`, where a reading is not of the instant itself: what is held moves in between,

@@ -5,12 +5,13 @@ mod endings;
 mod invariants;
 mod json;
 mod leaks;
+mod limits;
 mod log_kills;
 
 use super::*;
 use crate::golden::{
-    RUNS, Reported, Script, assert_shown, boot, gib, left_behind, ray_with_vllm,
-    ray_with_vllm_later, upid, wall,
+    RUNS, Reported, Script, assert_shown, boot, gib, group, left_behind, near_miss, nested,
+    ray_with_vllm, ray_with_vllm_later, upid, wall,
 };
 use crate::{Diff, DiffReport, Ending, Loss, Options};
 use memtrace_model::tables::{DiagKind, LayoutPart, LayoutRow, MarkKind, Severity, TmpfsRow};
