@@ -304,11 +304,21 @@ impl HeldSum {
         }
     }
 
+    /// The same of an instant, at which nothing more changes: what was read then is certain.
+    pub(super) fn now_at(&self, at: BootNs) -> HeldKinds {
+        self.account.settle_at(at, self.thought(), self.counted())
+    }
+
     /// The highest that anything of it was, where it was `best` before and is this now. A reading of the
-    /// groups is certain for its instant, whatever moved until the next one.
-    pub(super) fn peak(&self, best: Option<Held>, now: Held) -> Held {
-        let mut peak = best.unwrap_or_default().highest(now);
+    /// groups is certain for its instant, whatever moved until the next one. And what their marks tell
+    /// can have been held.
+    pub(super) fn peak(&self, best: Option<Held>, now: &HeldKinds) -> Held {
+        let mut peak = best.unwrap_or_default().highest(now.all());
         peak.at_least = peak.at_least.max(self.account.least_then().min(peak.bytes));
+        let reached = self.account.reached_before();
+        if let Some(reached) = reached.filter(|_| now.basis == HeldBasis::Cgroup) {
+            peak.at_most = peak.at_most.max(reached);
+        }
         peak
     }
 

@@ -390,10 +390,10 @@ impl Observe for Notes<'_> {
             self.parts.follow(from, state, &mut self.held, &once);
         }
         if is_maximum {
-            self.peak = Some((from, *totals, once));
+            self.peak = Some((from, *totals, self.held.now_at(from)));
             self.parts.note_peak();
         }
-        self.held_peak = Some(self.held.peak(self.held_peak, all));
+        self.held_peak = Some(self.held.peak(self.held_peak, &once));
         self.keep_asked(|asked| asked < until, state);
         // Where nothing is known the curve has a gap.
         if let (Some(curves), Some(rss)) = (&mut self.curves, totals[Kind::Rss].bytes()) {
@@ -445,7 +445,7 @@ impl Notes<'_> {
             self.snapshots.push(Snapshot {
                 boot_ns: asked,
                 totals: *state.totals(),
-                once: self.held.now(),
+                once: self.held.now_at(asked),
                 held: state.now(),
                 parts: self.parts.now(),
             });

@@ -78,14 +78,35 @@ impl Account {
         Bytes(last.map_or(0, least))
     }
 
-    /// What is held, where this is what the processes are thought to hold by themselves.
+    /// What can have been held for a moment before the last reading, by the kernel's marks: no row tells
+    /// of what came and went meanwhile. `None` where no mark rose.
+    pub(super) fn reached_before(&self) -> Option<Bytes> {
+        let (last, _) = self.last.as_ref()?;
+        last.reached.map(Bytes)
+    }
+
+    /// What is held until something changes, where this is what the processes are thought to hold by
+    /// themselves.
     pub(super) fn settle(&self, thought: HeldKinds, counted: Counted) -> HeldKinds {
+        self.settled(thought, counted, None)
+    }
+
+    /// The same of an instant: at that of a reading it is what was read.
+    pub(super) fn settle_at(&self, at: BootNs, thought: HeldKinds, counted: Counted) -> HeldKinds {
+        self.settled(thought, counted, Some(at))
+    }
+
+    fn settled(&self, thought: HeldKinds, counted: Counted, at: Option<BootNs>) -> HeldKinds {
         let Some((last, then)) = &self.last else {
             let first = self.coming.last().filter(|_| self.is_early);
             return first.map_or(thought, |first| before(thought, first));
         };
-        let next = self.coming.last();
-        let is_alone = last.is_alone && next.is_none_or(|next| next.is_alone);
+        let coming = self.coming.last();
+        let is_alone = last.is_alone && coming.is_none_or(|next| next.is_alone);
+        let next = match at == Some(last.at) && is_alone {
+            true => Some(last),
+            false => coming,
+        };
         // What no RSS counts stays.
         let beyond = last.anon.most.saturating_sub(then.in_rss).max(0);
         let anon = Between {
@@ -107,8 +128,9 @@ impl Account {
         match (anon, shared) {
             (Some(anon), Some(shared)) => {
                 let kernel = kernel(thought.kernel, last, next);
-                // Pages on their way to be freed are in use and of no kind, for the moment of a reading.
-                let unnamed = next.map_or(last.unnamed, |next| last.unnamed.hull(next.unnamed));
+                // What counts lag by, and pages on their way to be freed, are gone at the next reading: of no kind
+                // is what both tell.
+                let unnamed = coming.map_or(last.unnamed, |next| last.unnamed.hull(next.unnamed));
                 let unnamed = held(unnamed.least, unnamed);
                 // While one kind is given back another can come: no more than was ever in use.
                 let beside = shared.plus(kernel).plus(unnamed);

@@ -39,6 +39,21 @@ pub(super) struct Charged {
     pub(super) most: i64,
 }
 
+impl Reading {
+    /// All kinds together.
+    fn most(&self) -> i64 {
+        let kinds = [self.anon, self.shared, self.kernel, self.unnamed];
+        let most = kinds.iter().map(|kind| kind.most);
+        most.fold(0, i64::saturating_add)
+    }
+
+    /// The most that can have been held since the reading of the group before, by its mark.
+    fn reached_since(&self, before: &Self) -> Option<i64> {
+        let (mark, earlier) = self.mark.zip(before.mark)?;
+        (mark > earlier).then_some(mark - self.cache.min(before.cache))
+    }
+}
+
 impl Charged {
     pub(super) fn hull(self, other: Self) -> Self {
         Self {
@@ -74,6 +89,10 @@ pub(super) struct Reading {
     /// The most that was in use until then, page cache and kernel memory included; `None` where the
     /// kernel keeps no mark.
     pub(super) mark: Option<i64>,
+    /// Page cache, which is in the mark and is not held.
+    pub(super) cache: i64,
+    /// What can have been held since the reading before, where the mark rose in that time.
+    pub(super) reached: Option<i64>,
     pub(super) is_alone: bool,
     /// Whether the recorder does not live there either: its maps are kernel memory.
     pub(super) is_apart: bool,
@@ -131,6 +150,8 @@ struct Groups {
     first_kernel: HashMap<String, (BootNs, i64)>,
     sum: Reading,
     mark_sum: i64,
+    reached_sum: i64,
+    risen_count: usize,
     unmarked_count: usize,
     shared_count: usize,
     recorder_count: usize,
@@ -147,6 +168,9 @@ impl Groups {
                 self.remove(&path);
             }
         }
+        let before = self.last.get(&path);
+        let reached = before.and_then(|before| reading.reached_since(before));
+        let reading = Reading { reached, ..reading };
         self.remove(&path);
         self.count(&reading, 1);
         self.ages.push_back((reading.at, path.clone()));
@@ -154,10 +178,16 @@ impl Groups {
         Reading {
             at: reading.at,
             mark: (self.unmarked_count == 0).then_some(self.mark_sum),
+            reached: self.has_risen().then_some(self.reached_sum),
             is_alone: self.shared_count == 0,
             is_apart: self.recorder_count == 0,
             ..self.sum
         }
+    }
+
+    /// Whether the mark of a group rose that has nothing else in it than what the processes hold.
+    fn has_risen(&self) -> bool {
+        self.risen_count > 0 && self.shared_count == 0 && self.recorder_count == 0
     }
 
     fn remove(&mut self, path: &str) {
@@ -174,9 +204,14 @@ impl Groups {
         self.sum.unnamed.add(reading.unnamed, sign);
         let mark = reading.mark.unwrap_or_default();
         self.mark_sum = self.mark_sum.saturating_add(mark.saturating_mul(sign));
+        let reached = reading.reached.unwrap_or(reading.most());
+        self.reached_sum = self
+            .reached_sum
+            .saturating_add(reached.saturating_mul(sign));
         let count = |all: &mut usize, is_one: bool| {
             *all = all.wrapping_add_signed(sign as isize * isize::from(is_one));
         };
+        count(&mut self.risen_count, reading.reached.is_some());
         count(&mut self.unmarked_count, reading.mark.is_none());
         count(&mut self.shared_count, !reading.is_alone);
         count(&mut self.recorder_count, !reading.is_apart);
@@ -207,6 +242,8 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
             unnamed: one.unnamed.hull(other.unnamed),
             uncharged: one.uncharged.max(other.uncharged),
             mark: other.mark,
+            cache: other.cache,
+            reached: one.reached.max(other.reached),
             is_alone: one.is_alone && other.is_alone,
             is_apart: one.is_apart && other.is_apart,
         },
@@ -404,6 +441,7 @@ fn of_groups<S: RowSource>(
     if !readings.is_empty() && has_unread(table, &tops, &groups) {
         for reading in &mut readings {
             (reading.is_alone, reading.is_apart) = (false, false);
+            reading.reached = None;
         }
     }
     Ok(readings)
@@ -605,6 +643,8 @@ fn of_group(
         },
         uncharged: 0,
         mark: row.peak_bytes.map(|peak| peak.0),
+        cache: row.file_bytes.map_or(0, |file| (file.0 - shared).max(0)),
+        reached: None,
         is_alone,
         is_apart,
     })

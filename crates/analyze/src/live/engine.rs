@@ -74,14 +74,15 @@ impl Observe for Watch {
     }
 
     fn holds(&mut self, from: BootNs, until: BootNs, state: &State) -> bool {
-        let all = self.held.now().all();
+        let once = self.held.now();
+        let all = once.all();
         let best = self.held_peak.unwrap_or_default();
         let is_first = self.peak.is_none() && state.totals().rss_or_zero() > 0;
         let is_maximum = is_first || all.bytes > best.bytes;
         if is_maximum {
             self.peak = Some(from);
         }
-        self.held_peak = Some(self.held.peak(self.held_peak, all));
+        self.held_peak = Some(self.held.peak(self.held_peak, &once));
         while let Some(at) = self.boundaries.pop_if(|at| *at < until) {
             self.note(at, state);
         }

@@ -155,11 +155,10 @@ fn ending(analysis: &Analysis) -> (String, bool) {
 fn most_held(analysis: &Analysis) -> Option<String> {
     let peak = analysis.peak.as_ref()?;
     let figure = peak::peak_in_words(analysis, peak);
-    let when = analysis.clock.when(peak.at);
     let most =
         most_of_it(analysis, peak).or_else(|| of_nobody(analysis, peak).map(|(most, _)| most));
     let most = most.map_or_else(String::new, |most| format!("; {most}"));
-    Some(format!("{figure} at {when}{most}."))
+    Some(format!("{figure}{most}."))
 }
 
 /// Who held most at an instant, and of which kind: a process or several that do the same, with

@@ -3,8 +3,8 @@
 use super::parts::Parts;
 use super::{gpus, oom_kills};
 use crate::{
-    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, LimitKind, Report, Who,
-    together,
+    Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, LimitKind, Report,
+    UNNAMED, Who, together,
 };
 use memtrace_model::{Bytes, DurationNs, Kind, Order, Target};
 use memtrace_report::words::{bytes, bytes_or_unknown};
@@ -54,22 +54,32 @@ pub(super) fn in_short(analysis: &Analysis) -> Chapter {
         return section;
     };
     let mut section = Chapter::new(format!(
-        "Peak of {whole}: {} at {}",
+        "Peak of {whole}: {}",
         peak_in_words(analysis, peak),
-        analysis.clock.when(peak.at),
     ));
     section.blocks.extend(curve(analysis).map(Block::Drawing));
     section
 }
 
-/// The most that was held, with its bounds where they matter. Polling sees a part of the peaks only.
+/// The most that was held, with its bounds then where they matter, and when: `177 MiB at +0.6s, never more
+/// than 202 MiB`, where more can have been held at another time. Polling sees a part of the peaks only.
 pub(super) fn peak_in_words(analysis: &Analysis, peak: &Composition) -> String {
     let rss = || bytes_or_unknown(peak.totals[Kind::Rss].bytes());
-    match (&analysis.held_peak, analysis.info.is_polled()) {
-        (Some(held), true) => format!("≥ {}", bytes(held.at_least)),
-        (Some(held), false) => held.in_words(),
-        (None, true) => format!("≥ {} of RSS", rss()),
-        (None, false) => format!("{} of RSS", rss()),
+    let when = analysis.clock.when(peak.at);
+    let most = analysis.held_peak.as_ref();
+    match (most.zip(peak.held.as_ref()), analysis.info.is_polled()) {
+        (Some((most, _)), true) => format!("≥ {} at {when}", bytes(most.at_least)),
+        (Some((most, held)), false) => {
+            let then = held.all();
+            let beyond = (most.at_most - then.at_most).0;
+            let never = match beyond > then.bytes.0 / 100 && beyond > 1 << 20 {
+                true => format!(", never more than {}", bytes(most.at_most)),
+                false => String::new(),
+            };
+            format!("{} at {when}{never}", then.in_words())
+        }
+        (None, true) => format!("≥ {} of RSS at {when}", rss()),
+        (None, false) => format!("{} of RSS at {when}", rss()),
     }
 }
 
@@ -243,11 +253,17 @@ fn what_it_is(analysis: &Analysis, state: &Composition) -> String {
     if let Some(held) = &state.held {
         let always = [("anonymous", held.anon), ("shared memory", held.shared)];
         let nothing = Held::default().in_words();
-        let others = held.beside().map(|(kind, held)| (kind, held.in_words()));
-        let others = others.into_iter().filter(|(_, held)| *held != nothing);
-        let kinds = always.map(|(kind, held)| (kind, held.in_words()));
-        let kinds = kinds.into_iter().chain(others);
-        let kinds: Vec<String> = kinds.map(|(kind, held)| format!("{kind} {held}")).collect();
+        let in_words = |(kind, held): (&str, Held)| match (kind, held.at_least) {
+            // Counts that lag look like it.
+            (UNNAMED, Bytes(0)) if held.is_uncertain() => {
+                format!("charged and not known up to {}", bytes(held.at_most))
+            }
+            _ => format!("{kind} {}", held.in_words()),
+        };
+        let others = held.beside().into_iter();
+        let others = others.filter(|(_, held)| held.in_words() != nothing);
+        let kinds = always.into_iter().chain(others).map(in_words);
+        let kinds: Vec<String> = kinds.collect();
         line.push_str(&format!("Every page once: {}.", kinds.join(", ")));
         let least = state.mapped_files_at_least_bytes;
         match least.zip(state.mapped_files_at_most_bytes) {

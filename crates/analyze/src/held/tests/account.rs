@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::HeldBasis;
+use crate::golden::{group, nested};
 use memtrace_model::Target;
 use memtrace_model::tables::{CgroupMemRow, NodeMemRow, OomRow, SelfCostRow};
 
@@ -454,4 +455,65 @@ fn sockets_that_v1_charges_to_nobody_count_once_for_all_groups_and_take_nothing_
         }
     }
     assert_eq!(held_at(&run, "+1.5s"), [100; 3], "v2 charges them");
+}
+
+/// One process of 50 MiB in a group that is read three times, with so much shared memory each time, and of
+/// no kind, in MiB.
+fn read_thrice(amounts: [[f64; 2]; 3]) -> Script {
+    let mut run = Script::command(&["x"], 60.0);
+    run.process(500, None, 0.0, "x");
+    live_in_the_group(&mut run, [500]);
+    run.mem(500, 0.1, [50.0, 0.0, 0.0]);
+    for (at, [shared, unnamed]) in [1.0, 2.0, 3.0].into_iter().zip(amounts) {
+        group(
+            &mut run,
+            at,
+            GROUP,
+            [50.0 + shared, 170.0, 50.0, shared],
+            None,
+        );
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            row.current_bytes = row
+                .current_bytes
+                .map(|used| used + Bytes(unnamed as i64 * MIB));
+        }
+    }
+    run
+}
+
+#[test]
+fn what_a_reading_tells_is_certain_at_its_instant() {
+    let run = read_thrice([[0.0, 0.0], [120.0, 0.0], [0.0, 0.0]]);
+    let peak = run.clone().analyzed(None).peak.expect("a peak");
+    let held = peak.held.expect("kinds are known");
+    assert_eq!(
+        (mibs(&held.shared), mibs(&held.all())),
+        ([120; 3], [170; 3])
+    );
+    assert_eq!(held_at(&run, "+2s"), [170; 3]);
+    assert_eq!(held_at(&run, "+2.5s"), [50, 170, 170], "until the next");
+}
+
+#[test]
+fn what_one_reading_alone_has_of_no_kind_is_not_known_to_be_there() {
+    let unnamed = |amounts: [f64; 3]| {
+        let run = read_thrice(amounts.map(|unnamed| [0.0, unnamed]));
+        let state = run.clone().analyzed(Some("+2s")).at.expect("a state");
+        mibs(&state.held.expect("kinds are known").unnamed)
+    };
+    assert_eq!(unnamed([0.0, 300.0, 0.0]), [0, 0, 300]);
+    assert_eq!(unnamed([0.0, 300.0, 310.0]), [300, 300, 310]);
+}
+
+#[test]
+fn a_mark_that_rose_bounds_what_came_and_went_between_two_readings() {
+    let mut run = nested();
+    assert_eq!(held_peak(&run.clone().analyzed(None)), [110, 110, 140]);
+    for record in &mut run.rows.0 {
+        if let Record::CgroupMem(row) = record {
+            row.peak_bytes = Some(Bytes(180 * MIB));
+        }
+    }
+    let most = held_peak(&run.analyzed(None));
+    assert_eq!(most, [110; 3], "a mark from before");
 }

@@ -23,6 +23,10 @@ pub(super) const INVARIANTS: &[(&str, Holds)] = &[
     ),
     ("nothing held is more than the peak", peak_is_the_most),
     (
+        "the bounds of the peak hold those of its instant",
+        bounds_of_the_peak_hold_those_of_its_instant,
+    ),
+    (
         "parts are no more than what is held",
         parts_are_no_more_than_all,
     ),
@@ -202,6 +206,22 @@ fn peak_is_the_most(one: &Value, whole: &Whole<'_>) -> bool {
     (one != report || is_peak)
         && int(&one["held_bytes"]) <= most
         && int(&one["held"]["peak_bytes"]) <= most
+}
+
+/// What can have been held at the peak can have been held at some time, and `--at peak` is that instant.
+fn bounds_of_the_peak_hold_those_of_its_instant(one: &Value, whole: &Whole<'_>) -> bool {
+    let report = whole.report;
+    let (most, peak, at) = (&report["held_peak"], &report["peak"], &report["at"]);
+    let keys = ["held_at_least_bytes", "held_bytes", "held_at_most_bytes"];
+    let is_peak = at["at"]["boot_ns"] == peak["at"]["boot_ns"];
+    let is_same = at.is_null() || !is_peak || keys.iter().all(|key| at[key] == peak[key]);
+    let is_known = !most.is_null() && !peak["held_bytes"].is_null();
+    one != report
+        || is_same
+            && (!is_known
+                || int(&peak["held_at_least_bytes"]) <= int(&most["at_least_bytes"])
+                    && peak["held_bytes"] == most["bytes"]
+                    && int(&peak["held_at_most_bytes"]) <= int(&most["at_most_bytes"]))
 }
 
 /// Shares of processes and of roles, and the anonymous memory of a ledger, are parts of what all held.

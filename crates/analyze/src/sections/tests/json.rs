@@ -93,6 +93,11 @@ fn a_wrong_figure_breaks_the_invariant_that_is_about_it() {
             "/phases/lines/0/held/peak_bytes",
         ),
         (
+            "the bounds of the peak hold those of its instant",
+            "trainer_with_vllm",
+            "/peak/held_at_most_bytes",
+        ),
+        (
             "parts are no more than what is held",
             "shared",
             "/peak/ledgers/0/anonymous_bytes",

@@ -1,4 +1,4 @@
-//! What is said of the limits of cgroups.
+//! What is said of the limits of cgroups, and of the bounds of the peak.
 
 use super::*;
 use crate::answer::Topic;
@@ -79,4 +79,52 @@ fn a_limit_that_was_far_away_leaves_room_for_what_the_machine_had() {
         line.contains("of the 1.0 GiB of cgroup /a") && !line.contains("none"),
         "{line}"
     );
+}
+
+#[test]
+fn the_bounds_of_the_peak_are_those_of_its_instant_wherever_they_stand() {
+    let run = nested();
+    let text = |at: Option<&str>| {
+        let text = written(
+            &FORMATS[0],
+            &run.clone().reported(at, None),
+            &Style::default(),
+        );
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let peak = "110 MiB at 12:01:46 UTC (+2.0s), never more than 140 MiB";
+    let first = text(None);
+    assert!(first.contains(&format!("Most held: {peak};")), "{first}");
+    assert!(
+        first.contains(&format!("Peak of the tree: {peak} ")),
+        "{first}"
+    );
+    let at = text(Some("peak"));
+    assert!(
+        at.contains("At 12:01:46 UTC (+2.0s): 110 MiB, 100% of the peak"),
+        "{at}"
+    );
+}
+
+#[test]
+fn memory_that_nobody_knows_to_be_there_is_not_named() {
+    let mut run = nested();
+    for record in &mut run.rows.0 {
+        if let Record::CgroupMem(row) = record
+            && row.boot_ns == boot(1.0)
+        {
+            row.current_bytes = row.current_bytes.map(|used| used + Bytes(300 << 20));
+        }
+    }
+    let text = written(
+        &FORMATS[0],
+        &run.reported(Some("+1.5s"), None),
+        &Style::default(),
+    );
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        text.contains("charged and not known up to 300 MiB"),
+        "{text}"
+    );
+    assert!(!text.contains("pinned"), "{text}");
 }
