@@ -5,7 +5,7 @@ use super::clock::RunClock;
 use super::trend::Trend;
 use memtrace_model::labels;
 use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Kind};
-use memtrace_timeline::{CURVE_AFTER, SeriesPoint, Track};
+use memtrace_timeline::{Amounts, CURVE_AFTER, SeriesPoint, Track};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -103,14 +103,23 @@ pub(super) fn whole<S: Serializer>(value: &f64, to: S) -> Result<S::Ok, S::Error
 pub(super) fn of(track: &Track, end: BootNs) -> Option<Growth> {
     let curve = track.curve.as_ref()?;
     let growth = fit(curve.points(), (track.first, end), track.row_count)?;
-    let kind = curve.level_before(growth.from.boot_ns).and_then(|before| {
-        let since = track.held().unwrap_or(&track.at_end).since(before);
-        let kinds = [Kind::Anon, Kind::File, Kind::Shmem].into_iter();
-        let most = kinds.max_by_key(|kind| since.get(*kind))?;
-        let more = since.get(most)?.0;
-        (more > 0 && more.saturating_mul(2) > since.rss()?.0).then_some(most)
+    let before = curve.level_before(growth.from.boot_ns);
+    let kind = before.and_then(|before| {
+        let end = track.held().unwrap_or(&track.at_end);
+        // One that ends gives back what it gained before its last row.
+        let is_later = track.highest_boot_ns >= growth.from.boot_ns;
+        let highest = Some(&track.highest).filter(|_| is_later);
+        most_of(&end.since(before)).or_else(|| most_of(&highest?.since(before)))
     });
     Some(Growth { kind, ..growth })
+}
+
+/// The kind that makes up more than half of what came.
+fn most_of(gained: &Amounts) -> Option<Kind> {
+    let kinds = [Kind::Anon, Kind::File, Kind::Shmem].into_iter();
+    let most = kinds.max_by_key(|kind| gained.get(*kind))?;
+    let more = gained.get(most)?.0;
+    (more > 0 && more.saturating_mul(2) > gained.rss()?.0).then_some(most)
 }
 
 /// The trend of a stretch from `first` to `last` after its warm-up; `None` when it is too short, or

@@ -20,7 +20,8 @@ pub(super) const SECTION: Section<Report> = Section {
         if analysis.peak.is_none() {
             return Vec::new();
         }
-        if analysis.growth.is_none() {
+        // All together can be unknown where one process is not.
+        if analysis.growth.is_none() && in_short(analysis).is_none() {
             let mut section = Chapter::new("Growth: unknown (too short, or too few rows)");
             section.tone = Tone::Plain;
             return vec![section];

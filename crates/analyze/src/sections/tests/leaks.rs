@@ -73,3 +73,49 @@ fn the_window_to_look_at_next_ends_before_who_grew_does() {
         "{command}: {gained:?}"
     );
 }
+
+#[test]
+fn the_kind_of_a_leak_is_known_though_its_process_gave_all_back() {
+    let mut run = Script::command(&["a"], 202.0);
+    run.process(1, None, 0.0, "a");
+    for step in 0..40_u32 {
+        let (at, leaked) = (1.0 + f64::from(step) * 5.0, 2.0 * f64::from(step));
+        // A temporary beside it comes and goes.
+        run.mem(1, at, [33.0 + leaked, 2.0, 0.0]);
+        run.mem(1, at + 1.0, [3.0 + leaked, 2.0, 0.0]);
+    }
+    for step in 0..10_u32 {
+        let at = 201.0 + f64::from(step) * 0.001;
+        run.mem(1, at, [80.0 - 8.0 * f64::from(step), 2.0, 0.0]);
+    }
+    run.exit(1, 201.5, 0);
+    let growth = run.analyzed(None).processes[0].growth.expect("a trend");
+    assert_eq!(growth.verdict, crate::Verdict::Growing);
+    assert_eq!(growth.kind, Some(memtrace_model::Kind::Anon));
+}
+
+#[test]
+fn the_section_on_growth_names_who_the_first_lines_name() {
+    let mut run = Script::command(&["a"], 100.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 30.0, "leaky");
+    // Beside so much the rise of all together is little.
+    run.mem(1, 0.1, [2000.0, 0.0, 0.0]);
+    for step in 0..70_u32 {
+        let at = 30.0 + f64::from(step);
+        run.mem(2, at, [100.0 + 5.0 * f64::from(step), 0.0, 0.0]);
+    }
+    let report = run.reported(None, None);
+    assert!(
+        report.analysis.growth.is_none(),
+        "{:?}",
+        report.analysis.growth
+    );
+    let style = Style {
+        section: Some("growth"),
+        ..Style::default()
+    };
+    let text = written(&FORMATS[0], &report, &style);
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("Growth: 2 leaky rose by"), "{text}");
+}
