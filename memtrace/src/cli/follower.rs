@@ -92,6 +92,11 @@ impl<'a> Follower<'a> {
         self.tail.info().state != RunState::Recording
     }
 
+    /// Whether nothing more comes to it, and all there is was taken.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// Whether many would be left out if it were read anew.
     fn has_too_many_ended(&self) -> bool {
         let ended_before = BootNs(clock::boot().0 - KEPT_NS);

@@ -1,5 +1,5 @@
 //! The newest figures of a recording, or of the newest one in a directory for as long as one follows
-//! another, as a monitoring system gets them.
+//! another, as a monitoring system gets them; and for events, those of the one before to its end.
 
 use super::follower::{Follower, Kept};
 use super::once::Once;
@@ -25,6 +25,9 @@ pub struct Newest<'a> {
     /// Whether the directory is a recording, and not one of recordings.
     is_single: bool,
     followed: Option<(PathBuf, Follower<'a>)>,
+    /// Those that were followed before, the older first: a recorder goes on until the next one
+    /// observes, and has its last rows written after that.
+    before: Vec<(PathBuf, Follower<'a>)>,
     /// The kills of all recordings: their number never goes down.
     kills: Once<Tgid>,
     looked: Instant,
@@ -53,6 +56,7 @@ impl<'a> Newest<'a> {
             kept,
             is_single: dir.join(RUN_FILE).exists(),
             followed: None,
+            before: Vec::new(),
             kills: Once::default(),
             looked: Instant::now(),
             refused: None,
@@ -112,11 +116,20 @@ impl<'a> Newest<'a> {
         followed.map(|(path, follower)| (path.as_path(), follower.live()))
     }
 
-    /// Takes what came, and turns to a recording that is newer.
+    /// The same with those before it that were not over when it was last looked, the older first.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&Path, &Live)> {
+        let all = self.before.iter().chain(&self.followed);
+        all.map(|(path, follower)| (path.as_path(), follower.live()))
+    }
+
+    /// Takes what came, and turns to a recording that is newer. The one before it is kept until all
+    /// of it was taken, and until the next call, so that whoever looks in between sees its end.
     ///
     /// # Errors
     /// When what is followed can't be read.
     pub(super) fn follow(&mut self) -> anyhow::Result<()> {
+        self.before.retain(|(_, follower)| !follower.is_over());
+        self.refresh_before();
         self.refresh()?;
         if !self.is_single && (!self.is_recording() || self.looked.elapsed() >= LOOK_EVERY) {
             // A directory that can't be listed now may be later.
@@ -128,19 +141,24 @@ impl<'a> Newest<'a> {
         Ok(())
     }
 
+    /// Takes what came to those before it.
+    fn refresh_before(&mut self) {
+        let Self { before, kills, .. } = self;
+        before.retain_mut(|(path, follower)| {
+            let refreshed = refresh(path, follower, kills);
+            if let Err(error) = &refreshed {
+                say(&format!("{error:#}"));
+            }
+            refreshed.is_ok()
+        });
+    }
+
     /// Takes what came to it.
     fn refresh(&mut self) -> anyhow::Result<()> {
         let Some((path, follower)) = &mut self.followed else {
             return Ok(());
         };
-        let shown = path.display().to_string();
-        let refreshed = follower.refresh();
-        let refreshed =
-            refreshed.with_context(|| format!("failed to read the recording {}", visible(&shown)));
-        for kill in follower.live().kills() {
-            self.kills.note(kill.victim_tgid, kill.boot_ns);
-        }
-        match refreshed {
+        match refresh(path, follower, &mut self.kills) {
             // It may have been removed; there will be another.
             Err(error) if !self.is_single => {
                 if let Some((path, _)) = self.followed.take() {
@@ -148,7 +166,7 @@ impl<'a> Newest<'a> {
                 }
                 Ok(())
             }
-            refreshed => refreshed.map(drop),
+            refreshed => refreshed,
         }
     }
 
@@ -173,11 +191,25 @@ impl<'a> Newest<'a> {
         if is_followed || is_refused {
             return Ok(());
         }
-        match Follower::open(self.recordings, &newest, self.kept) {
-            Ok(follower) => self.followed = Some((newest, follower)),
+        // One that was left for a newer one, which is gone by now.
+        let known = self.before.iter().position(|(path, _)| *path == newest);
+        let opened = match known {
+            Some(known) => Ok(self.before.remove(known).1),
+            None => Follower::open(self.recordings, &newest, self.kept),
+        };
+        match opened {
+            Ok(follower) => self
+                .before
+                .extend(self.followed.replace((newest, follower))),
             Err(error) => self.refuse(newest, &error),
         }
         Ok(())
+    }
+
+    /// Has the next call look for a newer one.
+    #[cfg(test)]
+    pub(super) fn look_soon(&mut self) {
+        self.looked -= LOOK_EVERY;
     }
 
     /// Says once why a recording is not followed.
@@ -188,6 +220,18 @@ impl<'a> Newest<'a> {
         }
         self.refused = Some((recording, Instant::now()));
     }
+}
+
+/// Takes what came to a recording, and notes its kills.
+fn refresh(path: &Path, follower: &mut Follower<'_>, kills: &mut Once<Tgid>) -> anyhow::Result<()> {
+    let refreshed = follower.refresh();
+    for kill in follower.live().kills() {
+        kills.note(kill.victim_tgid, kill.boot_ns);
+    }
+    let shown = path.display().to_string();
+    refreshed
+        .map(drop)
+        .with_context(|| format!("failed to read the recording {}", visible(&shown)))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use memtrace_model::{BootNs, DurationNs, Tgid, WallNs};
 use memtrace_report::{visible, words};
 use memtrace_top::Recorder;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +91,8 @@ impl fmt::Display for Event {
 
 /// An event is known no longer than this after it: rows come late, and recorders follow each other.
 const LATE_NS: i64 = 600_000_000_000;
+/// A victim of the OOM killer has ended no later than this after the kill.
+const VICTIM_NS: i64 = 60_000_000_000;
 /// So far below `--limit` a share has to fall, or by half, before it is reported again.
 const BELOW: f64 = 0.1;
 
@@ -108,6 +110,8 @@ pub(super) struct Events {
     begin: BootNs,
     /// The last ones.
     reported: Once<(EventKind, Tgid)>,
+    /// Whom the OOM killer killed last, and when.
+    victims: HashMap<Tgid, BootNs>,
     /// Cgroups that are near their limits; `None` for the machine.
     near: HashSet<Option<String>>,
     /// Processes that grow, by when they started. Few ever do.
@@ -128,6 +132,7 @@ impl Events {
             limit,
             begin,
             reported: Once::default(),
+            victims: HashMap::new(),
             near: HashSet::new(),
             growing: Once::default(),
             judged: begin,
@@ -145,13 +150,24 @@ impl Events {
 
     /// What has happened since the last look, in the order of time.
     pub(super) fn look(&mut self, newest: &Newest<'_>) -> Vec<Event> {
-        let Some((recording, live)) = newest.followed() else {
-            return Vec::new();
-        };
+        let mut found = Vec::new();
+        // Also the last rows of the one before: its recorder has them when the next one observes.
+        for (recording, live) in newest.all() {
+            found.extend(self.since(recording, live));
+        }
+        if let Some((recording, live)) = newest.followed() {
+            found.extend(self.present(newest, recording, live));
+        }
+        found.sort_by_key(|event| event.at.0);
+        found
+    }
+
+    /// What is so now, by the newest recording.
+    fn present(&mut self, newest: &Newest<'_>, recording: &Path, live: &Live) -> Vec<Event> {
         let recorder = newest.recorder();
         let is_recording = recorder == Some(Recorder::Recording);
         let was_recording = std::mem::replace(&mut self.was_recording, is_recording);
-        let mut found = self.since(recording, live);
+        let mut found = Vec::new();
         if is_recording {
             found.extend(self.limits(recording, live));
             found.extend(self.growth(recording, live));
@@ -171,7 +187,6 @@ impl Events {
             let kind = EventKind::RecorderGone;
             found.push(event(kind, now, recording, live, text.to_owned()));
         }
-        found.sort_by_key(|event| event.at.0);
         found
     }
 
@@ -179,6 +194,10 @@ impl Events {
     fn since(&mut self, recording: &Path, live: &Live) -> Vec<Event> {
         let from = BootNs(self.begin.0.max(live.now().at.0 - LATE_NS));
         let mut found = Vec::new();
+        let kills = live.kills().iter();
+        self.victims
+            .extend(kills.map(|kill| (kill.victim_tgid, kill.boot_ns)));
+        self.victims.retain(|_, killed| *killed > from);
         if self.kinds.contains(&EventKind::OomKill) {
             for kill in live.kills() {
                 if kill.boot_ns <= from
@@ -206,9 +225,12 @@ impl Events {
                 let (Some(ended), Some(tgid)) = (ended, process.tgid) else {
                     continue;
                 };
-                let is_crash = process.is_violent_end()
-                    && !process.is_stopped_end()
-                    && !process.is_oom_killed();
+                // The kill can be in one recording, and the end in the next.
+                let killed = self.victims.get(&tgid);
+                let is_oom_kill = process.is_oom_killed()
+                    || killed.is_some_and(|&killed| (0..VICTIM_NS).contains(&(ended - killed).0));
+                let is_crash =
+                    process.is_violent_end() && !process.is_stopped_end() && !is_oom_kill;
                 let at = live.clock().to_wall(ended);
                 let Some(at) =
                     at.filter(|_| is_crash && self.reported.note((EventKind::Crash, tgid), ended))
@@ -340,8 +362,8 @@ mod tests {
     use super::*;
     use crate::cli::analyzed::tests::store;
     use memtrace_golden::{RUNS, Script};
-    use memtrace_model::Bytes;
-    use memtrace_store::Recordings;
+    use memtrace_model::{Bytes, Record};
+    use memtrace_store::{Recordings, Writer};
 
     fn run(name: &str) -> fn() -> Script {
         let script = RUNS.iter().find(|(run, ..)| *run == name);
@@ -374,6 +396,53 @@ mod tests {
         assert_eq!(reported(&mut later, &mut newest), [""; 0]);
         let mut others = Events::after(BootNs(0), &[EventKind::Crash], 0.9);
         assert_eq!(reported(&mut others, &mut newest), [""; 0]);
+    }
+
+    #[test]
+    fn events_at_the_border_of_two_recordings_are_reported_once() {
+        let root = tempfile::tempdir().expect("a directory");
+        let recordings = Recordings::default();
+        let mut newest = Newest::open(&recordings, root.path()).expect("an empty directory");
+        let mut events = Events::after(BootNs(0), &[], 0.9);
+        let began = |name: &str| {
+            let (info, rows, _) = run("oom_kill")().recorded();
+            let writer = Writer::create(&root.path().join(name), &info).expect("a recording");
+            (writer, info, rows.0)
+        };
+        let (mut first, info, rows) = began("memtrace-a");
+        let is_kill = |row: &&Record| matches!(row, Record::Oom(_));
+        for row in rows.iter().filter(|row| !is_kill(row)) {
+            first.append(row).expect("a row");
+        }
+        first.flush().expect("a spool");
+        let before = reported(&mut events, &mut newest);
+        // The next one observes, and has no row of it yet.
+        let (mut second, _, rows_of_second) = began("memtrace-b");
+        newest.look_soon();
+        let at_border = reported(&mut events, &mut newest);
+        for row in rows.iter().filter(is_kill) {
+            first.append(row).expect("a row");
+        }
+        first.finish(info).expect("a closed recording");
+        let kills = reported(&mut events, &mut newest);
+        assert_eq!(kills.len(), 1, "{before:?} {at_border:?} {kills:?}");
+        assert!(kills[0].contains("  oom-kill  510 "), "{kills:?}");
+        assert_eq!(newest.all().count(), 2);
+        for row in &rows_of_second {
+            second.append(row).expect("a row");
+        }
+        second.flush().expect("a spool");
+        assert_eq!(reported(&mut events, &mut newest), [""; 0]);
+        assert_eq!(newest.all().count(), 1, "the first one is over");
+        // One that ends before the next look is given to its end too.
+        let mut later = Events::after(BootNs(0), &[EventKind::OomKill], 0.9);
+        let (third, ..) = began("memtrace-c");
+        second
+            .finish(run("oom_kill")().recorded().0)
+            .expect("a closed recording");
+        assert_eq!(reported(&mut later, &mut newest).len(), 1);
+        assert_eq!(newest.all().count(), 2);
+        drop(third);
     }
 
     /// One process that grows by a MiB every two seconds, and one that does not.
