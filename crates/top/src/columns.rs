@@ -141,14 +141,14 @@ const PEAK: Column<OfProcesses> = Column {
 };
 const AT: Column<OfProcesses> = Column {
     title: "AT",
-    width: 8,
+    width: 9,
     rank: 3,
     cell: |line| at(line.process.peak.at),
     key: Some(|line| time(line.process.peak.at)),
 };
 const ENDED: Column<OfProcesses> = Column {
     title: "ENDED",
-    width: 8,
+    width: 9,
     rank: 0,
     cell: ended,
     key: Some(|line| time(line.process.end.filter(|_| line.is_over))),
@@ -222,7 +222,7 @@ pub(super) const ROLES: &[Column<OfRoles>] = &[
     },
     Column {
         title: "AT",
-        width: 8,
+        width: 9,
         rank: 0,
         cell: |role| at(role.peak.map(|(_, at)| at)),
         key: Some(|role| time(role.peak.map(|(_, at)| at))),

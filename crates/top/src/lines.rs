@@ -6,7 +6,7 @@ use super::order::Key;
 use super::view::View;
 use memtrace_analyze::{Amounts, Frame, Live, PhaseLine, RoleNow, Who};
 use memtrace_model::{Bytes, Order};
-use memtrace_report::{Chapter, Line, Tone, lines, visible};
+use memtrace_report::{Chapter, Line, Tone, columns, lines, visible};
 
 /// Branches are drawn so deep; what is below stands at that depth.
 const DEPTH_MAX: usize = 12;
@@ -87,6 +87,16 @@ fn fitting<L: Lines>(columns: &[Column<L>], width: usize) -> (Vec<Shown>, Vec<&'
     (shown.into_iter().map(|(_, one)| one).collect(), left_out)
 }
 
+/// A figure for which there is no room is left without its error, or an instant without its sign: cut in
+/// its middle it would be another one.
+fn fitted<'a>(cell: &'a str, column: &Shown) -> &'a str {
+    if column.is_name || columns(cell) <= column.width {
+        return cell;
+    }
+    let figure = cell.split_once(" ±").map_or(cell, |(figure, _)| figure);
+    figure.strip_prefix('+').unwrap_or(figure)
+}
+
 /// What a view shows on so many lines.
 pub(super) fn listing(app: &mut App, live: &Live, width: usize, height: usize) -> Listing {
     match app.view {
@@ -126,7 +136,7 @@ fn drawn<'a, L: Lines>(
         let (line, is_over) = line(place);
         let cells = shown.iter().map(|one| {
             let cell = (columns[one.place].cell)(&line);
-            visible(&cell).into_owned()
+            fitted(&visible(&cell), one).to_owned()
         });
         Drawn {
             id: *id,

@@ -7,7 +7,7 @@ use super::once::lines;
 use super::{Feed, Recorder, View, once};
 use memtrace_analyze::Live;
 use memtrace_golden::{RUNS, Script, Stream, boot};
-use memtrace_model::BootNs;
+use memtrace_model::{BootNs, Bytes};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers, MouseButton, MouseEventKind};
@@ -166,6 +166,32 @@ fn every_view_fits_80_columns() {
         person.key(KeyCode::Char(char::from(b'1' + place as u8)));
         insta::assert_snapshot!(format!("{view}_of_{name}"), person.screen().join("\n"));
     }
+}
+
+#[test]
+fn no_figure_is_cut_in_its_middle() {
+    let mut run = Script::command(&["python3", "serve.py"], 50_000.0);
+    run.process(700, None, 0.0, "/usr/bin/python3 serve.py");
+    run.process(701, Some(700), 1.0, "/usr/bin/python3 work.py");
+    run.mem(700, 2.0, [30.0, 5.0, 0.0]);
+    run.mem(701, 36_480.0, [38.0, 0.0, 0.0]);
+    run.edit(701, |process| {
+        process.peak_rss_bytes = Some(Bytes(38 << 20));
+        process.peak_error_bytes = Some(Bytes(768 << 10));
+    });
+    run.exit(701, 36_490.0, 0);
+    let mut run = Run::of(run);
+    run.now = boot(40_000.0);
+    let Ok(_) = run.refresh();
+    let mut person = Person::at(run, 80, 24);
+    let lines = person.screen();
+    let ended = lines
+        .iter()
+        .find(|line| line.trim_start().starts_with("701"));
+    let ended = ended.expect("its line");
+    assert!(ended.contains("38.0 MiB "), "{ended}");
+    assert!(ended.contains("10h08m10s "), "{ended}");
+    assert!(!ended.contains(['…', '±']), "{ended}");
 }
 
 #[test]
