@@ -1,6 +1,7 @@
 //! The exit status of `memtrace diff`, which a CI job goes by.
 
 use super::*;
+use memtrace_tests::workload;
 
 /// A recording of a shell that has the workload hold so much, and ends with this status.
 fn run(bytes: u64, status: i32) -> Result<Recorded> {
@@ -31,6 +32,36 @@ fn the_exit_status_tells_what_rose_or_newly_failed() -> Result<()> {
     assert_eq!(status(&small, &crashed, &limit)?, Some(3));
     assert_eq!(status(&small, &crashed, &[])?, Some(0));
     assert_eq!(status(&crashed, &crashed, &limit)?, Some(0));
+    Ok(())
+}
+
+#[test]
+fn a_recording_that_was_cut_off_passes_no_limit() -> Result<()> {
+    let steps = workload::command(&["steps", "--count", "100", "--gap-ms", "50"])?;
+    let mut recorder = Recorder::of_command(&[], &steps)?;
+    // Rows are on the disk a second later.
+    for _ in 0..40 {
+        recorder.line()?;
+    }
+    let path = recorder.path();
+    let report = |words: &[&str]| -> Result<_> {
+        let words = words.iter().map(OsStr::new);
+        let words = ["report".as_ref()].into_iter().chain(words);
+        let output = memtrace(words.chain([path.as_os_str()]))?;
+        Ok((output.status.code(), self::words(&output)))
+    };
+    let (code, said) = report(&["--strict"])?;
+    assert_eq!(code, Some(0), "it goes on: {said}");
+    recorder.signal(libc::SIGKILL)?;
+    let (cut_off, _) = recorder.wait_alone()?;
+    assert_eq!(report(&[])?.0, Some(0));
+    let (code, said) = report(&["--strict"])?;
+    assert_eq!(code, Some(4), "{said}");
+    assert!(said.contains("its end is missing"), "{said}");
+    // Of one that nothing rose from, so that only what is missing counts.
+    assert_eq!(status(&cut_off, &cut_off, &[])?, Some(0));
+    let limit = ["--fail-above", "5%"];
+    assert_eq!(status(&cut_off, &cut_off, &limit)?, Some(4));
     Ok(())
 }
 

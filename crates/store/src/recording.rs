@@ -137,6 +137,12 @@ impl Recording {
         self.info.place.is_some() && !self.is_closed() && !self.is_live && !has_spool()
     }
 
+    /// Whether its recorder was gone before it closed it, whether or not [`super::recover`] has since:
+    /// its end is missing.
+    pub fn is_cut_off(&self) -> bool {
+        self.info.state != RunState::Closed && !self.is_live && !self.is_open()
+    }
+
     /// That nobody writes to it any more.
     pub fn check_closed(&self, doing: &'static str) -> Result<(), StoreError> {
         match self.is_closed() {

@@ -14,7 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// not be read, or is missing, can be reported when it has been read, whatever was asked of it. Of one that
 /// is opened again and again while it grows, the last time counts: what was half written has come.
 #[derive(Debug, Default)]
-pub struct Recordings(Mutex<BTreeMap<PathBuf, Problems>>);
+pub struct Recordings(Mutex<BTreeMap<PathBuf, Opened>>);
+
+/// What is known of one that was opened.
+#[derive(Debug, Default)]
+struct Opened {
+    problems: Problems,
+    is_cut_off: bool,
+}
 
 impl Recordings {
     /// Opens the recording in a directory.
@@ -24,7 +31,7 @@ impl Recordings {
     /// read.
     pub fn open(&self, dir: &Path) -> Result<Recording, StoreError> {
         let recording = Recording::open(dir)?;
-        self.note(dir, recording.problem_list());
+        self.note(dir, &recording);
         Ok(recording)
     }
 
@@ -38,7 +45,7 @@ impl Recordings {
         below: &str,
     ) -> Result<Recording, StoreError> {
         let recording = Recording::open_remote(reader, below)?;
-        self.note(recording.dir(), recording.problem_list());
+        self.note(recording.dir(), &recording);
         Ok(recording)
     }
 
@@ -48,7 +55,7 @@ impl Recordings {
     /// As for a directory.
     pub fn open_placed(&self, root: &Root, place: &Placed) -> Result<Recording, StoreError> {
         let recording = root.recording(place)?;
-        self.note(&root.path_of(place), recording.problem_list());
+        self.note(&root.path_of(place), &recording);
         Ok(recording)
     }
 
@@ -58,22 +65,40 @@ impl Recordings {
     /// As for a directory.
     pub fn follow(&self, dir: &Path) -> Result<Tail, StoreError> {
         let tail = Tail::open(dir)?;
-        self.note(dir, tail.problem_list());
+        let opened = Opened {
+            problems: tail.problem_list(),
+            is_cut_off: tail.was_cut_off(),
+        };
+        self.lock().insert(dir.to_path_buf(), opened);
         Ok(tail)
     }
 
     /// Notes that a recording is left out of what it was asked for, and why.
     pub fn note_unread(&self, path: &Path, reason: String) {
         let mut opened = self.lock();
-        let problems = opened.entry(path.to_path_buf()).or_default();
-        problems.note(Path::new("recording"), ProblemKind::Unreadable { reason });
+        let opened = opened.entry(path.to_path_buf()).or_default();
+        opened
+            .problems
+            .note(Path::new("recording"), ProblemKind::Unreadable { reason });
     }
 
-    fn note(&self, path: &Path, problems: Problems) {
-        self.lock().insert(path.to_path_buf(), problems);
+    fn note(&self, path: &Path, recording: &Recording) {
+        let opened = Opened {
+            problems: recording.problem_list(),
+            is_cut_off: recording.is_cut_off(),
+        };
+        self.lock().insert(path.to_path_buf(), opened);
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Problems>> {
+    /// Those whose recorder was gone before it closed them, when they were opened: what it had not
+    /// written by then is in no file, so no problem tells.
+    pub fn cut_off(&self) -> Vec<PathBuf> {
+        let opened = self.lock();
+        let cut_off = opened.iter().filter(|(_, opened)| opened.is_cut_off);
+        cut_off.map(|(path, _)| path.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Opened>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,9 +106,10 @@ impl Recordings {
     /// where something is read.
     pub fn problems(&self) -> Vec<(PathBuf, Problem)> {
         let opened = self.lock();
-        let of = |(path, problems): (&PathBuf, &Problems)| {
+        let of = |(path, opened): (&PathBuf, &Opened)| {
             let path = path.clone();
-            problems
+            opened
+                .problems
                 .list()
                 .into_iter()
                 .map(move |one| (path.clone(), one))

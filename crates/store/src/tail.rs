@@ -48,6 +48,7 @@ pub struct Tail {
     names: Vec<OsString>,
     looks: u32,
     is_live: bool,
+    was_cut_off: bool,
     has_lost: bool,
 }
 
@@ -84,6 +85,7 @@ impl Tail {
             names: Vec::new(),
             looks: 0,
             is_live: true,
+            was_cut_off: recording.is_cut_off(),
             has_lost: false,
         })
     }
@@ -91,6 +93,11 @@ impl Tail {
     /// What the recording says about itself.
     pub fn info(&self) -> &RunInfo {
         &self.info
+    }
+
+    /// Whether it was cut off when it was opened.
+    pub(super) fn was_cut_off(&self) -> bool {
+        self.was_cut_off
     }
 
     /// What list the damage is put on.

@@ -138,6 +138,7 @@ pub fn main() -> ExitCode {
         }
     };
     let is_damaged = recorded::say_problems(&recordings);
+    let is_damaged = is_strict && recorded::say_cut_off(&recordings) || is_damaged;
     match code {
         // What rose is reported by a status of its own.
         Some(ExitCode::SUCCESS) if is_strict && is_damaged => ExitCode::from(EXIT_DAMAGED),

@@ -158,10 +158,23 @@ pub(super) fn open(
 /// How commands that read recordings are reported that nothing less than all of one will do.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Strictness {
-    /// Exit with status 4 if part of the recording could not be read or is missing. What is missing
-    /// is printed to stderr with or without this option
+    /// Exit with status 4 if part of the recording could not be read or is missing, also its end because
+    /// the recorder was killed. What could not be read is printed to stderr with or without this option
     #[arg(long)]
     pub(super) strict: bool,
+}
+
+/// Says which of the recordings end before what was recorded did. Answers whether there was one. Without
+/// a need for all of it the report says so, and nobody else has to.
+pub(super) fn say_cut_off(recordings: &Recordings) -> bool {
+    let cut_off = recordings.cut_off();
+    for path in cut_off.iter().take(SAID_MAX) {
+        say(&format!(
+            "{}: cut off: its recorder ended before it closed it, so its end is missing",
+            path.display()
+        ));
+    }
+    !cut_off.is_empty()
 }
 
 /// Problems that are said one by one.
