@@ -91,6 +91,21 @@ impl Moment {
         )
     }
 
+    /// Whether it is the start of the last part of a recording.
+    pub fn is_of_last(self) -> bool {
+        matches!(self, Self::BeforeEnd(_))
+    }
+
+    /// What was asked for with it where a recording is shorter, by more than rounding.
+    pub(super) fn beyond(self, clock: &RunClock) -> Option<DurationNs> {
+        match self {
+            Self::BeforeEnd(length) => {
+                Some(length).filter(|length| length.0 > clock.duration().0 + SECOND_NS)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether a recording has it. `last` is the time of its last row where it was not closed; `zone`
     /// is the reader's time zone, UTC without.
     pub fn is_in(self, info: &RunInfo, last: Option<BootNs>, zone: Option<TimeZone>) -> bool {
@@ -137,13 +152,14 @@ pub(super) fn offset(at: Instant) -> String {
 }
 
 /// Where a window begins and ends. Where that is not said it begins with the first row of memory,
-/// as nothing is known before, and ends with the recording.
+/// as nothing is known before, and ends with the recording. The last part of one that has only begun
+/// is `None`.
 pub(super) fn window(
     from: Option<Moment>,
     to: Option<Moment>,
     first_row: Option<BootNs>,
     clock: &RunClock,
-) -> Result<[BootNs; 2], MomentError> {
+) -> Result<Option<[BootNs; 2]>, MomentError> {
     let resolve = |moment: Option<Moment>, default| match moment {
         Some(moment) => moment.resolve(clock)?.ok_or(MomentError::NoEdge),
         None => Ok(default),
@@ -152,7 +168,8 @@ pub(super) fn window(
     let known = first_row.filter(|first| (clock.start()..end).contains(first));
     let begin = resolve(from, known.unwrap_or(clock.start()))?;
     match begin < end {
-        true => Ok([begin, end]),
+        true => Ok(Some([begin, end])),
+        false if from.is_some_and(Moment::is_of_last) => Ok(None),
         false => Err(MomentError::EmptyWindow),
     }
 }
@@ -319,7 +336,9 @@ mod tests {
         let of = |from, to| {
             let first_row = clock.start() + DurationNs(SECOND_NS);
             let window = window(moment(from), moment(to), Some(first_row), &clock)?;
-            Ok(window.map(|at| clock.offset(at).as_secs_f64()))
+            Ok(window
+                .expect("a window")
+                .map(|at| clock.offset(at).as_secs_f64()))
         };
         assert_eq!(of("+10s", "23:59:30"), Ok([10.0, 30.0]));
         assert_eq!(of("", "+30s"), Ok([1.0, 30.0]));
@@ -329,6 +348,7 @@ mod tests {
         for (length, start) in [("30s", 90.0), ("2", 118.0), ("1d", 0.0)] {
             let last = Moment::of_last(length).unwrap();
             let window = super::window(Some(last), None, None, &clock).unwrap();
+            let window = window.expect("a window");
             let start_at = clock.offset(window[0]).as_secs_f64();
             assert!((start_at - start).abs() < 1e-6, "{length}: {start_at}");
         }

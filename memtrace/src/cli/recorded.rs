@@ -17,8 +17,8 @@ pub(super) fn recording_dir(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     recording_dir_at(given, None, false)
 }
 
-/// The same where a time on the wall was asked for, or an OOM kill: of several recordings the newest
-/// that has it.
+/// The same where a time on the wall was asked for, an OOM kill, or the last part: of several
+/// recordings the newest that has it.
 pub(super) fn recording_dir_at(
     given: Option<&Path>,
     moment: Option<Moment>,
@@ -27,6 +27,19 @@ pub(super) fn recording_dir_at(
     let found = several(given)?;
     let place = given.unwrap_or(Path::new(".")).display();
     let is_kill = moment == Some(Moment::OomKill);
+    // The newest may have only begun, and what was asked for be in the one before.
+    let has_anything = |recording: &PathBuf| {
+        let opened = open(&Recordings::default(), recording);
+        opened.is_ok_and(|(recording, last)| {
+            let first = recording.info().clocks.first();
+            recording.is_closed() || last > first.map(|reading| reading.boot_ns)
+        })
+    };
+    let is_last = moment.is_some_and(Moment::is_of_last) && found.len() > 1;
+    let chosen = match is_last {
+        true => found.iter().position(has_anything).unwrap_or(0),
+        false => 0,
+    };
     let moment = moment.filter(|moment| is_kill || moment.is_wall());
     if let (Some(moment), 2..) = (moment, found.len()) {
         // What can't be read has neither.
@@ -48,13 +61,17 @@ pub(super) fn recording_dir_at(
             )
         });
     }
-    match (found.first(), given) {
+    match (found.get(chosen), given) {
         (Some(newest), None) => Ok(newest.clone()),
         (Some(newest), Some(_)) => {
             if found.len() > 1 {
                 let (newest, count) = (newest.display(), found.len());
+                let which = match chosen {
+                    0 => "",
+                    _ => " that has anything yet",
+                };
                 say(&format!(
-                    "{newest} is the newest of {count} recordings in {place}; `memtrace list` \
+                    "{newest} is the newest of {count} recordings in {place}{which}; `memtrace list` \
                      names them"
                 ));
             }

@@ -215,7 +215,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     }
     let format = args.writing.format()?;
     let section = chosen_section(&args, format)?;
-    let moment = args.at.or(args.from).or(args.to);
+    let moment = args.at.or(args.from).or(args.to).or(args.last);
     let given = args.recording.as_deref();
     let dir = recording_dir_at(given, moment, args.local_time)?;
     if args.follow {
@@ -406,6 +406,41 @@ mod tests {
             refused.contains("`-1s` is not a time: use an offset"),
             "{refused}"
         );
+    }
+
+    #[test]
+    fn the_last_part_is_of_the_newest_recording_that_has_anything() {
+        let root = tempfile::tempdir().expect("a directory");
+        let out = root.path().join("out");
+        let recordings = root.path().join("recordings");
+        std::fs::create_dir(&recordings).expect("a directory");
+        store(&recordings.join("memtrace-a"), RUNS[0].1);
+        let (mut info, ..) = RUNS[0].1().recorded();
+        info.state = memtrace_model::RunState::Recording;
+        info.clocks.truncate(1);
+        let newer = recordings.join("memtrace-b");
+        let writer = memtrace_store::Writer::create(&newer, &info).expect("a recording");
+        let report = |dir: &Path, last: &str| {
+            let places = ["report".as_ref(), "-o".as_ref(), out.as_path()];
+            let words = places
+                .into_iter()
+                .chain([dir, "--last".as_ref(), last.as_ref()]);
+            let line = <Line as clap::Parser>::try_parse_from(words.map(Path::as_os_str));
+            let args = line.expect("a command line").args;
+            run(args, &Recordings::default()).expect("a report");
+            std::fs::read_to_string(&out).expect("a report")
+        };
+        let of_both = report(&recordings, "10s");
+        assert!(of_both.contains("Window: from"), "{of_both}");
+        assert!(!of_both.contains("The recording is only"), "{of_both}");
+        let longer = report(&recordings, "1d");
+        assert!(
+            longer.contains("long, not 1d00h00m: `memtrace list`"),
+            "{longer}"
+        );
+        let of_newer = report(&newer, "10s");
+        assert!(!of_newer.contains("Window: from"), "{of_newer}");
+        drop(writer);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::allocations::AllocationGain;
 use crate::composition::Composition;
 use crate::who::Who;
 use memtrace_model::keys;
-use memtrace_model::{BootNs, Bytes, Instant, Order};
+use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Order};
 use memtrace_timeline::Amounts;
 use regex::Regex;
 use schemars::JsonSchema;
@@ -55,6 +55,7 @@ pub(super) struct Focus {
     /// The place of the group that they all belong to, where it is one of many.
     group: Option<usize>,
     is_window: bool,
+    beyond: Option<DurationNs>,
 }
 
 /// The phases of one name.
@@ -63,6 +64,9 @@ pub struct PhaseFocus {
     /// Whether it is a window of the recording that was asked for by its start and end, reported as
     /// one phase.
     pub is_window: bool,
+    /// How long the window was to be, where the recording is shorter.
+    #[serde(skip)]
+    pub beyond: Option<DurationNs>,
     /// The name of the phases.
     pub name: Arc<str>,
     /// The line that they share, where they do.
@@ -188,6 +192,7 @@ impl Focus {
                 members: group.members.clone(),
                 group: Some(place),
                 is_window: false,
+                beyond: None,
             });
         }
         let of = |is_meant: &dyn Fn(&str) -> bool| {
@@ -221,16 +226,18 @@ impl Focus {
                 .position(|group| members.len() > 1 && group.members == members),
             members,
             is_window: false,
+            beyond: None,
         })
     }
 
-    /// A window, by the place of its span.
-    pub(super) fn on_window(place: usize) -> Self {
+    /// A window, by the place of its span, and how long it was to be where the recording is shorter.
+    pub(super) fn on_window(place: usize, beyond: Option<DurationNs>) -> Self {
         Self {
             name: WINDOW.into(),
             members: vec![place],
             group: None,
             is_window: true,
+            beyond,
         }
     }
 
@@ -275,6 +282,7 @@ impl Focus {
         let holders = changes(states, memory);
         Some(PhaseFocus {
             is_window: self.is_window,
+            beyond: self.beyond,
             name: Arc::clone(&self.name),
             line: group.map(|group| lines::repeated(spans, group, memory)),
             count: phases.len(),

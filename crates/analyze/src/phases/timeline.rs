@@ -124,9 +124,10 @@ impl Timeline {
         Ok(())
     }
 
-    /// Keeps an eye on a window, as on a phase of nobody.
-    pub(crate) fn focus_on_window(&mut self, window: [BootNs; 2]) {
-        self.focus = Some(Focus::on_window(self.spans.len()));
+    /// Keeps an eye on a window, as on a phase of nobody. `beyond` is how long it was to be where the
+    /// recording is shorter.
+    pub(crate) fn focus_on_window(&mut self, window: [BootNs; 2], beyond: Option<DurationNs>) {
+        self.focus = Some(Focus::on_window(self.spans.len(), beyond));
         self.spans.push(Span::window(window));
         self.lay_out();
     }

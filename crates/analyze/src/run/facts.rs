@@ -141,7 +141,10 @@ where
             None => first_row(source, table)?,
         };
         let window = moment::window(options.from, options.to, first_row, clock);
-        phases.focus_on_window(window.map_err(AnalyzeError::Window)?);
+        if let Some(window) = window.map_err(AnalyzeError::Window)? {
+            let beyond = options.from.and_then(|from| from.beyond(clock));
+            phases.focus_on_window(window, beyond);
+        }
     }
     Ok(())
 }

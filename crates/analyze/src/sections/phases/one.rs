@@ -42,6 +42,14 @@ pub(in crate::sections) const SECTION: Section<Report> = Section {
         let [begin, end] = [focus.begin, focus.end].map(|at| clock.when(at));
         let names = Names::of(analysis);
         let mut section = Chapter::new(format!("{what} from {begin} to {end}"));
+        if let Some(beyond) = focus.beyond {
+            section.say(format!(
+                "The recording is only {} long, not {}: `memtrace list` shows whether there is one \
+                 before it.",
+                words::duration(clock.duration()),
+                words::duration(beyond)
+            ));
+        }
         if view.style.has_only_rows {
             let shown = first(Some(focus), view.style.top.unwrap_or(usize::MAX));
             section.table(table(&shown, &names, true));
