@@ -3,7 +3,6 @@
 
 mod groups;
 
-use super::analysis::Analysis;
 use super::clock::RunClock;
 use super::mappings::Sizes;
 use super::process::Process;
@@ -11,18 +10,13 @@ use super::process_table::ProcessTable;
 use super::who::Who;
 use memtrace_model::labels;
 use memtrace_model::tables::TmpfsRow;
-use memtrace_model::{Bytes, DurationNs, Instant, Order, RowSource};
-use memtrace_report::words::bytes;
-use memtrace_report::{visible, words};
+use memtrace_model::{Bytes, Instant, Order, RowSource};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::HashMap;
 
 /// So many of each kind are reported, the nearest first.
 const LIMITS_MAX: usize = 20;
-
-/// The peak is of a row of a process, and the next reading of groups comes so much later at most.
-const AT_THE_PEAK: DurationNs = DurationNs(200_000_000);
 
 labels! {
     /// What a limit is of.
@@ -85,68 +79,9 @@ impl LimitUse {
     }
 
     /// How near it was.
-    pub(super) fn share(&self) -> f64 {
+    pub(crate) fn share(&self) -> f64 {
         let used = self.used_bytes.unwrap_or_default();
         used.0 as f64 / self.limit_bytes.0.max(1) as f64
-    }
-
-    /// `64 MiB of the 64 MiB of /dev/shm were in use at +3.2s (100%)`.
-    pub(super) fn in_words(&self, analysis: &Analysis) -> String {
-        let (limit, who) = (bytes(self.limit_bytes), self.who.in_words());
-        let used = self.used_bytes.map(bytes);
-        let share = words::share(self.used_bytes, Some(self.limit_bytes));
-        let clock = &analysis.clock;
-        match (self.kind, used) {
-            (LimitKind::Cgroup, used) => {
-                let path = self.cgroup.as_deref().unwrap_or_default();
-                let group = analysis.cgroup_in_short(path);
-                let Some(used) = used else {
-                    return format!("{limit} on {group}; its usage was not recorded");
-                };
-                let when = self.at.map(|at| clock.when(at)).unwrap_or_default();
-                let (how, source) = match (self.is_kernel_mark, self.is_of_peak(analysis)) {
-                    (true, _) => (format!("had been in use by {when}"), ", the kernel's mark"),
-                    (false, true) => ("were in use at the peak".to_owned(), ""),
-                    (false, false) => (format!("were in use at {when}"), ""),
-                };
-                let aside = self.reclaimable_bytes.unwrap_or_default();
-                let aside = match aside.0 > self.limit_bytes.0 / 100 {
-                    true => ", page cache aside",
-                    false => "",
-                };
-                let earlier = self.earlier_mark_bytes.map(bytes);
-                let earlier = earlier.map_or_else(String::new, |mark| {
-                    format!("; its mark, {mark}, may be from before")
-                });
-                format!("{used} of the {limit} of {group} {how}{aside} ({share}{source}{earlier})")
-            }
-            (LimitKind::Tmpfs, Some(used)) => {
-                let path = visible(self.mount_point.as_deref().unwrap_or_default());
-                let at = self.at.map(|at| clock.when(at)).unwrap_or_default();
-                format!("{used} of the {limit} of {path} were in use at {at} ({share})")
-            }
-            (LimitKind::AddressSpace, Some(used)) => format!(
-                "{who} had mapped {used} of the {limit} of address space that RLIMIT_AS allows it \
-                 ({share})"
-            ),
-            (LimitKind::Data, _) => {
-                format!("RLIMIT_DATA allows {who} {limit} of private memory")
-            }
-            (_, None) => format!("RLIMIT_AS allows {who} {limit} of address space"),
-        }
-    }
-
-    /// Whether that is of the peak of all together, or as much was in use then.
-    pub(super) fn is_of_peak(&self, analysis: &Analysis) -> bool {
-        let (Some(peak), Some(at), Some(used)) = (&analysis.peak, self.at, self.used_bytes) else {
-            return false;
-        };
-        let apart = peak.at.boot_ns - at.boot_ns;
-        let mut groups = peak.cgroups.iter().map(|group| &group.row);
-        let own = groups.find(|row| Some(&row.cgroup) == self.cgroup.as_ref());
-        let then = own.and_then(|row| Some(row.current_bytes? - row.reclaimable_bytes()));
-        let is_as_much = then.is_some_and(|then| then.0 >= used.0 - used.0 / 100);
-        !self.is_kernel_mark && (apart.0.saturating_abs() <= AT_THE_PEAK.0 || is_as_much)
     }
 }
 

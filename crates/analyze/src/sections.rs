@@ -14,6 +14,7 @@ pub(super) mod growth;
 mod held_by_line;
 mod layout;
 pub(super) mod ledger;
+mod limits;
 pub(crate) mod missing;
 pub(super) mod oom_kills;
 mod orphaned_shm;

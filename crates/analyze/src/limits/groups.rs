@@ -7,7 +7,7 @@ use memtrace_model::tables::CgroupMemRow;
 use memtrace_model::{BootNs, Bytes, RowSource};
 use std::collections::BTreeMap;
 
-/// The mark is told where it exceeds every reading by one part of the limit in so many: less is what
+/// The mark is reported where it exceeds every reading by one part of the limit in so many: less is what
 /// counts lag by.
 const MARK_PART: f64 = 100.0;
 

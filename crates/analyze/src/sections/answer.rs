@@ -3,7 +3,7 @@
 //! tell at length stands here in a sentence.
 
 use super::abnormal_endings::AbnormalEndings;
-use super::{allocations, gpus, growth, layout, missing, oom_kills, peak, steps};
+use super::{allocations, gpus, growth, layout, limits, missing, oom_kills, peak, steps};
 use crate::answer::{AnswerLine, Topic};
 use crate::leftovers::held_in_words;
 use crate::moment::offset;
@@ -287,7 +287,7 @@ fn limit(analysis: &Analysis) -> Option<String> {
     let is_of_interest =
         |limit: &&LimitUse| limit.share() >= NEAR || has_failed && limit.kind != LimitKind::Tmpfs;
     let others = others.into_iter().flatten().filter(is_of_interest);
-    let others = others.map(|limit| (limit.share(), limit.in_words(analysis)));
+    let others = others.map(|limit| (limit.share(), limits::in_words(limit, analysis)));
     let mut reported: Vec<(f64, String)> = others.collect();
     let group = nearest(analysis, LimitKind::Cgroup);
     reported.extend(group.map(|limit| (limit.share(), of_group(analysis, limit))));
@@ -315,8 +315,10 @@ fn has_limit_at_peak(analysis: &Analysis) -> bool {
 
 /// How near a cgroup came to its limit, and when it is met if that goes on.
 fn of_group(analysis: &Analysis, limit: &LimitUse) -> String {
-    let reported = limit.in_words(analysis);
-    let used = limit.used_bytes.filter(|_| limit.is_of_peak(analysis));
+    let reported = limits::in_words(limit, analysis);
+    let used = limit
+        .used_bytes
+        .filter(|_| limits::is_of_peak(limit, analysis));
     let left = used.and_then(|used| growth::time_to_fill(analysis, limit.limit_bytes - used));
     match left {
         Some((slope, left)) => {

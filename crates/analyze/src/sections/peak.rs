@@ -1,7 +1,7 @@
 //! Who held the memory when most was held.
 
 use super::parts::Parts;
-use super::{gpus, oom_kills};
+use super::{gpus, limits, oom_kills};
 use crate::{
     Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, LimitKind, Report,
     UNNAMED, Who, together,
@@ -327,8 +327,13 @@ fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
 fn nearest_limit(analysis: &Analysis) -> Option<String> {
     let mut limits = analysis.limits.iter();
     let nearest = limits.find(|limit| limit.kind == LimitKind::Cgroup)?;
-    let is_elsewhere = nearest.used_bytes.is_some() && !nearest.is_of_peak(analysis);
-    is_elsewhere.then(|| format!("Nearest to its limit: {}.", nearest.in_words(analysis)))
+    let is_elsewhere = nearest.used_bytes.is_some() && !limits::is_of_peak(nearest, analysis);
+    is_elsewhere.then(|| {
+        format!(
+            "Nearest to its limit: {}.",
+            limits::in_words(nearest, analysis)
+        )
+    })
 }
 
 /// `, read 0.040s earlier`, where a reading is not of the instant itself: what is held moves in between,
