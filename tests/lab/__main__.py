@@ -16,6 +16,7 @@ from ends import ends
 from leaks import leaks
 from live import LIVE
 from ooms import kills
+from soak import soak
 from staged import staged
 from trees import large, loops, trees
 from trial import Trial, run
@@ -32,6 +33,9 @@ def main() -> None:
     parser.add_argument("--ends", action="store_true", help="how processes of frameworks end")
     parser.add_argument("--kills", action="store_true", help="fifty kills by the OOM killer")
     parser.add_argument("--leaks", action="store_true", help="whether the line that leaks is named")
+    parser.add_argument(
+        "--soak", type=seconds, metavar="TIME", help="a month of recordings within this time: 2h"
+    )
     parser.add_argument("--live", choices=sorted(LIVE))
     parser.add_argument("--python", type=Path, help="the one that has ray or vllm")
     parser.add_argument("--keep", type=Path, help="where recordings stay")
@@ -39,7 +43,10 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memtrace-lab-") as directory:
         kept, memtrace = ((args.keep or Path(directory)).absolute(), args.memtrace.absolute())
-        if args.leaks:
+        if args.soak:
+            for name, finding in soak(args.soak, memtrace, kept):
+                say(name, finding)
+        elif args.leaks:
             for name, finding in leaks(args.python, memtrace, kept, args.names):
                 say(name, finding)
         elif args.ends:
@@ -50,6 +57,11 @@ def main() -> None:
                 say(name, finding)
         else:
             try_each(args, Path(directory))
+
+
+def seconds(text: str) -> float:
+    """A time as memtrace takes it: 2h, 110m."""
+    return float(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
 
 
 def try_each(args: argparse.Namespace, directory: Path) -> None:

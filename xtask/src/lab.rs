@@ -43,6 +43,12 @@ pub(crate) struct Args {
     /// that need these too.
     #[arg(long, conflicts_with_all = ["live", "quick", "staged", "ends", "kills"])]
     leaks: bool,
+    /// A month of the always-on recording within this time, such as 2h: whether memory stays flat, no
+    /// process, kill or mark is lost from one recording to the next, and old ones are downsampled and
+    /// removed.
+    #[arg(long, value_name = "TIME",
+          conflicts_with_all = ["live", "quick", "staged", "ends", "kills", "leaks"])]
+    soak: Option<String>,
     /// Trials of real programs instead of synthetic trees.
     #[arg(long)]
     live: Option<Live>,
@@ -72,8 +78,9 @@ enum Live {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let programs = sh::build_programs(&[])?;
     let mut findings = trials(args, &programs)?;
-    let is_whole = !(args.quick || args.staged || args.ends || args.kills || args.leaks);
-    if is_whole && args.live.is_none() && args.names.is_empty() {
+    let is_one_kind = args.quick || args.staged || args.ends || args.kills || args.leaks;
+    let is_whole = !is_one_kind && args.soak.is_none() && args.live.is_none();
+    if is_whole && args.names.is_empty() {
         findings.extend(staged::run()?);
     }
     print!("{}", finding::table(&findings));
@@ -117,6 +124,9 @@ fn trials(args: &Args, programs: &Path) -> Result<Vec<Finding>> {
     ];
     for (is_given, word) in kinds {
         lab.args(is_given.then_some(word));
+    }
+    if let Some(time) = &args.soak {
+        lab.arg("--soak").arg(time);
     }
     if let (true, Some(python)) = (args.ends || args.leaks, &args.python) {
         lab.arg("--python").arg(python);
