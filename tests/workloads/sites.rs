@@ -21,7 +21,7 @@ const QUIET_NS: i64 = 1_500_000_000;
 /// Heaps are searched more rarely.
 const SEARCH_NS: i64 = 3_000_000_000;
 /// A small part of the time between two rows of samples.
-const MOMENT_NS: i64 = 150_000_000;
+const MOMENT_NS: i64 = 400_000_000;
 /// Below what malloc makes a mapping of its own for.
 const BLOCK: usize = 96 << 10;
 

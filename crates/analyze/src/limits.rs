@@ -56,8 +56,9 @@ pub struct LimitUse {
     /// Whether only the kernel's own mark of the cgroup tells it: it was reached between the reading
     /// of that time and the one before.
     pub is_kernel_mark: bool,
-    /// What the kernel's mark of the cgroup was at its first reading, without what could be reclaimed then,
-    /// where that is more: it can be from before the recording. `None` for others.
+    /// What the kernel's mark of the cgroup was at its first reading, page cache included, where that is nearer
+    /// to the limit even without what could be reclaimed then: it can be from before the recording. `None` for
+    /// others.
     pub earlier_mark_bytes: Option<Bytes>,
 }
 

@@ -9,14 +9,14 @@ use super::analyzed::{Wanted, analyzed};
 use super::output::say;
 use super::part::Part;
 use super::progress::Progress;
-use super::recorded::{Rows, Strictness, open, recording_dir};
+use super::recorded::{Rows, Strictness, open, recording_dir, recording_dir_at};
 use super::remote;
 use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memtrace_analyze::{
-    Moment, Names, SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto, sample,
-    sample_files, sample_gpus,
+    Composition, Moment, Names, SampleOptions, Samples, StackFile, export_stacks, gpu_files,
+    perfetto, sample, sample_files, sample_gpus,
 };
 use memtrace_model::{BootNs, DurationNs, RunInfo};
 use memtrace_report::visible;
@@ -253,15 +253,14 @@ impl Files {
     }
 }
 
-/// When a moment of the recording was.
-fn instant(recordings: &Recordings, dir: &Path, at: Moment) -> anyhow::Result<BootNs> {
+/// Who held what at a moment of the recording.
+fn held_at(recordings: &Recordings, dir: &Path, at: Moment) -> anyhow::Result<Composition> {
     let wanted = Wanted {
         at: Some(at),
         ..Wanted::default()
     };
     let report = analyzed(recordings, dir, wanted)?;
-    let at = report.analysis.at.context("nothing was recorded at --at")?;
-    Ok(at.at.boot_ns)
+    report.analysis.at.context("nothing was recorded at --at")
 }
 
 /// Writes the files.
@@ -274,7 +273,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         return Ok(done);
     }
     let target = args.output.as_deref().unwrap_or(Path::new("."));
-    let dir = recording_dir(args.recording.as_deref())?;
+    let dir = recording_dir_at(args.recording.as_deref(), args.at, false)?;
     let (recording, last_boot_ns) = open(recordings, &dir)?;
     let with = found(&args.with)?;
     let has_samples = What::OF_SAMPLES.into_iter().any(|what| args.wants(what));
@@ -291,7 +290,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     let mut trace = args.open(What::Perfetto, target, TRACE)?;
     let at = args
         .at
-        .map(|at| instant(recordings, &dir, at))
+        .map(|at| held_at(recordings, &dir, at))
         .transpose()?;
     let mut stacks = Vec::new();
     for (what, file, name) in STACKS {
@@ -336,10 +335,10 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         if outcome.is_err() {
             break;
         }
-        let count =
-            export_stacks(&Rows(&recording), *file, at, &mut part.file).with_context(reading)?;
+        let count = export_stacks(&Rows(&recording), *file, at.as_ref(), &mut part.file)
+            .with_context(reading)?;
         if let Ok(0) = count {
-            bail!("no stacks were recorded, or nothing of them is resident: record with --stacks");
+            bail!("no stacks were recorded, or nothing of them was held: record with --stacks");
         }
         outcome = count.map(drop);
     }

@@ -62,9 +62,8 @@ pub(super) fn recording_dir_at(
         });
     }
     match (found.get(chosen), given) {
-        (Some(newest), None) => Ok(newest.clone()),
-        (Some(newest), Some(_)) => {
-            if found.len() > 1 {
+        (Some(newest), _) => {
+            if found.len() > 1 && (given.is_some() || chosen > 0) {
                 let (newest, count) = (newest.display(), found.len());
                 let which = match chosen {
                     0 => "",
@@ -189,6 +188,12 @@ pub(super) fn say_cut_off(recordings: &Recordings) -> bool {
         say(&format!(
             "{}: cut off: its recorder ended before it closed it, so its end is missing",
             path.display()
+        ));
+    }
+    if cut_off.len() > SAID_MAX {
+        say(&format!(
+            "and {} more were cut off",
+            cut_off.len() - SAID_MAX
         ));
     }
     !cut_off.is_empty()

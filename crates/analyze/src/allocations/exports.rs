@@ -3,7 +3,8 @@
 use super::frame::StackFrame;
 use super::pprof;
 use super::resident::Resident;
-use memtrace_model::{BootNs, RowSource};
+use crate::composition::Composition;
+use memtrace_model::RowSource;
 use serde::Serialize;
 use std::collections::HashMap;
 use std::io;
@@ -27,7 +28,7 @@ pub enum StackFile {
 pub fn export_stacks<S: RowSource>(
     source: &S,
     file: StackFile,
-    at: Option<BootNs>,
+    at: Option<&Composition>,
     to: &mut impl io::Write,
 ) -> Result<io::Result<usize>, S::Error> {
     let resident = Resident::read(source, at)?;

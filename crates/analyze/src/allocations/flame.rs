@@ -1,7 +1,8 @@
 //! Resident memory by stack as trees, for whoever draws it.
 
 use super::resident::{Resident, ResidentProcess};
-use memtrace_model::{BootNs, Bytes, FrameKind, Order, RowSource, Upid};
+use crate::composition::Composition;
+use memtrace_model::{Bytes, FrameKind, Order, RowSource, Upid};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -32,7 +33,10 @@ pub struct Flame {
 }
 
 /// The trees of the processes of which most was resident, at an instant or at the end.
-pub(crate) fn flames<S: RowSource>(source: &S, at: Option<BootNs>) -> Result<Vec<Flame>, S::Error> {
+pub(crate) fn flames<S: RowSource>(
+    source: &S,
+    at: Option<&Composition>,
+) -> Result<Vec<Flame>, S::Error> {
     let resident = Resident::read(source, at)?;
     let trees = resident.processes.iter();
     let mut trees: Vec<Flame> = trees.map(|process| tree(&resident, process)).collect();

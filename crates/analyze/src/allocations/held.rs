@@ -1,8 +1,9 @@
 //! What the lines of all processes held together at one instant.
 
+use super::SITES_MAX;
 use super::line::{CodeLine, by_line};
-use super::resident::{not_returned, read_sites_at, read_stacks};
-use super::{SITES_MAX, Sampled};
+use super::resident::{frames_of, read_held_at};
+use crate::composition::Composition;
 use crate::process_table::ProcessTable;
 use crate::who::Who;
 use memtrace_model::{Bytes, Instant, Order, RowSource, Upid};
@@ -19,8 +20,8 @@ pub struct HeldByLine {
     /// The number of processes that held some of it.
     pub process_count: i64,
     /// What they had touched anew and was not known to be given back, without memory that several map. By
-    /// samples; what was touched or given back in the last 0.1 s, or where nothing was sampled in that
-    /// time the last second, can count too.
+    /// samples; of each no more than its RSS. What was given back up to 0.1 s before or touched up to a
+    /// second after can take the place of other memory in it.
     pub not_returned_bytes: Bytes,
     /// Standard error of that.
     pub not_returned_error_bytes: Bytes,
@@ -75,15 +76,14 @@ impl Sum {
 pub(crate) fn held_by_line<S: RowSource>(
     source: &S,
     table: &ProcessTable,
-    at: Instant,
+    at: &Composition,
 ) -> Result<Option<HeldByLine>, S::Error> {
-    let exit = |upid| table.processes[table.find(upid)?].exit_boot_ns();
-    let sites = read_sites_at(source, at.boot_ns, exit)?;
-    let stacks = read_stacks(source, &sites)?;
-    let rows = sites.values().flatten().filter_map(|row| {
-        let held = not_returned(row);
-        let error = Sampled::from(row).error_of(held);
-        (held.0 > 0).then_some((row.stack_id, (row.upid, held, error)))
+    let held = read_held_at(source, at)?;
+    let wanted = held.values().flatten().map(|one| one.stack_id);
+    let stacks = frames_of(source, &wanted.collect())?;
+    let rows = held.into_iter().flat_map(|(upid, held)| {
+        let held = held.into_iter();
+        held.map(move |one| (one.stack_id, (upid, one.bytes, one.error)))
     });
     let mut rows: Vec<_> = rows.collect();
     // The first stack of a line is the one that is shown of it.
@@ -106,7 +106,7 @@ pub(crate) fn held_by_line<S: RowSource>(
     lines.order_by_key(|line| Reverse(line.not_returned_bytes));
     lines.truncate(SITES_MAX);
     Ok((!lines.is_empty()).then(|| HeldByLine {
-        at,
+        at: at.at,
         process_count: all.by_process.len() as i64,
         not_returned_bytes: all.held,
         not_returned_error_bytes: all.error(),

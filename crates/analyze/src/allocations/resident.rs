@@ -1,7 +1,9 @@
 //! What was resident by process and stack: the sums of `growth_site` as they stood at the end, or at an
 //! instant, and the frames of their stacks.
 
+use super::Sampled;
 use super::frame::StackFrame;
+use crate::composition::Composition;
 use memtrace_model::tables::{GrowthSiteRow, ProcessRow, StackRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource, Tgid, Upid};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -32,30 +34,33 @@ pub(super) struct ResidentProcess {
 }
 
 impl Resident {
-    /// As it stood at the end, or before the end of a process; at an instant what was not known to be given
-    /// back by then, without memory that several processes map.
-    pub(super) fn read<S: RowSource>(source: &S, at: Option<BootNs>) -> Result<Self, S::Error> {
+    /// As it stood at the end, or before the end of a process; at an instant what [`read_held_at`] says.
+    pub(super) fn read<S: RowSource>(
+        source: &S,
+        at: Option<&Composition>,
+    ) -> Result<Self, S::Error> {
         let mut known: HashMap<Upid, (Tgid, String, Option<BootNs>)> = HashMap::new();
         source.scan(&[], |row: ProcessRow| {
             let name = format!("{} {}", row.comm, row.tgid);
             known.insert(row.upid, (row.tgid, name, row.exit_boot_ns));
         })?;
-        let exit = |upid| known.get(&upid)?.2;
-        let sites = match at {
-            Some(at) => read_sites_at(source, at, exit)?,
-            None => read_sites(source, BootNs(i64::MAX), |upid| {
-                exit(upid).map(Fullest::before)
-            })?,
+        let amounts: BTreeMap<Upid, Vec<StackHeld>> = match at {
+            Some(at) => read_held_at(source, at)?,
+            None => {
+                let fullest = |upid| known.get(&upid)?.2.map(Fullest::before);
+                let sites = read_sites(source, BootNs(i64::MAX), fullest)?.into_iter();
+                let held = |row: &GrowthSiteRow| StackHeld::of(row, row.resident_bytes);
+                let amounts = sites.map(|(upid, rows)| (upid, rows.iter().map(held).collect()));
+                amounts.collect()
+            }
         };
-        let stacks = read_stacks(source, &sites)?;
-        let amount = |row: &GrowthSiteRow| match at {
-            Some(_) => not_returned(row),
-            None => row.resident_bytes,
-        };
-        let processes = sites.into_iter().filter_map(|(upid, rows)| {
-            let amounts = rows.iter().map(|row| (row.stack_id, amount(row)));
-            let mut stacks: Vec<_> = amounts.filter(|(_, bytes)| bytes.0 > 0).collect();
-            stacks.sort_unstable_by_key(|(stack_id, _)| *stack_id);
+        let wanted = amounts.values().flatten().map(|one| one.stack_id);
+        let stacks = frames_of(source, &wanted.collect())?;
+        let processes = amounts.into_iter().filter_map(|(upid, mut amounts)| {
+            amounts.retain(|one| one.bytes.0 > 0);
+            amounts.sort_unstable_by_key(|one| one.stack_id);
+            let amounts = amounts.into_iter().map(|one| (one.stack_id, one.bytes));
+            let stacks: Vec<_> = amounts.collect();
             let (tgid, name, _) = known.remove(&upid)?;
             (!stacks.is_empty()).then_some(ResidentProcess {
                 upid,
@@ -119,7 +124,7 @@ pub(super) fn there(row: &GrowthSiteRow) -> Bytes {
 }
 
 /// What is not known to be given back of what was touched, without what several map.
-pub(super) fn not_returned(row: &GrowthSiteRow) -> Bytes {
+fn not_returned(row: &GrowthSiteRow) -> Bytes {
     row.grown_bytes - row.returned_bytes - row.shared_bytes.unwrap_or_default()
 }
 
@@ -139,7 +144,7 @@ impl Fullest {
         }
     }
 
-    /// What is given back is noted late. What is touched may not have been looked at.
+    /// What is given back is noted late, and what is touched may not have been looked at.
     fn at(at: BootNs) -> Self {
         Self {
             since: at,
@@ -160,15 +165,56 @@ pub(super) fn read_sites<S: RowSource>(
     Ok(read_sites_twice(source, until, fullest, |_| BootNs(i64::MIN))?.0)
 }
 
-/// The sums of those that were there at an instant, as they stood then: `exit` says when they ended.
-pub(super) fn read_sites_at<S: RowSource>(
+/// What a process held at an instant that it had touched at one stack.
+pub(super) struct StackHeld {
+    pub(super) stack_id: i64,
+    pub(super) bytes: Bytes,
+    /// Standard error of that.
+    pub(super) error: f64,
+}
+
+impl StackHeld {
+    fn of(row: &GrowthSiteRow, bytes: Bytes) -> Self {
+        Self {
+            stack_id: row.stack_id,
+            bytes,
+            error: Sampled::from(row).error_of(bytes),
+        }
+    }
+}
+
+/// What those who were there at an instant had touched and was not known to be given back, by stack, without
+/// memory that several processes map. Rows come late: what they say is no more than the process had in its
+/// RSS then.
+pub(super) fn read_held_at<S: RowSource>(
     source: &S,
-    at: BootNs,
-    exit: impl Fn(Upid) -> Option<BootNs>,
-) -> Result<Sites, S::Error> {
-    let mut sites = read_sites(source, at + LATE, |_| Some(Fullest::at(at)))?;
-    sites.retain(|upid, _| exit(*upid).is_none_or(|exit| exit > at));
-    Ok(sites)
+    at: &Composition,
+) -> Result<BTreeMap<Upid, Vec<StackHeld>>, S::Error> {
+    let instant = at.at.boot_ns;
+    let sites = read_sites(source, instant + LATE, |_| Some(Fullest::at(instant)))?;
+    let holders = at.holders.iter();
+    let rss: HashMap<Upid, i64> = holders
+        .filter_map(|holder| {
+            let parts = [holder.amounts.anon(), holder.amounts.shmem()];
+            let parts: Bytes = parts.into_iter().flatten().sum();
+            Some((holder.who.upid?, parts.0))
+        })
+        .collect();
+    let held = sites.into_iter().filter_map(|(upid, rows)| {
+        let rss = *rss.get(&upid)?;
+        let held = rows.iter().map(|row| StackHeld::of(row, not_returned(row)));
+        let mut held: Vec<StackHeld> = held.filter(|one| one.bytes.0 > 0).collect();
+        let sum: Bytes = held.iter().map(|one| one.bytes).sum();
+        if sum.0 > rss {
+            let part = rss as f64 / sum.0 as f64;
+            for one in &mut held {
+                one.bytes = Bytes((one.bytes.0 as f64 * part) as i64);
+                one.error *= part;
+            }
+        }
+        Some((upid, held))
+    });
+    Ok(held.collect())
 }
 
 /// The same, and the sums at an earlier instant of each process.

@@ -50,7 +50,7 @@ impl Reading {
     /// The most that can have been held since the reading of the group before, by its mark.
     fn reached_since(&self, before: &Self) -> Option<i64> {
         let (mark, earlier) = self.mark.zip(before.mark)?;
-        (mark > earlier).then_some(mark - self.cache.min(before.cache))
+        (mark > earlier).then_some(mark.saturating_sub(self.cache.min(before.cache)))
     }
 }
 
@@ -643,7 +643,9 @@ fn of_group(
         },
         uncharged: 0,
         mark: row.peak_bytes.map(|peak| peak.0),
-        cache: row.file_bytes.map_or(0, |file| (file.0 - shared).max(0)),
+        cache: row
+            .file_bytes
+            .map_or(0, |file| file.0.saturating_sub(shared).max(0)),
         reached: None,
         is_alone,
         is_apart,

@@ -25,6 +25,11 @@ impl Used {
         self.bytes.0 as f64 / self.limit.0.max(1) as f64
     }
 
+    /// With what could be reclaimed.
+    fn whole(self) -> Bytes {
+        self.bytes + self.reclaimable
+    }
+
     /// Whether it is so much nearer to the limit that it is worth telling.
     fn is_beyond(&self, known: &Self) -> bool {
         self.share() > known.share() + 1.0 / MARK_PART
@@ -74,7 +79,7 @@ pub(super) fn read<S: RowSource>(source: &S, clock: &RunClock) -> Result<Vec<Lim
             reclaimable_bytes: used.map(|used| used.reclaimable),
             at: used.map(|used| clock.at(used.at)),
             is_kernel_mark,
-            earlier_mark_bytes: group.earlier_beyond(used).map(|earlier| earlier.bytes),
+            earlier_mark_bytes: group.earlier_beyond(used).map(Used::whole),
             ..LimitUse::of(LimitKind::Cgroup, limit)
         })
     });
@@ -115,7 +120,8 @@ impl Group {
         let risen = row.peak_bytes.zip(last);
         let risen = risen.filter(|(mark, (before, _))| before < mark && *mark <= limit);
         if let Some((mark, (_, before))) = risen {
-            keep(&mut self.marked, used(mark, reclaimable.min(before)));
+            // Cache that came or went between the readings is none of what had to be there.
+            keep(&mut self.marked, used(mark, reclaimable.max(before)));
         }
     }
 

@@ -70,7 +70,7 @@ impl Doubts {
         let (Some(Bytes(before)), Some(Bytes(after))) = (before.rss(), after.rss()) else {
             return;
         };
-        let difference = (after - before).saturating_abs();
+        let difference = after.saturating_sub(before).saturating_abs();
         let unseen = UNSEEN_BYTES.max(before / UNSEEN_PART);
         let off = match difference > unseen.saturating_mul(STEP) {
             true => difference,
@@ -84,8 +84,10 @@ impl Doubts {
         let first = self.instants.partition_point(|instant| *instant <= begin);
         let instants = self.instants[first..].iter();
         for &instant in instants.take_while(|instant| **instant < to) {
-            *self.tree.entry(instant).or_default() += off;
-            *self.own.entry((process, instant)).or_default() += off;
+            let own = self.own.entry((process, instant)).or_default();
+            for sum in [self.tree.entry(instant).or_default(), own] {
+                *sum = sum.saturating_add(off);
+            }
         }
     }
 

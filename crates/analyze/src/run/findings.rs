@@ -88,7 +88,7 @@ where
     let at = at(&options, facts.at, &holdings);
     let shown = at.as_ref().or(holdings.peak.as_ref());
     let shown = shown.filter(|_| has_earlier && !allocations.is_empty());
-    let held_by_line = shown.map(|shown| allocations::held_by_line(source, &facts.table, shown.at));
+    let held_by_line = shown.map(|shown| allocations::held_by_line(source, &facts.table, shown));
     let (load, requests) = (facts.load, &facts.requests);
     let conditions = conditions::reported(load, requests, under_load, &seen.held_at, &clock, end);
     let process = options.process.as_deref();
@@ -260,7 +260,7 @@ fn drawings<S: RowSource>(
         gpus: holdings.gpus.as_ref(),
         host: &info.hostname,
     };
-    let at_peak = known.peak.map(|peak| peak.at.boot_ns);
+    let at_peak = known.peak;
     let (curves, levels) = curves::reported(source, drawn, known)?;
     Ok(Box::new(Drawings {
         curves,

@@ -354,10 +354,8 @@ impl Collector for StackCollector {
         self.look(pass.tick.boot, false);
         self.search(pass.tick.boot);
         self.sites.write(self.source.sees_copies, pass);
-        let is_there = |upid| {
-            let row = pass.table.row(upid);
-            row.is_some_and(|row| row.exit_boot_ns.is_none()) || self.watched.contains_key(&upid)
-        };
+        let is_there =
+            |upid| pass.table.process(upid).is_some() || self.watched.contains_key(&upid);
         self.sites.retain(is_there);
         let lost = [
             (

@@ -120,6 +120,9 @@ struct Growth {
     /// What is not known to be given back: now, and when it was last written.
     held: i64,
     written_held: i64,
+    written_at: BootNs,
+    /// Whether it had ended when it was last asked.
+    was_over: bool,
     /// How it stood when most was held since then, where much of that was given back.
     fullest: Option<Fullest>,
 }
@@ -218,7 +221,7 @@ impl Sites {
                 turned.push((place, fate));
             }
             if fate == Fate::Returned {
-                returned += one.weight;
+                returned = one.weight.saturating_add(returned);
             }
         }
         if returned >= FALL_MIN {
@@ -264,15 +267,16 @@ impl Sites {
             if let Some(fullest) = growth.fullest.take()
                 && fullest.held >= known.saturating_add(FALL_MIN)
             {
-                rows.extend(fullest.rows);
+                // Samples go on while a turn lasts.
+                let [first, last] = [growth.written_at.0 + 1, pass.tick.boot.0 - 1];
+                rows.extend(fullest.rows.into_iter().map(|row| GrowthSiteRow {
+                    boot_ns: BootNs(row.boot_ns.0.max(first).min(last)),
+                    ..row
+                }));
             }
         }
-        for row in &mut rows {
-            // Samples go on while a turn lasts.
-            row.boot_ns = row.boot_ns.min(BootNs(pass.tick.boot.0 - 1));
-        }
         for (upid, growth) in &mut self.processes {
-            growth.written_held = growth.held;
+            (growth.written_held, growth.written_at) = (growth.held, pass.tick.boot);
             for site in growth.sites.iter_mut().filter(|site| site.has_changed) {
                 site.has_changed = false;
                 rows.push(site.row(*upid, pass.tick.boot));
@@ -285,9 +289,13 @@ impl Sites {
         }
     }
 
-    /// Forgets those of whom nothing comes any more; their last sums were written.
+    /// Forgets those who had ended a turn before: nothing comes of them any more, and their last sums were
+    /// written.
     pub(super) fn retain(&mut self, mut is_there: impl FnMut(Upid) -> bool) {
-        self.processes.retain(|upid, _| is_there(*upid));
+        self.processes.retain(|upid, growth| {
+            let is_over = !is_there(*upid);
+            !(std::mem::replace(&mut growth.was_over, is_over) && is_over)
+        });
         self.count = self.processes.values().map(|one| one.sites.len()).sum();
     }
 }
@@ -303,7 +311,7 @@ impl Growth {
         place
     }
 
-    /// Notes how it stands where no more was held since it was last written.
+    /// Notes how it stands, unless it held as much at a moment that was noted since it was last written.
     fn note_fullest(&mut self, upid: Upid) {
         if self
             .fullest
@@ -512,6 +520,7 @@ mod tests {
         assert_eq!(held_of(&text), [(7, 2, 60), (7, 2, 0), (8, 1, 0)]);
         assert_eq!(text[0].boot_ns, BootNs(5));
         assert!(text[0].ts < text[1].ts);
+        sites.retain(|upid| upid == other);
         sites.retain(|upid| upid == other);
         add(&mut sites, upid, 2, 0x2000, 10, 1);
         assert_eq!(held_of(&rows(&mut sites)), [(7, 2, 1)]);

@@ -42,7 +42,7 @@ function stacksSection(all) {
     const sum = flames.reduce((all, flame) => all + flame.bytes, 0);
     const whole = parts[Number(place)];
     icicle = new Icicle(
-      place && whole ? whole : { name: 'resident memory, by samples', bytes: sum, colour: colours.ground('panel'), parts },
+      place && whole ? whole : { name: flames === ofPeak ? 'held at the peak, by samples' : 'resident memory, by samples', bytes: sum, colour: colours.ground('panel'), parts },
       'resident memory by stack',
       1.35,
     );
@@ -61,18 +61,19 @@ function stacksSection(all) {
     update();
   };
   /** @type {[string, string][]} */
-  const instants = [['end', 'at the end'], ['peak', 'at the peak']];
+  const instants = [
+    ...(ofEnd.length ? [/** @type {[string, string]} */ (['end', 'at the end'])] : []),
+    ...(ofPeak.length ? [/** @type {[string, string]} */ (['peak', 'at the peak'])] : []),
+  ];
   const tools = [
-    ofEnd.length && ofPeak.length
-      ? choice('when', instants, (when) => ((flames = when === 'peak' ? ofPeak : ofEnd), choose()))
-      : null,
+    choice('when', instants, (when) => ((flames = when === 'peak' ? ofPeak : ofEnd), choose())),
     chosen,
     search,
     found,
   ];
   const part = section('stacks', 'Who allocated it', {
     tools,
-    about: 'Resident memory by the stack that touched it first, callers above what they called; from samples. Pale parts are machine code.',
+    about: 'Memory by the stack that touched it first, callers above what they called; from samples: what is resident at the end, or was held at the peak. Pale parts are machine code.',
     csv: () => ({ name: 'stacks', columns: ['level', 'path', 'bytes', 'remark'], rows: partRows(icicle.whole) }),
   });
   part.append(body);
