@@ -259,6 +259,25 @@ def test_how_sure_what_is_held_is_stands_beside_it(open_page: Opener) -> None:
     assert "held between 3.0 MiB and 6.0 MiB" in beside.inner_text()
 
 
+def test_bounds_that_read_alike_are_not_shown(open_page: Opener) -> None:
+    end = 10 * SECOND
+    times = [0, 4 * SECOND, end]
+    held = series("held", "held", [40 * MIB, 40 * MIB, 40 * MIB])
+    bounds = [series("below", "below", [0, 1024, 0]), series("above", "above", [0, 1024, 0])]
+    by_role = stack("role", "by role", "held", [held])
+    page = open_page(document(end, times, [by_role], curves={"lines": [held], "bounds": bounds}))
+    point(page, 0.7)
+    assert "held between" not in page.locator("#memory .readout .extra").inner_text()
+
+
+def test_an_offset_is_rounded_before_it_is_cut_into_minutes(open_page: Opener) -> None:
+    for millis, text in [(108_967, "1m49.0s"), (108_940, "1m48.9s"), (119_970, "2m00.0s")]:
+        end = millis * SECOND // 1000
+        by_role = stack("role", "by role", "held", [series("a", "a", [MIB, MIB])])
+        page = open_page(document(end, [0, end], [by_role]))
+        assert when(page) == f"at the end: +{text}"
+
+
 def test_limits_and_gpus_are_unknown_before_they_are_first_read(open_page: Opener) -> None:
     made = documents.ordinary()
     late = [30 * SECOND, 90 * SECOND]

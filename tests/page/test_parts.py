@@ -262,6 +262,9 @@ def test_two_recordings_are_aligned_as_the_reader_chooses(open_page: Opener) -> 
         row.split("\t")[:5] == ["vLLM worker", "1 → 2", "10.0 GiB", "12.0 GiB", "+2.0 GiB"]
         for row in rows
     )
+    assert "these are sums of RSS" in page.locator("#compare").inner_text()
+    titles = page.locator("#compare table th").all_inner_texts()
+    assert titles[2:4] == ["RSS peak before", "RSS peak after"]
     options = page.locator("#compare option").all_inner_texts()
     assert options[:4] == ["the start", "the peak", "load_model", "serve"]
     page.locator("#compare .chart").evaluate("(chart) => { chart.dataset.first = 'true'; }")

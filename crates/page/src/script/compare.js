@@ -124,8 +124,8 @@ function rolesTable({ whole, roles, before, after: now }) {
   });
   const words = (/** @type {Diff['before']} */ one) => `${shorten(one.path ?? one.hostname, 60)}, ${duration(one.duration_ns / NS)}, ${counted(one.process_count, 'process', 'processes')}`;
   return el('div', { class: 'wide' },
-    el('p', { class: 'quiet' }, `Before: ${words(before)}. After: ${words(now)}.`),
-    table('peaks and means of the sum of RSS by role', ['role', '>processes', '>peak before', '>peak after', '>change', '', '>mean', '>GPU peak'], rows));
+    el('p', { class: 'quiet' }, `Before: ${words(before)}. After: ${words(now)}. On the host these are sums of RSS, in which a shared page counts in each process.`),
+    table('peaks and means of the sum of RSS by role', ['role', '>processes', '>RSS peak before', '>RSS peak after', '>change', '', '>RSS mean', '>GPU peak'], rows));
 }
 
 /**

@@ -245,7 +245,7 @@ function wordsAt({ overlay, view, band }, instant) {
   const phases = overlay.phasesAt(instant).map(({ name }) => shorten(name, 40));
   const flags = overlay.flagsNear(instant, (view.to - view.from) / 150).slice(0, 4);
   return [
-    low !== null && high !== null && low < high && `held between ${bytes(low)} and ${bytes(high)}`,
+    low !== null && high !== null && bytes(low) !== bytes(high) && `held between ${bytes(low)} and ${bytes(high)}`,
     phases.length > 0 && `in ${phases.join(' › ')}`,
     ...flags.map(({ seconds, text }) => `${after(seconds)}: ${shorten(text, 200)}`),
   ].filter(Boolean);

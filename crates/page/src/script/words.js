@@ -71,9 +71,10 @@ function duration(seconds, step = 1) {
     const decimals = Math.max(fraction, step < 1 ? 0 : length < 0.9995 ? 3 : 1);
     return `${sign}${length.toFixed(decimals)}s`;
   }
-  const parts = Math.floor(length + (fraction ? 0 : 0.5));
+  const rounded = Number(length.toFixed(fraction));
+  const parts = Math.floor(rounded);
   const two = (/** @type {number} */ part) => String(part).padStart(2, '0');
-  const rest = fraction ? (length - parts).toFixed(fraction).slice(1) : '';
+  const rest = fraction ? (rounded - parts).toFixed(fraction).slice(1) : '';
   const [days, hours, minutes] = [
     Math.floor(parts / 86400),
     Math.floor(parts / 3600) % 24,
