@@ -507,8 +507,9 @@ mod tests {
         sites.look(upid, BootNs(4), true, |_| Seen::Resident);
         assert_eq!(held_of(&rows(&mut sites)), [(7, 1, 20), (8, 1, 90)]);
         // More came and went; then less did.
-        for (at, mib) in [(5, 60), (8, 40)] {
-            add(&mut sites, upid, 2, 0x2000, at, mib);
+        let now = memtrace_host::clock::boot();
+        for mib in [60, 40] {
+            add(&mut sites, upid, 2, 0x2000, now.0.cast_unsigned(), mib);
             sites.look(upid, BootNs(9), true, |one| match one.address {
                 0x2000 => Seen::Returned,
                 _ => Seen::Resident,
@@ -518,7 +519,7 @@ mod tests {
         sites.look(other, BootNs(9), true, |_| Seen::Returned);
         let text = rows(&mut sites);
         assert_eq!(held_of(&text), [(7, 2, 60), (7, 2, 0), (8, 1, 0)]);
-        assert_eq!(text[0].boot_ns, BootNs(5));
+        assert_eq!(text[0].boot_ns, now);
         assert!(text[0].ts < text[1].ts);
         sites.retain(|upid| upid == other);
         sites.retain(|upid| upid == other);
