@@ -77,7 +77,10 @@ mod needs_bpf {
         // What came later is not a part of it, and there is no more than was held.
         assert!(mib(held, "not_returned_bytes") <= all + 40.0, "{held}");
         let most = mib(&report["peak"], "held_at_most_bytes");
-        assert!(mib(held, "not_returned_bytes") <= most + 1.0, "{most} MiB: {held}");
+        assert!(
+            mib(held, "not_returned_bytes") <= most + 1.0,
+            "{most} MiB: {held}"
+        );
         let text = recorded.report_text(&[])?;
         assert!(text.contains("At the peak 2 processes held"), "{text}");
         Ok(())

@@ -27,6 +27,7 @@ use super::process_table::ProcessTable;
 use super::who::Who;
 use memtrace_model::tables::GrowthSiteRow;
 use memtrace_model::{BootNs, Bytes, Order, RowSource};
+pub use resident::RssThen;
 pub(super) use resident::frames_of;
 use resident::{Fullest, LATE, Stacks, read_sites, read_sites_twice, read_stacks, there};
 use schemars::JsonSchema;

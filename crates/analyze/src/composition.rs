@@ -1,5 +1,6 @@
 //! Who holds the memory at one instant.
 
+use super::allocations::RssThen;
 use super::attribution::Attribution;
 use super::attributor::Attributed;
 use super::clock::RunClock;
@@ -118,6 +119,19 @@ pub struct HolderGroup {
     pub largest: Option<Bytes>,
     /// What they held together.
     pub totals: Totals,
+}
+
+impl From<&Composition> for RssThen {
+    fn from(at: &Composition) -> Self {
+        let bytes = at.holders.iter().filter_map(|holder| {
+            let parts = [holder.amounts.anon(), holder.amounts.shmem()];
+            Some((holder.who.upid?, parts.into_iter().flatten().sum()))
+        });
+        Self {
+            at: at.at,
+            bytes: bytes.collect(),
+        }
+    }
 }
 
 impl Composition {

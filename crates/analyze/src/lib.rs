@@ -74,7 +74,7 @@ mod who;
 
 pub use allocations::{
     AllocationGain, AllocationSite, CodeLine, CudaLine, CudaLines, Flame, HeldByLine, LineHolding,
-    ProcessAllocations, Sampled, StackFile, StackFrame, export_stacks,
+    ProcessAllocations, RssThen, Sampled, StackFile, StackFrame, export_stacks,
 };
 pub use analysis::{Analysis, CurvePoint, TreeFinding};
 pub use attribution::{

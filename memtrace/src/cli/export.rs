@@ -15,8 +15,8 @@ use super::traces::found;
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use memtrace_analyze::{
-    Composition, Moment, Names, SampleOptions, Samples, StackFile, export_stacks, gpu_files,
-    perfetto, sample, sample_files, sample_gpus,
+    Moment, Names, RssThen, SampleOptions, Samples, StackFile, export_stacks, gpu_files, perfetto,
+    sample, sample_files, sample_gpus,
 };
 use memtrace_model::{BootNs, DurationNs, RunInfo};
 use memtrace_report::visible;
@@ -254,13 +254,14 @@ impl Files {
 }
 
 /// Who held what at a moment of the recording.
-fn held_at(recordings: &Recordings, dir: &Path, at: Moment) -> anyhow::Result<Composition> {
+fn held_at(recordings: &Recordings, dir: &Path, at: Moment) -> anyhow::Result<RssThen> {
     let wanted = Wanted {
         at: Some(at),
         ..Wanted::default()
     };
     let report = analyzed(recordings, dir, wanted)?;
-    report.analysis.at.context("nothing was recorded at --at")
+    let at = report.analysis.at.context("nothing was recorded at --at")?;
+    Ok(RssThen::from(&at))
 }
 
 /// Writes the files.

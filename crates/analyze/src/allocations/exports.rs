@@ -2,8 +2,7 @@
 
 use super::frame::StackFrame;
 use super::pprof;
-use super::resident::Resident;
-use crate::composition::Composition;
+use super::resident::{Resident, RssThen};
 use memtrace_model::RowSource;
 use serde::Serialize;
 use std::collections::HashMap;
@@ -28,7 +27,7 @@ pub enum StackFile {
 pub fn export_stacks<S: RowSource>(
     source: &S,
     file: StackFile,
-    at: Option<&Composition>,
+    at: Option<&RssThen>,
     to: &mut impl io::Write,
 ) -> Result<io::Result<usize>, S::Error> {
     let resident = Resident::read(source, at)?;

@@ -1,7 +1,6 @@
 //! Resident memory by stack as trees, for whoever draws it.
 
-use super::resident::{Resident, ResidentProcess};
-use crate::composition::Composition;
+use super::resident::{Resident, ResidentProcess, RssThen};
 use memtrace_model::{Bytes, FrameKind, Order, RowSource, Upid};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -35,7 +34,7 @@ pub struct Flame {
 /// The trees of the processes of which most was resident, at an instant or at the end.
 pub(crate) fn flames<S: RowSource>(
     source: &S,
-    at: Option<&Composition>,
+    at: Option<&RssThen>,
 ) -> Result<Vec<Flame>, S::Error> {
     let resident = Resident::read(source, at)?;
     let trees = resident.processes.iter();

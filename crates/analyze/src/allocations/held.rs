@@ -2,8 +2,7 @@
 
 use super::SITES_MAX;
 use super::line::{CodeLine, by_line};
-use super::resident::{frames_of, read_held_at};
-use crate::composition::Composition;
+use super::resident::{RssThen, frames_of, read_held_at};
 use crate::process_table::ProcessTable;
 use crate::who::Who;
 use memtrace_model::{Bytes, Instant, Order, RowSource, Upid};
@@ -76,7 +75,7 @@ impl Sum {
 pub(crate) fn held_by_line<S: RowSource>(
     source: &S,
     table: &ProcessTable,
-    at: &Composition,
+    at: &RssThen,
 ) -> Result<Option<HeldByLine>, S::Error> {
     let held = read_held_at(source, at)?;
     let wanted = held.values().flatten().map(|one| one.stack_id);

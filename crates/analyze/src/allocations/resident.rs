@@ -3,9 +3,8 @@
 
 use super::Sampled;
 use super::frame::StackFrame;
-use crate::composition::Composition;
 use memtrace_model::tables::{GrowthSiteRow, ProcessRow, StackRow};
-use memtrace_model::{BootNs, Bytes, DurationNs, Order, RowSource, Tgid, Upid};
+use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Order, RowSource, Tgid, Upid};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Rows come this much later than what they say.
@@ -35,10 +34,7 @@ pub(super) struct ResidentProcess {
 
 impl Resident {
     /// As it stood at the end, or before the end of a process; at an instant what [`read_held_at`] says.
-    pub(super) fn read<S: RowSource>(
-        source: &S,
-        at: Option<&Composition>,
-    ) -> Result<Self, S::Error> {
+    pub(super) fn read<S: RowSource>(source: &S, at: Option<&RssThen>) -> Result<Self, S::Error> {
         let mut known: HashMap<Upid, (Tgid, String, Option<BootNs>)> = HashMap::new();
         source.scan(&[], |row: ProcessRow| {
             let name = format!("{} {}", row.comm, row.tgid);
@@ -165,6 +161,13 @@ pub(super) fn read_sites<S: RowSource>(
     Ok(read_sites_twice(source, until, fullest, |_| BootNs(i64::MIN))?.0)
 }
 
+/// What each process had in its RSS at an instant, without mapped files; nobody who was not there.
+#[derive(Debug)]
+pub struct RssThen {
+    pub(crate) at: Instant,
+    pub(crate) bytes: HashMap<Upid, Bytes>,
+}
+
 /// What a process held at an instant that it had touched at one stack.
 pub(super) struct StackHeld {
     pub(super) stack_id: i64,
@@ -188,20 +191,12 @@ impl StackHeld {
 /// RSS then.
 pub(super) fn read_held_at<S: RowSource>(
     source: &S,
-    at: &Composition,
+    at: &RssThen,
 ) -> Result<BTreeMap<Upid, Vec<StackHeld>>, S::Error> {
     let instant = at.at.boot_ns;
     let sites = read_sites(source, instant + LATE, |_| Some(Fullest::at(instant)))?;
-    let holders = at.holders.iter();
-    let rss: HashMap<Upid, i64> = holders
-        .filter_map(|holder| {
-            let parts = [holder.amounts.anon(), holder.amounts.shmem()];
-            let parts: Bytes = parts.into_iter().flatten().sum();
-            Some((holder.who.upid?, parts.0))
-        })
-        .collect();
     let held = sites.into_iter().filter_map(|(upid, rows)| {
-        let rss = *rss.get(&upid)?;
+        let rss = at.bytes.get(&upid)?.0;
         let held = rows.iter().map(|row| StackHeld::of(row, not_returned(row)));
         let mut held: Vec<StackHeld> = held.filter(|one| one.bytes.0 > 0).collect();
         let sum: Bytes = held.iter().map(|one| one.bytes).sum();

@@ -4,6 +4,7 @@ use super::facts::Facts;
 use super::holdings::Holdings;
 use super::swept::Swept;
 use super::{AnalyzeError, Options};
+use crate::allocations::RssThen;
 use crate::analysis::{Analysis, CurvePoint, TreeFinding};
 use crate::bins::Binned;
 use crate::clock::RunClock;
@@ -88,7 +89,8 @@ where
     let at = at(&options, facts.at, &holdings);
     let shown = at.as_ref().or(holdings.peak.as_ref());
     let shown = shown.filter(|_| has_earlier && !allocations.is_empty());
-    let held_by_line = shown.map(|shown| allocations::held_by_line(source, &facts.table, shown));
+    let held_by_line =
+        shown.map(|shown| allocations::held_by_line(source, &facts.table, &shown.into()));
     let (load, requests) = (facts.load, &facts.requests);
     let conditions = conditions::reported(load, requests, under_load, &seen.held_at, &clock, end);
     let process = options.process.as_deref();
@@ -260,7 +262,7 @@ fn drawings<S: RowSource>(
         gpus: holdings.gpus.as_ref(),
         host: &info.hostname,
     };
-    let at_peak = known.peak;
+    let at_peak = known.peak.map(RssThen::from);
     let (curves, levels) = curves::reported(source, drawn, known)?;
     Ok(Box::new(Drawings {
         curves,
@@ -269,7 +271,7 @@ fn drawings<S: RowSource>(
         levels,
         flames: allocations::flames(source, None)?,
         flames_at_peak: at_peak
-            .map_or(Ok(Vec::new()), |at| allocations::flames(source, Some(at)))?,
+            .map_or(Ok(Vec::new()), |at| allocations::flames(source, Some(&at)))?,
     }))
 }
 
