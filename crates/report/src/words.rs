@@ -101,6 +101,20 @@ pub fn duration(length: DurationNs) -> String {
     format!("{sign}{text}")
 }
 
+/// `1d16h`, `3h05m`, `14m23s`: a length of time that is estimated.
+pub fn about(length: DurationNs) -> String {
+    const HOUR_S: f64 = 3_600.0;
+    let seconds = length.as_secs_f64();
+    match (seconds / HOUR_S).round() as i64 {
+        hours @ 24.. => format!("{}d{:02}h", hours / 24, hours % 24),
+        _ if seconds >= HOUR_S => {
+            let minutes = (seconds / 60.0).round() as i64;
+            format!("{}h{:02}m", minutes / 60, minutes % 60)
+        }
+        _ => duration(length),
+    }
+}
+
 /// `1s`, `100ms`: a length of time that someone chose.
 pub fn interval(length: DurationNs) -> String {
     let millis = length.0 / 1_000_000;
@@ -272,6 +286,14 @@ mod tests {
         ];
         for (seconds, text) in cases {
             assert_eq!(duration(DurationNs((seconds * 1e9) as i64)), text);
+        }
+        for (seconds, text) in [
+            (863.0, "14m23s"),
+            (11_112.0, "3h05m"),
+            (86_000.0, "1d00h"),
+            (142_500.0, "1d16h"),
+        ] {
+            assert_eq!(about(DurationNs((seconds * 1e9) as i64)), text);
         }
     }
 

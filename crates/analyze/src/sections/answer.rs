@@ -322,7 +322,7 @@ fn of_group(analysis: &Analysis, limit: &LimitUse) -> String {
     let left = used.and_then(|used| growth::time_to_fill(analysis, limit.limit_bytes - used));
     match left {
         Some((slope, left)) => {
-            let (slope, left) = (words::slope(slope), words::duration(left));
+            let (slope, left) = (words::slope(slope), words::about(left));
             format!("{reported}; at {slope} in all, the limit is reached in about {left}")
         }
         None => reported,
