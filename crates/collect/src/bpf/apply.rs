@@ -150,7 +150,9 @@ impl Apply {
 
     /// Notes how full a tmpfs was. Where it is mounted is for who knows mounts.
     fn full_tmpfs(&self, full: &FullTmpfs, pass: &mut Pass<'_>) {
-        let Some(upid) = current(pass.table, full.header.tgid, full.header.start_boot_ns) else {
+        // Its end can be handled first: that comes by another ring.
+        let start = boot(full.header.start_boot_ns);
+        let Some(upid) = pass.table.identity(Tgid(full.header.tgid), start) else {
             return;
         };
         // As large as an option of the mount makes it, which anybody may have chosen.

@@ -310,6 +310,25 @@ fn a_sample_that_comes_after_the_end_brings_nobody_back() {
 }
 
 #[test]
+fn a_full_tmpfs_is_noted_also_where_the_end_is_handled_first() {
+    let mut bench = Bench::new();
+    bench.take(fork(TGID, TGID + 1, 0));
+    let upid = bench.table.upid(Tgid(TGID));
+    bench.take(Event::Exit(exit(TGID, 7)));
+    bench.take(Event::FullTmpfs(FullTmpfs {
+        header: header(TGID, 10, 29),
+        size_pages: 8,
+        used_pages: 8,
+        ..FullTmpfs::default()
+    }));
+    let noted = bench.table.news.full_tmpfs.iter();
+    let noted: Vec<_> = noted
+        .map(|row| (Some(row.seen_by_upid), row.used_bytes.0))
+        .collect();
+    assert_eq!(noted, [(upid, 8 * PAGE)]);
+}
+
+#[test]
 fn an_id_that_is_used_again_is_another_process() {
     let mut bench = Bench::new();
     bench.take(fork(TGID, 0, 0));
