@@ -21,7 +21,7 @@ pub fn full_tmpfs(words: &[&str]) -> Result<Vec<Score>> {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c"]);
     command.arg(
-        r#"ulimit -c 0; mount -t tmpfs -o size="$2" none "$1" && { "$0" bus-error --path "$1/file"; sleep 1; }"#,
+        r#"ulimit -c 0; mount -t tmpfs -o size="$2" none "$1" && { "$0" bus-error --path "$1/file"; sleep 3; }"#,
     );
     command.arg(program::workload()?);
     command.arg(dir.path()).arg(SIZE.to_string());
