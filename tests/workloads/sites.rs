@@ -49,7 +49,7 @@ fn run(args: &Args) -> io::Result<()> {
     let peak = args.size("peak", 0)?;
     if peak > 0 {
         hold_for_a_moment(peak)?;
-        hold_half_for_a_moment(peak / 2)?;
+        hold_half_for_a_moment(peak)?;
     }
     sys::sleep_ns(QUIET_NS);
     if !live.is_empty() {
@@ -165,14 +165,20 @@ fn grow_and_give_back(bytes: usize) -> io::Result<()> {
 
 #[inline(never)]
 fn hold_for_a_moment(bytes: usize) -> io::Result<()> {
-    let mapping = touched(bytes)?;
-    sys::sleep_ns(MOMENT_NS);
-    drop(black_box(mapping));
+    held(bytes)?;
+    black_box(bytes);
     Ok(())
 }
 
 #[inline(never)]
 fn hold_half_for_a_moment(bytes: usize) -> io::Result<()> {
+    held(bytes / 2)?;
+    black_box(bytes);
+    Ok(())
+}
+
+#[inline(never)]
+fn held(bytes: usize) -> io::Result<()> {
     let mapping = touched(bytes)?;
     sys::sleep_ns(MOMENT_NS);
     drop(black_box(mapping));

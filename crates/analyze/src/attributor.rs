@@ -131,9 +131,9 @@ impl Attributor<'_> {
         attribution.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
         attribution.kernel = kernel_of_cgroup(group);
         attribution.limit_bytes = group.effective_limit_bytes;
-        let reclaimable = cache.zip(row.slab_reclaimable_bytes);
-        attribution.reclaimable_bytes =
-            reclaimable.map(|((file, shmem), slab)| file - shmem + slab);
+        // v1 tells no slab.
+        let has_slab = row.slab_reclaimable_bytes.is_some();
+        attribution.reclaimable_bytes = row.reclaimable_bytes().filter(|_| has_slab);
         attribution.close(row.anon_bytes);
         attribution
     }

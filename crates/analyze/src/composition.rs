@@ -124,8 +124,12 @@ pub struct HolderGroup {
 impl From<&Composition> for RssThen {
     fn from(at: &Composition) -> Self {
         let bytes = at.holders.iter().filter_map(|holder| {
-            let parts = [holder.amounts.anon(), holder.amounts.shmem()];
-            Some((holder.who.upid?, parts.into_iter().flatten().sum()))
+            let held = &holder.amounts;
+            let parts = [held.shmem(), held.get(Kind::Swap)].into_iter().flatten();
+            let own = held.anon().or(held.rss());
+            // Of whom nothing is known there can be any amount.
+            let all = own.map_or(Bytes(i64::MAX), |own| own + parts.sum());
+            Some((holder.who.upid?, all))
         });
         Self {
             at: at.at,

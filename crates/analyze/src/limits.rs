@@ -49,7 +49,7 @@ pub struct LimitUse {
     /// The most that there was; `None` when unknown. Of a cgroup without what could be reclaimed.
     pub used_bytes: Option<Bytes>,
     /// What the cgroup had beside that and the kernel could take back without swapping: page cache
-    /// and reclaimable slab. `None` for others.
+    /// and reclaimable slab. `None` for others, and where that is not known.
     pub reclaimable_bytes: Option<Bytes>,
     /// When that was; `None` for a process.
     pub at: Option<Instant>,

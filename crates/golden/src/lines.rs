@@ -5,13 +5,14 @@ use memtrace_model::Tgid;
 use memtrace_model::tables::{FrameKind, GrowthSiteRow, StackRow};
 
 /// A frame: its function, its file, and of Python the line.
-type Frame = (&'static str, &'static str, Option<i64>);
+pub type Frame = (&'static str, &'static str, Option<i64>);
 
 const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 const PYTHON: &str = "/usr/lib/x86_64-linux-gnu/libpython3.12.so.1.0";
 
 impl Script {
-    fn stack(&mut self, stack_id: i64, frames: &[Frame]) {
+    /// The frames of a stack, innermost first.
+    pub fn stack(&mut self, stack_id: i64, frames: &[Frame]) {
         for (depth, (function, file, line)) in frames.iter().enumerate() {
             let is_python = line.is_some();
             self.put(StackRow {

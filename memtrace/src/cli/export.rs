@@ -286,13 +286,11 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
     if has_samples {
         check_count(recording.info(), last_boot_ns, options.interval)?;
     }
+    let at = args.at.map(|at| held_at(recordings, &dir, at));
+    let at = at.transpose()?;
     make(target)?;
     let mut files = Files::open(&args, target)?;
     let mut trace = args.open(What::Perfetto, target, TRACE)?;
-    let at = args
-        .at
-        .map(|at| held_at(recordings, &dir, at))
-        .transpose()?;
     let mut stacks = Vec::new();
     for (what, file, name) in STACKS {
         stacks.extend(args.open(what, target, name)?.map(|part| (file, part)));

@@ -2,7 +2,7 @@
 
 use super::SITES_MAX;
 use super::line::{CodeLine, by_line};
-use super::resident::{RssThen, frames_of, read_held_at};
+use super::resident::{RssThen, StackHeld, frames_of, read_held_at};
 use crate::process_table::ProcessTable;
 use crate::who::Who;
 use memtrace_model::{Bytes, Instant, Order, RowSource, Upid};
@@ -19,7 +19,7 @@ pub struct HeldByLine {
     /// The number of processes that held some of it.
     pub process_count: i64,
     /// What they had touched anew and was not known to be given back, without memory that several map. By
-    /// samples; of each no more than its RSS. What was given back up to 0.1 s before or touched up to a
+    /// samples; of each no more than its RSS and swap without mapped files. What was given back up to 0.1 s before or touched up to a
     /// second after can take the place of other memory in it.
     pub not_returned_bytes: Bytes,
     /// Standard error of that.
@@ -42,6 +42,8 @@ pub struct LineHolding {
     pub not_returned_bytes: Bytes,
     /// Standard error of that.
     pub not_returned_error_bytes: Bytes,
+    /// All that was touched anew there by then, whatever became of it.
+    pub grown_bytes: Bytes,
 }
 
 /// The sum of independent samples.
@@ -50,15 +52,17 @@ struct Sum {
     held: Bytes,
     /// In bytes squared.
     variance: f64,
+    grown: Bytes,
     by_process: BTreeMap<Upid, Bytes>,
 }
 
 impl Sum {
-    fn add(&mut self, (upid, held, error): (Upid, Bytes, f64)) {
-        self.held = self.held + held;
-        self.variance += error * error;
+    fn add(&mut self, (upid, one): (Upid, &StackHeld)) {
+        self.held = self.held + one.bytes;
+        self.variance += one.error * one.error;
+        self.grown = self.grown + one.grown;
         let of_process = self.by_process.entry(upid).or_default();
-        *of_process = *of_process + held;
+        *of_process = *of_process + one.bytes;
     }
 
     fn holder(&self) -> Option<Upid> {
@@ -80,13 +84,13 @@ pub(crate) fn held_by_line<S: RowSource>(
     let held = read_held_at(source, at)?;
     let wanted = held.values().flatten().map(|one| one.stack_id);
     let stacks = frames_of(source, &wanted.collect())?;
-    let rows = held.into_iter().flat_map(|(upid, held)| {
-        let held = held.into_iter();
-        held.map(move |one| (one.stack_id, (upid, one.bytes, one.error)))
+    let rows = held.iter().flat_map(|(upid, held)| {
+        let held = held.iter();
+        held.map(move |one| (one.stack_id, (*upid, one)))
     });
     let mut rows: Vec<_> = rows.collect();
     // The first stack of a line is the one that is shown of it.
-    rows.order_by_key(|(stack_id, (upid, held, _))| (Reverse(*held), *stack_id, *upid));
+    rows.order_by_key(|(stack_id, (upid, one))| (Reverse(one.bytes), *stack_id, *upid));
     let mut all = Sum::default();
     for (_, row) in &rows {
         all.add(*row);
@@ -99,6 +103,7 @@ pub(crate) fn held_by_line<S: RowSource>(
             holder: Who::from(&table.processes[table.find(sum.holder()?)?]),
             not_returned_bytes: sum.held,
             not_returned_error_bytes: sum.error(),
+            grown_bytes: sum.grown,
         })
     });
     let mut lines: Vec<LineHolding> = lines.collect();

@@ -161,7 +161,8 @@ pub(super) fn read_sites<S: RowSource>(
     Ok(read_sites_twice(source, until, fullest, |_| BootNs(i64::MIN))?.0)
 }
 
-/// What each process had in its RSS at an instant, without mapped files; nobody who was not there.
+/// What each process had at an instant in RSS and swap, without mapped files where these are known; nobody who
+/// was not there.
 #[derive(Debug)]
 pub struct RssThen {
     pub(crate) at: Instant,
@@ -174,6 +175,8 @@ pub(super) struct StackHeld {
     pub(super) bytes: Bytes,
     /// Standard error of that.
     pub(super) error: f64,
+    /// All that it had touched there by then.
+    pub(super) grown: Bytes,
 }
 
 impl StackHeld {
@@ -182,13 +185,13 @@ impl StackHeld {
             stack_id: row.stack_id,
             bytes,
             error: Sampled::from(row).error_of(bytes),
+            grown: row.grown_bytes,
         }
     }
 }
 
 /// What those who were there at an instant had touched and was not known to be given back, by stack, without
-/// memory that several processes map. Rows come late: what they say is no more than the process had in its
-/// RSS then.
+/// memory that several processes map. Rows come late: what they say is no more than the process had then.
 pub(super) fn read_held_at<S: RowSource>(
     source: &S,
     at: &RssThen,

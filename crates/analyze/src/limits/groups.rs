@@ -17,7 +17,7 @@ struct Used {
     at: BootNs,
     limit: Bytes,
     bytes: Bytes,
-    reclaimable: Bytes,
+    reclaimable: Option<Bytes>,
 }
 
 impl Used {
@@ -27,7 +27,7 @@ impl Used {
 
     /// With what could be reclaimed.
     fn whole(self) -> Bytes {
-        self.bytes + self.reclaimable
+        self.bytes + self.reclaimable.unwrap_or_default()
     }
 
     /// Whether it is so much nearer to the limit that it is worth telling.
@@ -47,7 +47,7 @@ struct Group {
     /// The mark of the first reading, which can be from before the recording.
     earlier: Option<Used>,
     /// The mark of the last reading, and what could be reclaimed then.
-    last: Option<(Bytes, Bytes)>,
+    last: Option<(Bytes, Option<Bytes>)>,
 }
 
 /// Reads `cgroup_mem`, which has the groups of the recorded processes and those above them that have
@@ -76,7 +76,7 @@ pub(super) fn read<S: RowSource>(source: &S, clock: &RunClock) -> Result<Vec<Lim
         Some(LimitUse {
             cgroup: Some(path),
             used_bytes: used.map(|used| used.bytes),
-            reclaimable_bytes: used.map(|used| used.reclaimable),
+            reclaimable_bytes: used.and_then(|used| used.reclaimable),
             at: used.map(|used| clock.at(used.at)),
             is_kernel_mark,
             earlier_mark_bytes: group.earlier_beyond(used).map(Used::whole),
@@ -95,11 +95,14 @@ impl Group {
         let Some(limit) = row.limit_bytes else {
             return;
         };
-        let used = |bytes: Bytes, reclaimable: Bytes| Used {
-            at: row.boot_ns,
-            limit,
-            bytes: bytes - reclaimable.min(bytes),
-            reclaimable,
+        let used = |bytes: Bytes, reclaimable: Option<Bytes>| {
+            let reclaimable = reclaimable.map(|reclaimable| reclaimable.min(bytes));
+            Used {
+                at: row.boot_ns,
+                limit,
+                bytes: bytes - reclaimable.unwrap_or_default(),
+                reclaimable,
+            }
         };
         let keep = |kept: &mut Option<Used>, used: Used| {
             if kept.is_none_or(|kept| kept.share() < used.share()) {

@@ -91,8 +91,7 @@ impl Memory<'_> {
         })
     }
 
-    fn tree_uncertain(&self, span: &Span) -> Uncertain {
-        let change = self.held(span).delta_bytes;
+    fn tree_uncertain(&self, span: &Span, change: Option<Bytes>) -> Uncertain {
         let is = |at: BootNs| self.doubts.is_tree(at, change);
         Uncertain {
             begin: span.begin.is_some_and(is),
@@ -100,9 +99,7 @@ impl Memory<'_> {
         }
     }
 
-    fn own_uncertain(&self, span: &Span) -> Uncertain {
-        let own = self.own(span);
-        let change = own.and_then(|own| own.delta.rss());
+    fn own_uncertain(&self, span: &Span, change: Option<Bytes>) -> Uncertain {
         let is = |at: BootNs| {
             let process = span.process;
             process.is_some_and(|process| self.doubts.is_own(process, at, change))
@@ -142,6 +139,7 @@ impl Memory<'_> {
     /// A span with its memory, but not by role.
     pub(super) fn phase(&self, span: &Span) -> Phase {
         let end = self.end_of(span);
+        let (held, own) = (self.held(span), self.own(span));
         Phase {
             name: span.name.clone(),
             who: self.who(span.process),
@@ -157,11 +155,11 @@ impl Memory<'_> {
             },
             is_after_exit: span.is_after_exit,
             duration_ns: self.duration(span),
-            held: self.held(span),
+            held,
             tree: self.tree(span),
-            own: self.own(span),
-            tree_uncertain: self.tree_uncertain(span),
-            own_uncertain: self.own_uncertain(span),
+            own,
+            tree_uncertain: self.tree_uncertain(span, held.delta_bytes),
+            own_uncertain: self.own_uncertain(span, own.and_then(|own| own.delta.rss())),
             since_baseline_bytes: self.since_baseline(span),
             roles: Vec::new(),
             gpu: self.device_history.gpu(span),

@@ -1,7 +1,7 @@
 //! Who allocated what is still resident.
 
 use super::growth;
-use super::held_by_line::{self, LARGE_PART, MATTERS, NOTABLE_PART, estimated};
+use super::held_by_line::{self, LARGE_PART, MATTERS, NOTABLE_PART, PASSING_PART, estimated};
 use crate::allocations::{AllocationSite, ProcessAllocations, Sampled};
 use crate::{Analysis, Report, Who};
 use memtrace_model::{Bytes, Instant, Order};
@@ -17,8 +17,6 @@ const LINES_MAX: usize = 6;
 /// Lines with this part of what a process held at a kill are named, so many at most.
 const NAMED_PART: f64 = 0.1;
 const NAMED_MAX: usize = 3;
-/// A line that gave back this part of what it touched is doubted to hold the rest.
-const PASSING_PART: f64 = 0.75;
 
 const TITLE: &str = "Who allocated it";
 
@@ -299,7 +297,7 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
             let place = first.line.place();
             let Some(later) = later_line(process).filter(|later| later.line.place() != place)
             else {
-                return match has_passed_on(&first.sum) {
+                return match has_passed_on(&first.sum) && !is_mostly_kept(&first.sum) {
                     true => format!(
                         "{reported}. Which line holds it is not known: {place} touched {share} of it first, \
                          but gave back most of the {} that it touched, for others to get.",
@@ -324,8 +322,7 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
 /// What makes it doubtful that the line still uses what it touched: most is known to be free, or most of
 /// what was ever touched there came and went, so that the rest can be in other hands.
 fn doubt_in_words(sum: &Sampled) -> String {
-    let kept = sum.kept_bytes.unwrap_or_default();
-    if kept.0 > 0 && kept.0 >= sum.resident_bytes.0 - kept.0 {
+    if is_mostly_kept(sum) {
         return ", most of that kept free by malloc".to_owned();
     }
     match has_passed_on(sum) {
@@ -336,6 +333,12 @@ fn doubt_in_words(sum: &Sampled) -> String {
         ),
         false => String::new(),
     }
+}
+
+/// Whether most of it is known to be free.
+fn is_mostly_kept(sum: &Sampled) -> bool {
+    let kept = sum.kept_bytes.unwrap_or_default();
+    kept.0 > 0 && kept.0 >= sum.resident_bytes.0 - kept.0
 }
 
 /// Whether most of what was ever touched there came and went.

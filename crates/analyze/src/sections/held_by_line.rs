@@ -13,6 +13,8 @@ pub(super) const MATTERS: Bytes = Bytes(16 << 20);
 pub(super) const NOTABLE_PART: f64 = 0.1;
 /// A line with this part of what a process holds stands among the first lines of a report.
 pub(super) const LARGE_PART: f64 = 0.3;
+/// A line that gave back this part of what it touched is doubted to hold the rest.
+pub(super) const PASSING_PART: f64 = 0.75;
 /// A line that held so many times what the first lines of the report say of it is reported there, too.
 const NEWS_TIMES: f64 = 1.5;
 
@@ -31,7 +33,14 @@ fn news<'a>(
     let known = sites.filter(|site| site.line.place() == place);
     let known: Bytes = known.map(|site| site.sum.resident_bytes).sum();
     let is_news = first.not_returned_bytes.0 as f64 >= NEWS_TIMES * known.0 as f64;
-    (is_large && is_news && held.not_returned_bytes >= MATTERS).then_some(first)
+    let is_known = is_large && !has_passed_on(first);
+    (is_known && is_news && held.not_returned_bytes >= MATTERS).then_some(first)
+}
+
+/// Whether most of what was touched there had come and gone, so that the rest can have been in other hands.
+fn has_passed_on(line: &LineHolding) -> bool {
+    let returned = line.grown_bytes - line.not_returned_bytes;
+    returned.0 as f64 >= PASSING_PART * line.grown_bytes.0 as f64
 }
 
 /// Whether it is reported unasked.
@@ -64,8 +73,15 @@ fn sentence(analysis: &Analysis, first: &LineHolding) -> Option<String> {
         count if count == held.process_count => String::new(),
         count => format!(" in {count} of them"),
     };
+    let doubt = match has_passed_on(first) {
+        true => format!(
+            " (it had touched {} and given most of it back: other code may have held the rest)",
+            bytes(first.grown_bytes)
+        ),
+        false => String::new(),
+    };
     Some(format!(
-        "{when} {who} held {} by samples: {} at {}{of_them}.",
+        "{when} {who} held {} by samples: {} at {}{of_them}{doubt}.",
         estimated(
             held.not_returned_bytes,
             held.not_returned_error_bytes.0 as f64
@@ -87,8 +103,8 @@ pub(super) fn chapter(analysis: &Analysis, most: usize) -> Option<Chapter> {
     chapter.rest(held.lines.len(), most, words::count, MORE_IN_JSON);
     chapter.explain(
         "All processes together: HELD is what was touched at a line, by samples, and not known to be given \
-         back by then, ± its standard error; without memory that several processes map. MOSTLY BY is the \
-         process in which the line held most.",
+         back by then, ± its standard error; without memory that several processes map. TOUCHED is all that \
+         was touched there by then. MOSTLY BY is the process in which the line held most.",
     );
     Some(chapter)
 }
@@ -104,6 +120,7 @@ fn table<'a>(all: Bytes, lines: impl Iterator<Item = &'a LineHolding>) -> Table 
         .figures(("not_returned_error_bytes", "±"), 2, |line| {
             line.not_returned_error_bytes
         })
+        .figures(("grown_bytes", "TOUCHED"), 3, |line| line.grown_bytes)
         .words(("process_count", "PROCESSES"), 1, |line| {
             line.process_count.to_string()
         })

@@ -62,7 +62,8 @@ pub(super) fn is_of_peak(limit: &LimitUse, analysis: &Analysis) -> bool {
     let apart = peak.at.boot_ns - at.boot_ns;
     let mut groups = peak.cgroups.iter().map(|group| &group.row);
     let own = groups.find(|row| Some(&row.cgroup) == limit.cgroup.as_ref());
-    let then = own.and_then(|row| Some(row.current_bytes? - row.reclaimable_bytes()));
+    let then =
+        own.and_then(|row| Some(row.current_bytes? - row.reclaimable_bytes().unwrap_or_default()));
     let is_as_much = then.is_some_and(|then| then.0 >= used.0 - used.0 / 100);
     !limit.is_kernel_mark && (apart.0.saturating_abs() <= AT_THE_PEAK.0 || is_as_much)
 }

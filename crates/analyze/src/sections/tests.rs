@@ -6,6 +6,7 @@ mod invariants;
 mod json;
 mod leaks;
 mod limits;
+mod lines;
 mod log_kills;
 
 use super::*;

@@ -93,11 +93,11 @@ impl CgroupMemRow {
         Some(used - self.inactive_file_bytes?.min(used))
     }
 
-    /// What the kernel can take back without swapping: page cache and reclaimable slab, as far as they are
-    /// known.
-    pub fn reclaimable_bytes(&self) -> Bytes {
-        let cache = self.file_bytes.unwrap_or_default() - self.shmem_bytes.unwrap_or_default();
-        cache.max(Bytes(0)) + self.slab_reclaimable_bytes.unwrap_or_default()
+    /// What the kernel can take back without swapping: page cache, and reclaimable slab where v2 tells it;
+    /// `None` where page cache is not known.
+    pub fn reclaimable_bytes(&self) -> Option<Bytes> {
+        let cache = self.file_bytes? - self.shmem_bytes.unwrap_or_default();
+        Some(cache.max(Bytes(0)) + self.slab_reclaimable_bytes.unwrap_or_default())
     }
 
     /// Memory of the kernel for the group, its socket buffers included. v1 does not charge those.
