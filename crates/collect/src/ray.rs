@@ -27,8 +27,9 @@ pub struct RayDrivers {
     has_to_invite: bool,
     /// The revision of the table in which sessions were last looked for.
     looked_at: Option<u64>,
-    /// Whose logs were looked for.
-    raylets: HashSet<Upid>,
+    /// Those that are recorded, and the id of each whose log is still to be found: a raylet directs
+    /// its output to its log only once it runs.
+    raylets: HashMap<Upid, Option<Tgid>>,
     sessions: HashMap<PathBuf, Session>,
 }
 
@@ -49,7 +50,7 @@ impl RayDrivers {
             root: root.to_owned(),
             has_to_invite,
             looked_at: None,
-            raylets: HashSet::new(),
+            raylets: HashMap::new(),
             sessions: HashMap::new(),
         }
     }
@@ -59,8 +60,6 @@ impl RayDrivers {
         if self.looked_at.replace(table.revision()) == Some(table.revision()) {
             return;
         }
-        let root = &self.root;
-        let mut logs = Vec::new();
         for process in table.processes() {
             let row = process.row();
             if row.comm != "raylet" {
@@ -68,14 +67,20 @@ impl RayDrivers {
             }
             if let Some(session) = row.cmdline.as_deref().and_then(session_of) {
                 self.sessions.entry(session.join("logs")).or_default();
-                if self.raylets.insert(row.upid) {
-                    logs.extend(log_of(root, row.tgid).map(|log| (row.upid, log)));
-                }
+                self.raylets.entry(row.upid).or_insert(Some(row.tgid));
             }
         }
-        self.raylets.retain(|upid| table.process(*upid).is_some());
-        for (upid, log) in logs {
-            table.news.note_log(upid, log);
+        self.raylets
+            .retain(|upid, _| table.process(*upid).is_some());
+    }
+
+    /// Looks for the logs that are still to be found.
+    fn find_logs(&mut self, table: &mut ProcessTable) {
+        for (upid, sought) in &mut self.raylets {
+            if let Some(log) = sought.and_then(|raylet| log_of(&self.root, raylet)) {
+                *sought = None;
+                table.news.note_log(*upid, log);
+            }
         }
     }
 }
@@ -91,6 +96,7 @@ impl Collector for RayDrivers {
 
     fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         self.find_sessions(pass.table);
+        self.find_logs(pass.table);
         for (logs, session) in &mut self.sessions {
             let drivers = session.new_logs(logs);
             let mut found = session.writers(&self.root, logs);
@@ -233,7 +239,7 @@ fn has_open(root: &Path, tgid: Tgid, file: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Birth;
+    use crate::{Birth, Tick};
     use memtrace_model::{BootNs, FirstSeenBy};
 
     #[test]
@@ -248,21 +254,22 @@ mod tests {
     }
 
     #[test]
-    fn the_log_of_a_raylet_is_what_its_output_goes_to() {
+    fn the_log_of_a_raylet_is_what_its_output_goes_to_in_time() {
         let (proc, logs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let raylet = |tgid: u32, log: &str| {
+        let directs_output = |tgid: u32, log: &str| {
             let log = logs.path().join(log);
             std::fs::write(&log, "").unwrap();
             let directory = proc.path().join(format!("{tgid}/fd"));
             std::fs::create_dir_all(&directory).unwrap();
-            std::os::unix::fs::symlink(log, directory.join("1")).unwrap();
+            let output = directory.join("1");
+            let _ = std::fs::remove_file(&output);
+            std::os::unix::fs::symlink(log, output).unwrap();
         };
-        raylet(7, "raylet.out");
-        raylet(8, "other.out");
+        directs_output(7, "raylet.out");
+        directs_output(8, "other.out");
         let mut table = ProcessTable::default();
         let mut drivers = RayDrivers::new(proc.path(), false);
-        let mut upids = Vec::new();
-        for tgid in [7, 8] {
+        let [seven, eight] = [7, 8].map(|tgid| {
             let birth = Birth {
                 tgid: Tgid(tgid),
                 start: BootNs(1),
@@ -273,11 +280,21 @@ mod tests {
             let upid = table.enter(birth, BootNs(1));
             let cmdline = "raylet --raylet_socket_name=/tmp/ray/session_1/sockets/raylet";
             table.process_mut(upid).unwrap().row_mut().cmdline = Some(cmdline.into());
-            upids.push(upid);
-            drivers.find_sessions(&mut table);
-        }
-        let found: Vec<Upid> = table.news.logs.iter().map(|(upid, _)| *upid).collect();
-        assert_eq!(found, [upids[0]]);
+            upid
+        });
+        let tick = Tick::at(BootNs(2));
+        let mut found = || -> Vec<Upid> {
+            let mut out = Vec::new();
+            let mut pass = Pass::new(&tick, &mut table, &mut out);
+            drivers.collect(&mut pass).unwrap();
+            let logs = std::mem::take(&mut table.news.logs);
+            logs.into_iter().map(|(upid, _)| upid).collect()
+        };
+        assert_eq!(found(), [seven]);
+        // Nobody has come or gone since.
+        directs_output(8, "raylet.out");
+        assert_eq!(found(), [eight]);
+        assert_eq!(found(), [], "each is found once");
     }
 
     #[test]
