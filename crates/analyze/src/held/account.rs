@@ -20,7 +20,7 @@ const SLACK_PART: i64 = 50;
 pub(super) struct Counted {
     pub(super) anon: i64,
     pub(super) shared: i64,
-    /// All anonymous memory in RSS, and what can have come of it without a row: there is no more.
+    /// All anonymous memory in RSS.
     pub(super) in_rss: i64,
 }
 
@@ -227,7 +227,7 @@ struct Between {
     moved: i64,
     /// Whether what moved is memory that came or went, and not what was mapped once more.
     is_counted_once: bool,
-    /// There is no more than this of it.
+    /// What can be had in RSS, and what no RSS counts.
     in_rss: i64,
 }
 

@@ -71,11 +71,6 @@ impl Member {
     fn grown(&self) -> i64 {
         (self.anon - self.given).max(0)
     }
-
-    /// What it has, and what it can have gained since: a row comes for more.
-    fn in_rss(&self) -> i64 {
-        self.anon.saturating_add((self.anon >> 7).max(1 << 20))
-    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -100,7 +95,7 @@ pub(super) struct ForkFamilies {
     /// What each process got since the fork or exec that made it, all together: by its counter alone,
     /// whatever is learned of what they share.
     grown: i64,
-    /// All that their counters come to, and what each can have gained since its last row.
+    /// All that their counters come to, whatever exec replaces.
     in_rss: i64,
     /// Those whose certain part may have changed although their counters did not.
     touched: Vec<usize>,
@@ -205,7 +200,7 @@ impl ForkFamilies {
         self.grown
     }
 
-    /// What all have in RSS, pages that they share in each, and can have gained since.
+    /// What all have in RSS, pages that they share in each.
     #[inline]
     pub(super) fn in_rss(&self) -> i64 {
         self.in_rss
@@ -252,7 +247,7 @@ impl ForkFamilies {
         let most = member.family.map_or(member.grown(), |_| member.anon);
         self.grown = self.grown.saturating_add(sign * member.grown());
         self.most = self.most.saturating_add(sign * most);
-        self.in_rss = self.in_rss.saturating_add(sign * member.in_rss());
+        self.in_rss = self.in_rss.saturating_add(sign * member.anon);
         self.count_certain(process, sign);
     }
 
