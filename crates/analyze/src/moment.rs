@@ -152,21 +152,26 @@ pub(super) fn offset(at: Instant) -> String {
 }
 
 /// Where a window begins and ends. Where that is not said it begins with the first row of memory,
-/// as nothing is known before, and ends with the recording. The last part of one that has only begun
+/// as nothing is known before, and ends with `last`. The last part of a recording that has only begun
 /// is `None`.
 pub(super) fn window(
     from: Option<Moment>,
     to: Option<Moment>,
     first_row: Option<BootNs>,
+    last: BootNs,
     clock: &RunClock,
 ) -> Result<Option<[BootNs; 2]>, MomentError> {
     let resolve = |moment: Option<Moment>, default| match moment {
         Some(moment) => moment.resolve(clock)?.ok_or(MomentError::NoEdge),
         None => Ok(default),
     };
-    let end = resolve(to, clock.end())?;
+    let end = resolve(to, last)?;
     let known = first_row.filter(|first| (clock.start()..end).contains(first));
-    let begin = resolve(from, known.unwrap_or(clock.start()))?;
+    let known = known.unwrap_or(clock.start());
+    let begin = match from {
+        Some(Moment::BeforeEnd(length)) => known.max(end + DurationNs(-length.0)),
+        from => resolve(from, known)?,
+    };
     match begin < end {
         true => Ok(Some([begin, end])),
         false if from.is_some_and(Moment::is_of_last) => Ok(None),
@@ -335,7 +340,13 @@ mod tests {
         let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let of = |from, to| {
             let first_row = clock.start() + DurationNs(SECOND_NS);
-            let window = window(moment(from), moment(to), Some(first_row), &clock)?;
+            let window = window(
+                moment(from),
+                moment(to),
+                Some(first_row),
+                clock.end(),
+                &clock,
+            )?;
             Ok(window
                 .expect("a window")
                 .map(|at| clock.offset(at).as_secs_f64()))
@@ -347,7 +358,7 @@ mod tests {
         assert_eq!(of("+10s", ""), Ok([10.0, 120.0]));
         for (length, start) in [("30s", 90.0), ("2", 118.0), ("1d", 0.0)] {
             let last = Moment::of_last(length).unwrap();
-            let window = super::window(Some(last), None, None, &clock).unwrap();
+            let window = super::window(Some(last), None, None, clock.end(), &clock).unwrap();
             let window = window.expect("a window");
             let start_at = clock.offset(window[0]).as_secs_f64();
             assert!((start_at - start).abs() < 1e-6, "{length}: {start_at}");

@@ -11,11 +11,17 @@ use crate::log_kills::KillLine;
 use crate::moment::{self, Moment, MomentError};
 use crate::oom::{self, Windows};
 use crate::phases::{ConditionSpan, Marks, Timeline};
+use crate::process::Process;
 use crate::process_table::ProcessTable;
 use crate::sharing::{self, Execs};
 use crate::titles::Titles;
 use memtrace_model::tables::{MemRow, MemSource, OomRow};
-use memtrace_model::{BootNs, Kind, RowSource, RunInfo};
+use memtrace_model::{BootNs, Bytes, DurationNs, Kind, Order, RowSource, RunInfo};
+use std::cmp::Reverse;
+
+const SECOND_NS: i64 = 1_000_000_000;
+/// What a command leaves ends this much later; what runs for longer is no longer its end.
+const LONGEST_END_NS: i64 = 10 * SECOND_NS;
 
 /// Who there was, what was named, what was killed, and the instants that are asked for.
 pub(super) struct Facts {
@@ -136,11 +142,16 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     if options.from.is_some() || options.to.is_some() {
+        let is_last = options.from.is_some_and(Moment::is_of_last);
         let first_row = match options.from {
-            Some(_) => None,
-            None => first_row(source, table)?,
+            Some(_) if !is_last => None,
+            _ => first_row(source, table)?,
         };
-        let window = moment::window(options.from, options.to, first_row, clock);
+        let end = match is_last {
+            true => before_it_ended(source, table, clock)?,
+            false => clock.end(),
+        };
+        let window = moment::window(options.from, options.to, first_row, end, clock);
         if let Some(window) = window.map_err(AnalyzeError::Window)? {
             let beyond = options.from.and_then(|from| from.beyond(clock));
             phases.focus_on_window(window, beyond);
@@ -160,6 +171,44 @@ fn first_row<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<Bo
         }
     })?;
     Ok(first)
+}
+
+/// The end of the last part of a recording. Where that ended with its main process it is when the tree
+/// had most in RSS in the last second of that: what comes later is given back because it ends.
+fn before_it_ended<S: RowSource>(
+    source: &S,
+    table: &ProcessTable,
+    clock: &RunClock,
+) -> Result<BootNs, S::Error> {
+    let main = table.processes.iter().find(|process| process.is_main);
+    let end = main.and_then(Process::exit_boot_ns);
+    let Some(end) = end.filter(|end| (clock.end() - *end).0 <= LONGEST_END_NS) else {
+        return Ok(clock.end());
+    };
+    let last_second = end + DurationNs(-SECOND_NS);
+    let exits = table.processes.iter().enumerate();
+    let exits = exits.filter_map(|(place, process)| Some((process.exit_boot_ns()?, place)));
+    let mut exits: Vec<_> = exits.collect();
+    exits.order_by_key(|exit| Reverse(*exit));
+    let mut rss = vec![Bytes(0); table.processes.len()];
+    let (mut sum, mut most) = (Bytes(0), None);
+    source.scan(&["boot_ns", "upid", Kind::Rss.column()], |row: MemRow| {
+        while let Some((_, place)) = exits.pop_if(|(exit, _)| *exit <= row.boot_ns) {
+            sum = sum - std::mem::take(&mut rss[place]);
+        }
+        let (Some(place), Some(now)) = (table.find(row.upid), row.rss_bytes) else {
+            return;
+        };
+        let ended = table.processes[place].exit_boot_ns();
+        if row.boot_ns >= end || ended.is_some_and(|ended| ended <= row.boot_ns) {
+            return;
+        }
+        sum = sum + now - std::mem::replace(&mut rss[place], now);
+        if row.boot_ns >= last_second {
+            most = most.max(Some((sum, row.boot_ns)));
+        }
+    })?;
+    Ok(most.map_or(last_second, |(_, at)| at))
 }
 
 fn resolve<E: std::error::Error + 'static>(

@@ -274,6 +274,37 @@ fn a_window_to_the_end_has_what_is_held_then() {
 }
 
 #[test]
+fn the_last_part_of_a_command_ends_where_it_had_most_in_its_last_second() {
+    let mut run = Script::command(&["a"], 30.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "b");
+    run.mem(2, 0.5, [50.0, 0.0, 0.0]);
+    for (at, mib) in [(0.5, 100.0), (15.0, 130.0), (19.2, 190.0), (19.6, 20.0)] {
+        run.mem(1, at, [mib, 0.0, 0.0]);
+    }
+    let held = |end: f64, last: &str| {
+        let mut run = run.clone();
+        run.exit(1, end, 0);
+        run.exit(2, end - 0.1, 0);
+        let (info, rows, _) = run.recorded();
+        let options = Options {
+            from: Some(Moment::of_last(last).expect("a length")),
+            ..Options::default()
+        };
+        let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+        let window = analysis.phase.expect("the window");
+        let held = [window.held.begin_bytes, window.held.end_bytes].map(mib);
+        (window.end.boot_ns, held)
+    };
+    assert_eq!(held(20.0, "8s"), (boot(19.2), [150.0, 240.0].map(Some)));
+    assert_eq!(held(20.0, "1m"), (boot(19.2), [150.0, 240.0].map(Some)));
+    let nothing_moved = (boot(24.0), [240.0, 70.0].map(Some));
+    assert_eq!(held(25.0, "4.7s"), nothing_moved);
+    // What it left ran on for longer: that is no end.
+    assert_eq!(held(19.9, "5s"), (boot(30.0), [0.0, 0.0].map(Some)));
+}
+
+#[test]
 fn a_window_without_a_begin_begins_where_memory_is_first_known() {
     let mut run = Script::command(&["a"], 20.0);
     run.process(1, None, 0.0, "a");
