@@ -137,9 +137,11 @@ impl LayoutLine {
 
     /// The same with what it gained since an earlier reading.
     fn since(&self, before: Option<&Self>) -> Self {
+        let gained = self.rss_bytes - before.map_or(Bytes(0), |before| before.rss_bytes);
         Self {
             items_gained: self.item_count - before.map_or(0, |before| before.item_count),
-            gained_bytes: self.rss_bytes - before.map_or(Bytes(0), |before| before.rss_bytes),
+            // Less than the smallest page is rounding of what was scaled.
+            gained_bytes: Bytes(gained.0 / 4096 * 4096),
             ..self.clone()
         }
     }
