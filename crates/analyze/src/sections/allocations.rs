@@ -1,7 +1,9 @@
 //! Who allocated what is still resident.
 
 use super::growth;
-use super::held_by_line::{self, LARGE_PART, MATTERS, NOTABLE_PART, PASSING_PART, estimated};
+use super::held_by_line::{
+    self, LARGE_PART, MATTERS, NOTABLE_PART, PASSING_PART, estimated, estimated_within,
+};
 use crate::allocations::{AllocationSite, ProcessAllocations, Sampled};
 use crate::{Analysis, Report, Who};
 use memtrace_model::{Bytes, Instant, Order};
@@ -288,7 +290,11 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
     };
-    let grew = estimated(resident, sum.resident_error());
+    let found = analysis.processes.iter();
+    let mut found = found.filter(|found| Some(found.upid) == process.who.upid);
+    let most = found.next().and_then(|found| found.peak.rss_bytes);
+    let most = most.unwrap_or(Bytes(i64::MAX));
+    let grew = estimated_within(resident, sum.resident_error(), most);
     let reported = format!("{who} grew by {grew} that {still}{remarks}");
     match process.sites.first() {
         Some(first) if resident.0 > 0 => {
@@ -464,9 +470,13 @@ mod tests {
     fn an_amount_has_its_interval_where_that_is_no_small_part_of_it() {
         let mib = |mib: i64| Bytes(mib << 20);
         let of = |amount, error: f64| estimated(mib(amount), error * f64::from(1 << 20));
+        let within = |most| estimated_within(mib(166), 18.0 * f64::from(1 << 20), mib(most));
         assert_eq!(of(200, 10.0), "200 MiB");
         assert_eq!(of(200, 30.0), "200 MiB ±58.8 MiB (95 %)");
         assert_eq!(of(0, 0.0), "0 B");
+        assert_eq!(within(166), of(166, 18.0));
+        assert_eq!(within(158), "131 MiB to 158 MiB (95 %)");
+        assert_eq!(within(120), "120 MiB");
     }
 
     #[test]
