@@ -254,9 +254,28 @@ impl ProcessTable {
             process.name = self.texts.intern(&name);
             process.title = track.last().cloned();
         }
+        self.name_copies();
         let index = &self.index;
         teardown::settle(&mut self.processes, |upid| index.get(upid));
         Ok(())
+    }
+
+    /// What was still a copy of its parent at its peak is called one: the program that it executed later
+    /// did not run then.
+    fn name_copies(&mut self) {
+        for position in 0..self.processes.len() {
+            let process = &self.processes[position];
+            let peak = process.peak.at.map(|at| at.boot_ns);
+            let was_copy = peak
+                .zip(process.copy_until)
+                .is_some_and(|(peak, until)| peak < until);
+            if let Some(parent) = process.parent.filter(|_| was_copy) {
+                let name = format!("fork of {}", self.processes[parent].name);
+                let process = &mut self.processes[position];
+                process.shape = self.texts.intern(&name::shape(&name));
+                process.name = self.texts.intern(&name);
+            }
+        }
     }
 }
 

@@ -96,6 +96,22 @@ fn a_fork_that_named_itself_is_called_by_that_name() {
 }
 
 #[test]
+fn a_process_that_held_most_before_it_executed_a_program_is_no_such_program() {
+    let mut run = Script::command(&["python3", "main.py"], 100.0);
+    run.process(1, None, 0.0, "python3 main.py");
+    for (tgid, before) in [(2, 200.0), (3, 1.0)] {
+        run.process(tgid, Some(1), 3.0, "sleep 9");
+        run.edit(tgid, |row| row.start_boot_ns = boot(1.0));
+        run.mem(tgid, 1.1, [1.0, 0.0, 0.0]);
+        run.mem(tgid, 2.0, [before, 0.0, 0.0]);
+        run.mem(tgid, 4.0, [2.0, 0.0, 0.0]);
+    }
+    let analysis = run.analyzed(None);
+    assert_eq!(&*analysis.processes[1].name, "fork of python3 main.py");
+    assert_eq!(&*analysis.processes[2].name, "sleep 9");
+}
+
+#[test]
 fn what_a_program_held_before_an_exec_is_its_own_roles() {
     let mut run = Script::command(&["a"], 100.0);
     run.process(1, None, 0.0, "a");
