@@ -65,7 +65,7 @@ impl Groups {
         for (position, process) in processes.iter().enumerate() {
             let last = match others.contains_key(process.group.as_ref()) && process.role.is_none() {
                 true => groups.place("others", None),
-                false => groups.place(&process.group, process.role.as_ref()),
+                false => groups.place(&process.group, process.role.as_deref()),
             };
             let mut steps = Vec::new();
             let mut next = last;

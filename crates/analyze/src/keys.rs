@@ -84,7 +84,7 @@ impl JsonSchema for TotalsKeys {
 }
 
 keys! {
-    RoleKeys of role: Option<Role> {
+    RoleKeys of role: Option<Box<Role>> {
         /// What it belongs to: Ray, vLLM; null when no rule knows it.
         framework: Option<String> = role.as_ref().and_then(|role| role.framework.clone()),
         /// What it is there.

@@ -165,7 +165,7 @@ pub(super) fn read<S: RowSource>(
     })?;
     let reported = readings.into_iter().filter_map(|(place, readings)| {
         let process = &table.processes[place];
-        let growing = process.growth;
+        let growing = process.growth.as_ref();
         let growing = growing.filter(|growth| growth.verdict == Verdict::Growing);
         // What it held before the recording it did not gain in it. The command is held until then.
         let is_command = table.command == Some(process.upid);

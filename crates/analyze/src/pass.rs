@@ -224,7 +224,8 @@ impl<'a> Pass<'a> {
         });
         for (process, track) in notes.table.processes.iter_mut().zip(&state.processes) {
             let end = process.exit_boot_ns().unwrap_or(end);
-            process.growth = process.growth.or(growth::of(track, end));
+            let growth = || growth::of(track, end).map(Box::new);
+            process.growth = process.growth.take().or_else(growth);
         }
         let own = state.processes.iter_mut().enumerate();
         let own = own.filter_map(|(position, track)| Some((position, *track.gauge.take()?)));
@@ -424,7 +425,7 @@ impl Observe for Notes<'_> {
             // What is left running after a command says nothing of its growth.
             self.is_over |= is_command;
         }
-        self.table.processes[process].growth = growth::of(track, at);
+        self.table.processes[process].growth = growth::of(track, at).map(Box::new);
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Process {
     /// What it is to its framework; `None` when no rule knew it, or the recording is older than
     /// roles.
     #[serde(flatten, with = "keys::RoleKeys")]
-    pub role: Option<Role>,
+    pub role: Option<Box<Role>>,
     /// Those that it is counted with by role in the end: the role without the rank, else what its command
     /// line shares with others.
     #[serde(skip)]
@@ -109,7 +109,7 @@ pub struct Process {
     /// ru_maxrss: with waited-for children and borrowed memory.
     pub kernel_maxrss_bytes: Option<Bytes>,
     /// How it grew; `None` when too short to tell.
-    pub growth: Option<Growth>,
+    pub growth: Option<Box<Growth>>,
 }
 
 impl Process {

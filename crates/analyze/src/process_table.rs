@@ -346,10 +346,12 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
     let (cgroup, container_id) = (keep(&row.cgroup), keep(&row.container_id));
     let (pod, container) = (keep(&row.pod), keep(&row.container));
     let comm = texts.intern(&row.comm);
-    let role = row.role.clone().map(|role| Role {
-        framework: row.framework.clone(),
-        role,
-        rank: row.rank.clone(),
+    let role = row.role.clone().map(|role| {
+        Box::new(Role {
+            framework: row.framework.clone(),
+            role,
+            rank: row.rank.clone(),
+        })
     });
     let group = match &role {
         Some(role) => role.kind(),

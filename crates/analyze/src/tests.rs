@@ -130,7 +130,8 @@ fn which_of_the_two_it_is_shows_at_once() {
 #[test]
 fn the_worker_that_leaks_is_distinguished_from_the_one_that_does_not() {
     let analysis = run("trainer_with_vllm").analyzed(None);
-    let verdict = |tgid| process(&analysis, tgid).growth.map(|growth| growth.verdict);
+    let growth = |tgid| process(&analysis, tgid).growth.as_ref();
+    let verdict = |tgid| growth(tgid).map(|growth| growth.verdict);
     assert_eq!(verdict(22924), Some(Verdict::Growing));
     assert_eq!(verdict(22925), Some(Verdict::NoTrend));
     assert_eq!(verdict(22837), Some(Verdict::NoTrend));

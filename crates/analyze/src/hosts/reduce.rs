@@ -271,7 +271,7 @@ fn ranks(analysis: &Analysis, phases: &PhaseSums) -> (Vec<PartRank>, usize) {
             pid: process.tgid,
             peak_bytes: process.peak.rss_bytes,
             at_peak_bytes: at_peak(place),
-            bytes_per_hour: per_hour(process.growth.as_ref()),
+            bytes_per_hour: per_hour(process.growth.as_deref()),
             bytes_per_step: growth.as_ref().map(|growth| growth.bytes_per_step),
             step_bounds: growth
                 .as_ref()

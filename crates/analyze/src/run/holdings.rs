@@ -101,7 +101,9 @@ fn settle<S: RowSource>(
     let (table, clock) = (&mut facts.table, &swept.clock);
     table.take_peaks(&swept.seen.state.processes, clock);
     for process in &mut table.processes {
-        process.growth = process.growth.map(|growth| growth.settled(clock));
+        if let Some(growth) = &mut process.growth {
+            **growth = growth.settled(clock);
+        }
     }
     table.note_kills(&facts.kills);
     table.name(source, &facts.groups)?;

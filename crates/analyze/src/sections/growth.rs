@@ -50,7 +50,7 @@ fn growing(analysis: &Analysis) -> Vec<(Who, Growth)> {
 
 fn with_verdict(analysis: &Analysis, verdict: Verdict) -> Vec<(Who, Growth)> {
     let grown = analysis.processes.iter();
-    let grown = grown.filter_map(|process| Some((Who::from(process), process.growth?)));
+    let grown = grown.filter_map(|process| Some((Who::from(process), *process.growth.as_deref()?)));
     let growing = grown.filter(|(_, growth)| growth.verdict == verdict);
     let mut growing: Vec<(Who, Growth)> = growing.collect();
     growing.order_by_key(|(_, growth)| std::cmp::Reverse(growth.rise_bytes));

@@ -80,7 +80,7 @@ fn matters(analysis: &Analysis, layout: &Layout) -> bool {
 }
 
 fn is_growing(analysis: &Analysis, layout: &Layout) -> bool {
-    let growth = analysis.processes[layout.process].growth;
+    let growth = analysis.processes[layout.process].growth.as_ref();
     growth.is_some_and(|growth| growth.verdict == Verdict::Growing)
 }
 

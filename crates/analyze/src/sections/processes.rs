@@ -139,10 +139,10 @@ fn table<'a>(analysis: &'a Analysis, lines: impl Iterator<Item = &'a [usize]>) -
             survivor.row.fate.map(Label::as_str)
         })
         .data("growth_bytes_per_hour", |(one, ..)| {
-            Cell::Rate(one.growth.map(|growth| growth.bytes_per_hour))
+            Cell::Rate(one.growth.as_ref().map(|growth| growth.bytes_per_hour))
         })
         .data("growth_margin_bytes_per_hour", |(one, ..)| {
-            one.growth.as_ref().map(margin)
+            one.growth.as_deref().map(margin)
         })
         .known("cgroup", |(one, ..)| one.cgroup.as_deref())
         .known("pod", |(one, ..)| one.pod.as_deref())

@@ -143,7 +143,7 @@ fn members(analysis: &Analysis, part: &PhasePart, stage: &Repeated) -> String {
         })
         .collect();
     let grown = lived.iter().filter_map(|&place| {
-        let growth = analysis.processes[place].growth?;
+        let growth = analysis.processes[place].growth.as_ref()?;
         (growth.verdict == Verdict::Growing).then_some((growth.rise_bytes, place))
     });
     let process = match lived.as_slice() {
