@@ -182,10 +182,10 @@ impl KillLine {
             (Sender::Unknown, None) if by_kernel && signal == SIGKILL => true,
             (Sender::Unknown, _) => is_named && !by_kernel,
             (Sender::Kernel | Sender::Itself, _) => false,
-            (Sender::Other { .. }, _) if said.senders.is_empty() => process.sender.is_ancestor(),
-            (Sender::Other { upid, name, .. }, _) => {
-                let recorded = upid.and_then(|upid| table.find(upid));
-                let comm = recorded.map_or(name, |sender| &table.processes[sender].comm);
+            (Sender::Other(_), _) if said.senders.is_empty() => process.sender.is_ancestor(),
+            (Sender::Other(other), _) => {
+                let recorded = other.upid.and_then(|upid| table.find(upid));
+                let comm = recorded.map_or(&other.name, |sender| &table.processes[sender].comm);
                 said.senders.iter().any(|sender| **sender == **comm)
             }
         }
@@ -330,8 +330,8 @@ pub(super) fn joined(
     }
     // A killer that logs why did not do it because it was shutting down.
     for place in taken {
-        if let Sender::Other { fate, .. } = &mut table.processes[place].sender {
-            *fate = SenderFate::Other;
+        if let Sender::Other(other) = &mut table.processes[place].sender {
+            other.fate = SenderFate::Other;
         }
     }
     reported.order_by_key(|kill| (kill.members.is_empty(), kill.is_own_end, kill.at.boot_ns));

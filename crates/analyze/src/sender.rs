@@ -16,18 +16,22 @@ pub enum Sender {
     Kernel,
     /// The process itself, as abort() does.
     Itself,
-    Other {
-        /// Its process id.
-        pid: Tgid,
-        /// Its identity in the recording; `None` where it is not recorded.
-        upid: Option<Upid>,
-        /// What it is called.
-        name: Arc<str>,
-        /// Whether it forked the process that it sent it to, or an ancestor of it.
-        is_ancestor: bool,
-        /// What became of that ancestor.
-        fate: SenderFate,
-    },
+    Other(Box<OtherSender>),
+}
+
+/// Another process that sent a process a signal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OtherSender {
+    /// Its process id.
+    pub pid: Tgid,
+    /// Its identity in the recording; `None` where it is not recorded.
+    pub upid: Option<Upid>,
+    /// What it is called.
+    pub name: Arc<str>,
+    /// Whether it forked the process that it sent it to, or an ancestor of it.
+    pub is_ancestor: bool,
+    /// What became of that ancestor.
+    pub fate: SenderFate,
 }
 
 /// What became of an ancestor that ended a process.
@@ -82,12 +86,14 @@ impl Sender {
         comm: Option<&str>,
         texts: &mut Interner,
     ) -> Self {
-        pid.map_or(Self::Kernel, |pid| Self::Other {
-            pid,
-            upid,
-            name: texts.intern(comm.unwrap_or_default()),
-            is_ancestor: false,
-            fate: SenderFate::Other,
+        pid.map_or(Self::Kernel, |pid| {
+            Self::Other(Box::new(OtherSender {
+                pid,
+                upid,
+                name: texts.intern(comm.unwrap_or_default()),
+                is_ancestor: false,
+                fate: SenderFate::Other,
+            }))
         })
     }
 
@@ -97,14 +103,14 @@ impl Sender {
             Self::Unknown => None,
             Self::Kernel => Some("kernel"),
             Self::Itself => Some("itself"),
-            Self::Other { .. } => Some("other"),
+            Self::Other(_) => Some("other"),
         }
     }
 
     /// The process id of another process that sent it.
     pub(super) fn pid(&self) -> Option<Tgid> {
         match self {
-            Self::Other { pid, .. } => Some(*pid),
+            Self::Other(other) => Some(other.pid),
             _ => None,
         }
     }
@@ -112,7 +118,7 @@ impl Sender {
     /// What that is called.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
-            Self::Other { name, .. } => Some(name),
+            Self::Other(other) => Some(&other.name),
             _ => None,
         }
     }
@@ -120,7 +126,7 @@ impl Sender {
     /// The identity of another process that sent it, where that is recorded.
     pub(super) fn upid(&self) -> Option<Upid> {
         match self {
-            Self::Other { upid, .. } => *upid,
+            Self::Other(other) => other.upid,
             _ => None,
         }
     }
@@ -133,20 +139,14 @@ impl Sender {
     /// What became of it, where it is an ancestor.
     pub(super) fn fate(&self) -> SenderFate {
         match self {
-            Self::Other { fate, .. } => *fate,
+            Self::Other(other) => other.fate,
             _ => SenderFate::Other,
         }
     }
 
     /// Whether an ancestor sent it.
     pub(super) fn is_ancestor(&self) -> bool {
-        matches!(
-            self,
-            Self::Other {
-                is_ancestor: true,
-                ..
-            }
-        )
+        matches!(self, Self::Other(other) if other.is_ancestor)
     }
 
     /// How a process ended, with who sent the signal; for a column a recorded process by its id alone.
@@ -160,25 +160,19 @@ impl Sender {
 
     /// ` from 99 bash (not recorded)`, behind the name of a signal.
     pub(super) fn from(&self, is_long: bool) -> String {
-        let (pid, upid, name, fate) = match self {
+        let other = match self {
             Self::Unknown => return String::new(),
             Self::Kernel => return " from the kernel".to_owned(),
             Self::Itself => return " from itself".to_owned(),
-            Self::Other {
-                pid,
-                upid,
-                name,
-                fate,
-                ..
-            } => (pid, upid, name, *fate),
+            Self::Other(other) => other,
         };
-        let pid = pid.to_string();
-        let who = match is_long || upid.is_none() {
+        let (pid, name) = (other.pid.to_string(), &other.name);
+        let who = match is_long || other.upid.is_none() {
             true if name.contains(' ') => format!("{pid} \"{}\"", name::in_words(name)),
             true => format!("{pid} {}", name::in_words(name)),
             false => pid.clone(),
         };
-        let note = match (upid, fate) {
+        let note = match (other.upid, other.fate) {
             (None, _) if is_long => " (not recorded)".to_owned(),
             (Some(_), SenderFate::ShutDown) => " as it shut down".to_owned(),
             (Some(_), SenderFate::EndedSoon | SenderFate::FailedSoon) => {

@@ -2,7 +2,7 @@
 
 use super::endings::Ending;
 use super::process::Process;
-use super::sender::{Sender, SenderFate};
+use super::sender::{OtherSender, Sender, SenderFate};
 use memtrace_model::{BootNs, DurationNs, Upid};
 use std::sync::Arc;
 
@@ -66,13 +66,13 @@ impl All<'_> {
         let is_ancestor = self.above(place).any(|ancestor| ancestor == sender);
         let fate = ended.filter(|_| is_ancestor);
         let fate = fate.map(|killed| self.fate(sender, killed, MAX_LEVELS));
-        Some(Sender::Other {
+        Some(Sender::Other(Box::new(OtherSender {
             pid: of.tgid?,
             upid: Some(of.upid),
             name: Arc::clone(&of.name),
             is_ancestor,
             fate: fate.unwrap_or_default(),
-        })
+        })))
     }
 
     fn above(&self, place: usize) -> impl Iterator<Item = usize> {

@@ -89,7 +89,10 @@ fn the_kind_of_a_leak_is_known_though_its_process_gave_all_back() {
         run.mem(1, at, [80.0 - 8.0 * f64::from(step), 2.0, 0.0]);
     }
     run.exit(1, 201.5, 0);
-    let growth = run.analyzed(None).processes[0].growth.clone().expect("a trend");
+    let growth = run.analyzed(None).processes[0]
+        .growth
+        .clone()
+        .expect("a trend");
     assert_eq!(growth.verdict, crate::Verdict::Growing);
     assert_eq!(growth.kind, Some(memtrace_model::Kind::Anon));
 }
