@@ -152,12 +152,13 @@ impl<'a> Pass<'a> {
             let exit = process.exit_boot_ns();
             planned.extend(exit.map(|exit| (exit, Planned::End(position))));
             let own = groups.first.get(position);
+            let gauge = boundaries.own.remove(&position).map(Gauge::new);
             let member = Member {
                 whole,
                 own: own.map(|group| roles[*group as usize]),
                 copy_until: process.copy_until,
                 has_curve: true,
-                instants: boundaries.own.remove(&position),
+                gauge: gauge.map(Box::new),
             };
             sweep.enter(member);
         }
@@ -228,7 +229,7 @@ impl<'a> Pass<'a> {
             process.growth = process.growth.take().or_else(growth);
         }
         let own = state.processes.iter_mut().enumerate();
-        let own = own.filter_map(|(position, track)| Some((position, *track.gauge.take()?)));
+        let own = own.filter_map(|(position, track)| Some((position, *track.member.gauge.take()?)));
         let own = own.collect();
         let by_role = self.roles.iter();
         let by_role = by_role.map(|role| state.lanes[*role].take_gauge());

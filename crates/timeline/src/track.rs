@@ -22,8 +22,8 @@ pub struct Member {
     pub copy_until: Option<BootNs>,
     /// Whether a curve is kept of it.
     pub has_curve: bool,
-    /// The instants at which what it holds is noted.
-    pub instants: Option<Arc<[BootNs]>>,
+    /// Notes what it holds at some instants.
+    pub gauge: Option<Box<Gauge<Amounts>>>,
 }
 
 /// What is known of a process.
@@ -39,8 +39,6 @@ pub struct Track {
     pub row_count: u32,
     /// When its first row was.
     pub first: BootNs,
-    /// What was noted at its instants.
-    pub gauge: Option<Box<Gauge<Amounts>>>,
     /// Its curve, once it has lived for so long.
     pub curve: Option<Box<Curve>>,
     /// What it holds. Before its first row and after its end that is nothing.
@@ -50,7 +48,8 @@ pub struct Track {
     pub(super) since: BootNs,
     pub(super) is_present: bool,
     pub(super) has_ended: bool,
-    pub(super) member: Member,
+    /// What is measured of it.
+    pub member: Member,
     /// What fork gave it, while it is a copy.
     given: Option<Box<Amounts>>,
 }
@@ -97,11 +96,9 @@ impl Curve {
 }
 
 impl Track {
-    pub(super) fn new(mut member: Member) -> Self {
-        let instants = member.instants.take();
+    pub(super) fn new(member: Member) -> Self {
         Self {
             highest: Amounts::UNKNOWN,
-            gauge: instants.map(|at| Box::new(Gauge::new(at))),
             member,
             ..Self::default()
         }
@@ -156,7 +153,7 @@ impl Track {
         if let Some(curve) = &mut self.curve {
             curve.hold((self.first, from), time, self.held.now());
         }
-        if let (Some(gauge), true) = (&mut self.gauge, self.is_present) {
+        if let (Some(gauge), true) = (&mut self.member.gauge, self.is_present) {
             gauge.hold(from, time, *self.held.now());
         }
     }
@@ -177,7 +174,7 @@ impl Track {
         if self.is_present {
             self.hold_until(end);
         }
-        if let Some(gauge) = &mut self.gauge {
+        if let Some(gauge) = &mut self.member.gauge {
             gauge.hold_to_the_end(self.since, *self.held.now());
         }
     }
