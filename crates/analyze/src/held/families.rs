@@ -296,6 +296,10 @@ impl ForkFamilies {
         if let Some(place) = self.members[process].family {
             let family = &mut self.families[place as usize];
             family.members.remove(&process);
+            // An empty set keeps its room.
+            if family.members.is_empty() {
+                family.members = BTreeSet::new();
+            }
             family.eldest = family.eldest.filter(|eldest| *eldest != process);
             self.elect(place);
         }
