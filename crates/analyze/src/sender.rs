@@ -173,6 +173,8 @@ impl Sender {
             false => pid.clone(),
         };
         let note = match (other.upid, other.fate) {
+            // It passes signals on, and ends survivors where that is asked for.
+            (None, _) if is_long && **name == *"memtrace" => " (the recorder)".to_owned(),
             (None, _) if is_long => " (not recorded)".to_owned(),
             (Some(_), SenderFate::ShutDown) => " as it shut down".to_owned(),
             (Some(_), SenderFate::EndedSoon | SenderFate::FailedSoon) => {

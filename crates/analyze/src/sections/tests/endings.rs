@@ -213,6 +213,14 @@ fn a_process_that_handled_a_signal_says_who_had_sent_it_and_when() {
     let report = ends(command(0));
     let shown = "(exit 0) after 50.8s, 0.800s after SIGTERM from 99 bash (not recorded).";
     assert!(happened(&report).contains(shown), "{report}");
+    let report = ends(|run| {
+        command(1)(run);
+        run.edit(1, |process| {
+            process.termination_signal_sender_comm = Some("memtrace".into())
+        });
+    });
+    let shown = "exit 1, 0.800s after SIGTERM from 99 memtrace (the recorder).";
+    assert!(happened(&report).contains(shown), "{report}");
     // It aborts itself, as drivers of Ray do.
     let report = ends(|run| {
         run.ask(99, 3, 50.0, 15);
