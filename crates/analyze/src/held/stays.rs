@@ -41,6 +41,9 @@ pub(super) fn stays(
     families: &mut Families,
 ) -> Vec<Vec<Stay>> {
     let mut all: Vec<Vec<Stay>> = Vec::with_capacity(processes.len());
+    // Of those that were there before, and run the same file, the first can be whose copies the others are:
+    // all of them of one that is gone.
+    let mut orphans: HashMap<&str, Stay> = HashMap::new();
     for (position, process) in processes.iter().enumerate() {
         let mut founder = |from| Stay {
             from,
@@ -56,10 +59,19 @@ pub(super) fn stays(
         let of_parent = process.parent.filter(|_| is_copy(process, processes));
         let of_parent = of_parent.and_then(|parent| all.get(parent));
         let of_parent = of_parent.and_then(|stays| stay_at(stays, start));
-        stays.push(match of_parent {
-            Some(parent) => Stay {
+        let relative = of_parent.or_else(|| {
+            let was_there = process.first_seen_by == Some(FirstSeenBy::Snapshot);
+            let exe = process.exe.as_deref().filter(|_| was_there)?;
+            let first = orphans.get(exe).copied();
+            if first.is_none() {
+                orphans.insert(exe, founder(start));
+            }
+            first
+        });
+        stays.push(match relative {
+            Some(relative) => Stay {
                 from: start,
-                family: parent.family,
+                family: relative.family,
                 is_replaced: !begins.is_empty(),
                 is_founder: false,
             },

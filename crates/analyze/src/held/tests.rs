@@ -6,6 +6,7 @@ mod shared;
 use super::*;
 use crate::Analysis;
 use crate::golden::{Reported, Script, boot, wall};
+use memtrace_model::tables::FirstSeenBy;
 use memtrace_model::{Record, Tgid};
 
 const MIB: i64 = 1 << 20;
@@ -125,6 +126,22 @@ fn what_a_copy_holds_when_its_parent_has_gone_still_counts() {
     let [at_least, bytes, at_most] = held_at(&run, "+12s");
     assert_eq!((at_least, at_most), (610, 1210));
     assert!((at_least..=at_most).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn those_whose_parent_is_gone_can_be_copies_of_it() {
+    let mut run = Script::command(&["x"], 60.0);
+    for (tgid, program, anon) in [(500, "x", 220.0), (501, "x", 250.0), (502, "y", 30.0)] {
+        run.process(tgid, None, 0.0, program);
+        run.edit(tgid, |process| {
+            process.first_seen_by = Some(FirstSeenBy::Snapshot);
+            process.inherited_anon_bytes = None;
+        });
+        run.mem(tgid, 1.0, [anon, 0.0, 0.0]);
+    }
+    assert_eq!(held_at(&run, "+2s"), [250, 250, 500]);
+    read(&mut run, 501, 3.0, [150.0, 250.0]);
+    assert_eq!(held_at(&run, "+4s"), [300, 300, 500]);
 }
 
 #[test]
