@@ -125,7 +125,15 @@ fn ending(analysis: &Analysis) -> (String, bool) {
             let end = words::after(analysis.clock.duration());
             (format!("the recording was cut off at {end}"), true)
         }
-        (Target::Command { .. }, None) => ("how the command ended is unknown".to_owned(), false),
+        (Target::Command { .. }, None) => {
+            let main = analysis.command();
+            let is_running = main.is_some_and(|main| main.ending == Ending::Running);
+            let how = match is_running {
+                true => "the command was still running when the recording ended",
+                false => "how the command ended is unknown",
+            };
+            (how.to_owned(), false)
+        }
         (_, None) if analysis.processes.is_empty() => {
             ("no process matched what was asked for".to_owned(), false)
         }

@@ -82,6 +82,13 @@ pub(super) fn happened(report: &str) -> &str {
         .map_or(shown, |(shown, _)| shown)
 }
 
+#[test]
+fn a_command_that_was_left_running_did_not_end() {
+    let report = ends(|run| run.info.command_exit_code = None);
+    let shown = "the command was still running when the recording ended.";
+    assert!(happened(&report).starts_with(shown), "{report}");
+}
+
 /// How the table says that the worker ended.
 fn as_listed(how: impl Fn(&mut Script)) -> String {
     let report = ends_in(how, Some("endings"));
