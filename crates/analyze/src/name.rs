@@ -129,6 +129,11 @@ impl NameTrack {
         (role.to_string(), method)
     }
 
+    /// Whether it gave itself a title by then.
+    pub(super) fn has_own_title(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// The last one.
     pub(super) fn last(&self) -> Option<&Arc<str>> {
         self.last.as_ref()

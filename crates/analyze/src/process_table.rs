@@ -215,6 +215,7 @@ impl ProcessTable {
                 tracks.entry(position).or_default().take(&row, peak, texts);
             }
         })?;
+        let mut copies = Vec::new();
         for (position, process) in self.processes.iter_mut().enumerate() {
             if process.tgid.is_none() {
                 continue;
@@ -235,6 +236,7 @@ impl ProcessTable {
                 }),
                 None => process.role.as_ref().and_then(|role| track.label(role)),
             };
+            let is_unnamed = label.is_none() && !track.has_own_title();
             let name = match label {
                 Some((label, method)) => {
                     process.method = method.map(|method| self.texts.intern(method));
@@ -251,32 +253,43 @@ impl ProcessTable {
                     name
                 }
             };
+            if is_unnamed && was_copy(process) {
+                copies.push(position);
+            }
             process.name = self.texts.intern(&name);
             process.title = track.last().cloned();
         }
-        self.name_copies();
+        self.name_copies(&copies);
         let index = &self.index;
         teardown::settle(&mut self.processes, |upid| index.get(upid));
         Ok(())
     }
 
-    /// What was still a copy of its parent at its peak is called one: the program that it executed later
-    /// did not run then.
-    fn name_copies(&mut self) {
-        for position in 0..self.processes.len() {
-            let process = &self.processes[position];
-            let peak = process.peak.at.map(|at| at.boot_ns);
-            let was_copy = peak
-                .zip(process.copy_until)
-                .is_some_and(|(peak, until)| peak < until);
-            if let Some(parent) = process.parent.filter(|_| was_copy) {
-                let name = format!("fork of {}", self.processes[parent].name);
-                let process = &mut self.processes[position];
-                process.shape = self.texts.intern(&name::shape(&name));
-                process.name = self.texts.intern(&name);
-            }
+    /// Calls those that were copies of their parents at their peaks so: the program that they executed
+    /// later did not run then.
+    fn name_copies(&mut self, copies: &[usize]) {
+        for &position in copies {
+            let parent = self.processes[position].parent;
+            let Some(parent) = parent.map(|parent| &self.processes[parent].name) else {
+                continue;
+            };
+            let name = format!("fork of {}", parent.trim_start_matches("fork of "));
+            let process = &mut self.processes[position];
+            process.shape = self.texts.intern(&name::shape(&name));
+            process.name = self.texts.intern(&name);
         }
     }
+}
+
+/// Whether it had about all that it ever had while it was a copy of its parent.
+fn was_copy(process: &Process) -> bool {
+    let peak = &process.peak;
+    let at = peak.at.map(|at| at.boot_ns);
+    let is_before = at
+        .zip(process.copy_until)
+        .is_some_and(|(at, until)| at < until);
+    let seen = peak.amounts.rss().zip(peak.rss_bytes);
+    is_before && seen.is_some_and(|(seen, peak)| seen.0 >= peak.0 - peak.0 / 8)
 }
 
 /// The position of every process by its identity. Every row asks for one, and a recorder counts

@@ -227,7 +227,7 @@ struct Between {
     moved: i64,
     /// Whether what moved is memory that came or went, and not what was mapped once more.
     is_counted_once: bool,
-    /// What can be had in RSS, and what no RSS counts.
+    /// The sum of RSS, and what the last reading had beyond that.
     in_rss: i64,
 }
 

@@ -95,7 +95,7 @@ pub(super) struct ForkFamilies {
     /// What each process got since the fork or exec that made it, all together: by its counter alone,
     /// whatever is learned of what they share.
     grown: i64,
-    /// All that their counters come to, whatever exec replaces.
+    /// The sum of their counters, also of copies that exec replaces later.
     in_rss: i64,
     /// Those whose certain part may have changed although their counters did not.
     touched: Vec<usize>,

@@ -2,8 +2,8 @@
 
 use crate::process::Process;
 use crate::sharing::Execs;
-use memtrace_model::BootNs;
 use memtrace_model::tables::FirstSeenBy;
+use memtrace_model::{BootNs, Tgid};
 use std::collections::HashMap;
 
 /// Since when a process runs what it runs.
@@ -41,9 +41,8 @@ pub(super) fn stays(
     families: &mut Families,
 ) -> Vec<Vec<Stay>> {
     let mut all: Vec<Vec<Stay>> = Vec::with_capacity(processes.len());
-    // Of those that were there before, and run the same file, the first can be whose copies the others are:
-    // all of them of one that is gone.
-    let mut orphans: HashMap<&str, Stay> = HashMap::new();
+    // Workers whose parent is gone can be copies of it: the first of them stands for it.
+    let mut orphans: HashMap<(&str, &str), Stay> = HashMap::new();
     for (position, process) in processes.iter().enumerate() {
         let mut founder = |from| Stay {
             from,
@@ -60,11 +59,12 @@ pub(super) fn stays(
         let of_parent = of_parent.and_then(|parent| all.get(parent));
         let of_parent = of_parent.and_then(|stays| stay_at(stays, start));
         let relative = of_parent.or_else(|| {
-            let was_there = process.first_seen_by == Some(FirstSeenBy::Snapshot);
-            let exe = process.exe.as_deref().filter(|_| was_there)?;
-            let first = orphans.get(exe).copied();
+            let is_orphan = begins.is_empty() && is_orphan(process, processes);
+            let program = process.exe.as_deref().zip(process.cmdline.as_deref());
+            let program = program.filter(|_| is_orphan)?;
+            let first = orphans.get(&program).copied();
             if first.is_none() {
-                orphans.insert(exe, founder(start));
+                orphans.insert(program, founder(start));
             }
             first
         });
@@ -86,6 +86,13 @@ pub(super) fn stays(
 pub(super) fn stay_at(stays: &[Stay], at: BootNs) -> Option<Stay> {
     let past = stays.partition_point(|stay| stay.from <= at);
     stays.get(past.max(1) - 1).copied()
+}
+
+/// Whether it ran before the recording, and whoever forked it is gone.
+fn is_orphan(process: &Process, processes: &[Process]) -> bool {
+    let parent = process.parent.and_then(|parent| processes.get(parent));
+    let is_of_init = |parent: &Process| parent.tgid == Some(Tgid(1));
+    process.first_seen_by == Some(FirstSeenBy::Snapshot) && parent.is_none_or(is_of_init)
 }
 
 /// Whether it is a copy of its parent, or can be: one that was not seen to begin, and runs the

@@ -151,6 +151,9 @@ where
             true => before_it_ended(source, table, clock)?,
             false => clock.end(),
         };
+        // Of a moment nothing is known before its end.
+        let is_moment = first_row.is_some_and(|first| first >= end);
+        let end = if is_moment { clock.end() } else { end };
         let window = moment::window(options.from, options.to, first_row, end, clock);
         if let Some(window) = window.map_err(AnalyzeError::Window)? {
             let beyond = options.from.and_then(|from| from.beyond(clock));
@@ -185,22 +188,29 @@ fn before_it_ended<S: RowSource>(
     let Some(end) = end.filter(|end| (clock.end() - *end).0 <= LONGEST_END_NS) else {
         return Ok(clock.end());
     };
-    let last_second = end + DurationNs(-SECOND_NS);
+    let last_second = clock.start().max(end + DurationNs(-SECOND_NS));
     let exits = table.processes.iter().enumerate();
     let exits = exits.filter_map(|(place, process)| Some((process.exit_boot_ns()?, place)));
     let mut exits: Vec<_> = exits.collect();
     exits.order_by_key(|exit| Reverse(*exit));
     let mut rss = vec![Bytes(0); table.processes.len()];
     let (mut sum, mut most) = (Bytes(0), None);
-    source.scan(&["boot_ns", "upid", Kind::Rss.column()], |row: MemRow| {
-        while let Some((_, place)) = exits.pop_if(|(exit, _)| *exit <= row.boot_ns) {
-            sum = sum - std::mem::take(&mut rss[place]);
+    let columns = ["boot_ns", "upid", Kind::Rss.column(), "source"];
+    source.scan(&columns, |row: MemRow| {
+        // What was held when the last second began, then each row in it.
+        let begin = (row.boot_ns >= last_second && most.is_none()).then_some(last_second);
+        for at in begin.into_iter().chain([row.boot_ns]) {
+            while let Some((_, place)) = exits.pop_if(|(exit, _)| *exit <= at) {
+                sum = sum - std::mem::take(&mut rss[place]);
+            }
+            most = most.or(begin.map(|begin| (sum, begin)));
         }
         let (Some(place), Some(now)) = (table.find(row.upid), row.rss_bytes) else {
             return;
         };
         let ended = table.processes[place].exit_boot_ns();
-        if row.boot_ns >= end || ended.is_some_and(|ended| ended <= row.boot_ns) {
+        let is_over = row.boot_ns >= end || ended.is_some_and(|ended| ended <= row.boot_ns);
+        if is_over || row.source == Some(MemSource::SelfReported) {
             return;
         }
         sum = sum + now - std::mem::replace(&mut rss[place], now);

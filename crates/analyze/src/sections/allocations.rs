@@ -5,8 +5,9 @@ use super::held_by_line::{
     self, LARGE_PART, MATTERS, NOTABLE_PART, PASSING_PART, estimated, estimated_within,
 };
 use crate::allocations::{AllocationSite, ProcessAllocations, Sampled};
+use crate::peak::Bound;
 use crate::{Analysis, Report, Who};
-use memtrace_model::{Bytes, Instant, Order};
+use memtrace_model::{Bytes, Instant, Kind, Order};
 use memtrace_report::words::bytes;
 use memtrace_report::{Cell, Chapter, MORE_IN_JSON, Section, Table, TableOf, one_part, words};
 use std::cmp::Reverse;
@@ -290,10 +291,7 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         true => String::new(),
         false => format!(" ({})", remarks.join("; ")),
     };
-    let found = analysis.processes.iter();
-    let mut found = found.filter(|found| Some(found.upid) == process.who.upid);
-    let most = found.next().and_then(|found| found.peak.rss_bytes);
-    let most = most.unwrap_or(Bytes(i64::MAX));
+    let most = most_in_rss(analysis, process).unwrap_or(Bytes(i64::MAX));
     let grew = estimated_within(resident, sum.resident_error(), most);
     let reported = format!("{who} grew by {grew} that {still}{remarks}");
     match process.sites.first() {
@@ -323,6 +321,17 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
         }
         _ => format!("{reported}."),
     }
+}
+
+/// The most that a process ever had; `None` where that is not known, or some of it was swapped out.
+fn most_in_rss(analysis: &Analysis, process: &ProcessAllocations) -> Option<Bytes> {
+    let mut processes = analysis.processes.iter();
+    let peak = &processes
+        .find(|found| Some(found.upid) == process.who.upid)?
+        .peak;
+    let swap = peak.amounts.get(Kind::Swap).unwrap_or_default();
+    peak.rss_bytes
+        .filter(|_| swap.0 == 0 && peak.bound != Bound::AtLeast)
 }
 
 /// What makes it doubtful that the line still uses what it touched: most is known to be free, or most of

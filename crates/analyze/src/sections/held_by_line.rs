@@ -141,7 +141,7 @@ pub(super) fn estimated(amount: Bytes, standard_error: f64) -> String {
 /// The same where it surely was no more than `most`: from the lower end of the interval to that, if
 /// the figure is above it.
 pub(super) fn estimated_within(amount: Bytes, standard_error: f64, most: Bytes) -> String {
-    let least = amount - Bytes((Z_95 * standard_error) as i64);
+    let least = (amount - Bytes((Z_95 * standard_error) as i64)).max(Bytes(0));
     match amount <= most {
         true => estimated(amount, standard_error),
         false if least < most => format!("{} to {} (95 %)", bytes(least), bytes(most)),
