@@ -47,6 +47,14 @@ impl RunClock {
         Self { zone, ..self }
     }
 
+    /// The same, of what is looked at until an instant.
+    pub(super) fn until(&self, end: BootNs) -> Self {
+        Self {
+            end,
+            ..self.clone()
+        }
+    }
+
     /// The reader's time zone.
     pub(super) fn zone(&self) -> TimeZone {
         self.zone.clone().unwrap_or(TimeZone::UTC)

@@ -19,6 +19,9 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// The smallest page of any machine.
+const SMALLEST_PAGE: i64 = 4_096;
+
 /// The anonymous memory of one process by who laid it out.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Layout {
@@ -140,8 +143,8 @@ impl LayoutLine {
         let gained = self.rss_bytes - before.map_or(Bytes(0), |before| before.rss_bytes);
         Self {
             items_gained: self.item_count - before.map_or(0, |before| before.item_count),
-            // Less than the smallest page is rounding of what was scaled.
-            gained_bytes: Bytes(gained.0 / 4096 * 4096),
+            // Less than a page is rounding of what was scaled.
+            gained_bytes: Bytes(gained.0 / SMALLEST_PAGE * SMALLEST_PAGE),
             ..self.clone()
         }
     }

@@ -7,7 +7,7 @@ use jiff::{Timestamp, Zoned};
 use memtrace_model::{BootNs, DurationNs, Instant, RunInfo, RunState, WallNs};
 use std::str::FromStr;
 
-const SECOND_NS: i64 = 1_000_000_000;
+pub(super) const SECOND_NS: i64 = 1_000_000_000;
 
 /// How a time can be written, but for `peak` and `oom-kill`.
 const FORMS: &str = "an offset from the start such as `+83.2s` or `+1h02m`, a time of day (UTC; \
@@ -23,7 +23,8 @@ pub enum Moment {
     OomKill,
     /// Time since the start of the recording.
     Offset(DurationNs),
-    /// Time before the end of the recording; its start where it is not so long.
+    /// Time before the end of the recording, or of the command that it ended with; its start where it is
+    /// not so long.
     BeforeEnd(DurationNs),
     /// A time of day: its first occurrence in the recording.
     TimeOfDay {
@@ -152,29 +153,22 @@ pub(super) fn offset(at: Instant) -> String {
 }
 
 /// Where a window begins and ends. Where that is not said it begins with the first row of memory,
-/// as nothing is known before, and ends with `last`. The last part of a recording that has only begun
-/// is `None`.
+/// as nothing is known before, and ends with the recording.
 pub(super) fn window(
     from: Option<Moment>,
     to: Option<Moment>,
     first_row: Option<BootNs>,
-    last: BootNs,
     clock: &RunClock,
-) -> Result<Option<[BootNs; 2]>, MomentError> {
+) -> Result<[BootNs; 2], MomentError> {
     let resolve = |moment: Option<Moment>, default| match moment {
         Some(moment) => moment.resolve(clock)?.ok_or(MomentError::NoEdge),
         None => Ok(default),
     };
-    let end = resolve(to, last)?;
+    let end = resolve(to, clock.end())?;
     let known = first_row.filter(|first| (clock.start()..end).contains(first));
-    let known = known.unwrap_or(clock.start());
-    let begin = match from {
-        Some(Moment::BeforeEnd(length)) => known.max(end + DurationNs(-length.0)),
-        from => resolve(from, known)?,
-    };
+    let begin = resolve(from, known.unwrap_or(clock.start()))?;
     match begin < end {
-        true => Ok(Some([begin, end])),
-        false if from.is_some_and(Moment::is_of_last) => Ok(None),
+        true => Ok([begin, end]),
         false => Err(MomentError::EmptyWindow),
     }
 }
@@ -340,16 +334,8 @@ mod tests {
         let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let of = |from, to| {
             let first_row = clock.start() + DurationNs(SECOND_NS);
-            let window = window(
-                moment(from),
-                moment(to),
-                Some(first_row),
-                clock.end(),
-                &clock,
-            )?;
-            Ok(window
-                .expect("a window")
-                .map(|at| clock.offset(at).as_secs_f64()))
+            let window = window(moment(from), moment(to), Some(first_row), &clock)?;
+            Ok(window.map(|at| clock.offset(at).as_secs_f64()))
         };
         assert_eq!(of("+10s", "23:59:30"), Ok([10.0, 30.0]));
         assert_eq!(of("", "+30s"), Ok([1.0, 30.0]));
@@ -358,8 +344,7 @@ mod tests {
         assert_eq!(of("+10s", ""), Ok([10.0, 120.0]));
         for (length, start) in [("30s", 90.0), ("2", 118.0), ("1d", 0.0)] {
             let last = Moment::of_last(length).unwrap();
-            let window = super::window(Some(last), None, None, clock.end(), &clock).unwrap();
-            let window = window.expect("a window");
+            let window = super::window(Some(last), None, None, &clock).unwrap();
             let start_at = clock.offset(window[0]).as_secs_f64();
             assert!((start_at - start).abs() < 1e-6, "{length}: {start_at}");
         }

@@ -8,7 +8,7 @@ use crate::gpu::GpuTimeline;
 use crate::groups::Groups;
 use crate::leftovers;
 use crate::log_kills::KillLine;
-use crate::moment::{self, Moment, MomentError};
+use crate::moment::{self, Moment, MomentError, SECOND_NS};
 use crate::oom::{self, Windows};
 use crate::phases::{ConditionSpan, Marks, Timeline};
 use crate::process::Process;
@@ -19,7 +19,6 @@ use memtrace_model::tables::{MemRow, MemSource, OomRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, Kind, Order, RowSource, RunInfo};
 use std::cmp::Reverse;
 
-const SECOND_NS: i64 = 1_000_000_000;
 /// What a command leaves ends this much later; what runs for longer is no longer its end.
 const LONGEST_END_NS: i64 = 10 * SECOND_NS;
 
@@ -143,22 +142,23 @@ where
     }
     if options.from.is_some() || options.to.is_some() {
         let is_last = options.from.is_some_and(Moment::is_of_last);
-        let first_row = match options.from {
-            Some(_) if !is_last => None,
-            _ => first_row(source, table)?,
+        let clock = match is_last {
+            true => clock.until(before_it_ended(source, table, clock)?),
+            false => clock.clone(),
         };
-        let end = match is_last {
-            true => before_it_ended(source, table, clock)?,
-            false => clock.end(),
-        };
-        // Of a moment nothing is known before its end.
-        let is_moment = first_row.is_some_and(|first| first >= end);
-        let end = if is_moment { clock.end() } else { end };
-        let window = moment::window(options.from, options.to, first_row, end, clock);
-        if let Some(window) = window.map_err(AnalyzeError::Window)? {
-            let beyond = options.from.and_then(|from| from.beyond(clock));
-            phases.focus_on_window(window, beyond);
+        // A recording that has only begun has no last part, and one that is shorter is all of it.
+        if is_last && clock.duration().0 <= 0 {
+            return Ok(());
         }
+        let beyond = options.from.and_then(|from| from.beyond(&clock));
+        let is_all = |from: &Moment| is_last && from.resolve(&clock) == Ok(Some(clock.start()));
+        let from = options.from.filter(|from| !is_all(from));
+        let first_row = match from {
+            Some(_) => None,
+            None => first_row(source, table)?,
+        };
+        let window = moment::window(from, options.to, first_row, &clock);
+        phases.focus_on_window(window.map_err(AnalyzeError::Window)?, beyond);
     }
     Ok(())
 }
@@ -176,15 +176,16 @@ fn first_row<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<Bo
     Ok(first)
 }
 
-/// The end of the last part of a recording. Where that ended with its main process it is when the tree
-/// had most in RSS in the last second of that: what comes later is given back because it ends.
+/// The end of the last part of a recording. Where that ended with its main processes it is when the
+/// tree had most in RSS in their last second, before they gave everything back.
 fn before_it_ended<S: RowSource>(
     source: &S,
     table: &ProcessTable,
     clock: &RunClock,
 ) -> Result<BootNs, S::Error> {
-    let main = table.processes.iter().find(|process| process.is_main);
-    let end = main.and_then(Process::exit_boot_ns);
+    let mains = table.processes.iter().filter(|process| process.is_main);
+    let ends: Option<Vec<BootNs>> = mains.map(Process::exit_boot_ns).collect();
+    let end = ends.and_then(|ends| ends.into_iter().max());
     let Some(end) = end.filter(|end| (clock.end() - *end).0 <= LONGEST_END_NS) else {
         return Ok(clock.end());
     };

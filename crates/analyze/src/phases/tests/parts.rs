@@ -302,6 +302,8 @@ fn the_last_part_of_a_command_ends_where_it_had_most_in_its_last_second() {
     assert_eq!(held(20.4, "8s"), before, "it let go within its last second");
     let nothing_moved = (boot(24.0), [240.0, 70.0].map(Some));
     assert_eq!(held(25.0, "4.7s"), nothing_moved);
+    // The window is shorter than it could have been without the end.
+    assert_eq!(held(20.0, "19.5s").1, [150.0, 240.0].map(Some));
     // What it left ran on for longer: that is no end.
     assert_eq!(held(19.9, "5s"), (boot(30.0), [0.0, 0.0].map(Some)));
 }

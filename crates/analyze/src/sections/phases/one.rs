@@ -44,9 +44,9 @@ pub(in crate::sections) const SECTION: Section<Report> = Section {
         let mut section = Chapter::new(format!("{what} from {begin} to {end}"));
         if let Some(beyond) = focus.beyond {
             section.say(format!(
-                "The recording is only {} long, not {}: `memtrace list` shows whether there is one \
+                "Until then the recording is only {} long, not {}: `memtrace list` shows whether there is one \
                  before it.",
-                words::duration(clock.duration()),
+                words::duration(focus.end.offset_ns),
                 words::duration(beyond)
             ));
         }
