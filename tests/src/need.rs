@@ -84,6 +84,11 @@ pub const NEEDS: &[Need] = &[
         probe: kprobe,
     },
     Need {
+        word: "parts",
+        doc: "a kernel whose counters of resident memory move with each page fault (6.2)",
+        probe: parts,
+    },
+    Need {
         word: "gpu",
         doc: "an NVIDIA GPU, and a python3 whose torch uses it",
         probe: gpu,
@@ -137,6 +142,16 @@ fn kmsg() -> Result<(), String> {
     match std::fs::File::open("/dev/kmsg") {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("/dev/kmsg can't be opened: {error}")),
+    }
+}
+
+/// f1a7941243c1 gave each CPU its part of them, and did without a struct of that name.
+fn parts() -> Result<(), String> {
+    let btf = std::fs::read("/sys/kernel/btf/vmlinux").map_err(|error| error.to_string())?;
+    let name = b"\0mm_rss_stat\0";
+    match btf.windows(name.len()).any(|bytes| bytes == name) {
+        true => Err("this kernel has struct mm_rss_stat".to_owned()),
+        false => Ok(()),
     }
 }
 

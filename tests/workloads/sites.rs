@@ -1,6 +1,6 @@
 //! Memory that two functions touch: one keeps it, the other gives all of it back, at the same
-//! addresses again and again. Others write to what a fork shares, or shared once. The program has no
-//! frame pointers and runs no Python.
+//! addresses again and again. Others keep a little beside a buffer that goes, or write to what a fork
+//! shares, or shared once. The program has no frame pointers and runs no Python.
 
 use crate::Workload;
 use crate::args::Args;
@@ -10,8 +10,9 @@ use std::io;
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "sites",
-    help: "--bytes B --rounds N --in-heap M --inherited I --peak P: N times B kept and B given back; M \
-           times a block of malloc kept and one freed below others in use; children write to I, which they \
+    help: "--bytes B --rounds N --requests R --in-heap M --inherited I --peak P: N times B kept and B given \
+           back; R times 64 kB kept before and within the life of a buffer that is given back; M times a \
+           block of malloc kept and one freed below others in use; children write to I, which they \
            inherited; P and then half of P for a moment; then a moment of quiet",
     run,
 };
@@ -22,6 +23,12 @@ const QUIET_NS: i64 = 1_500_000_000;
 const SEARCH_NS: i64 = 3_000_000_000;
 /// A small part of the time between two rows of samples.
 const MOMENT_NS: i64 = 400_000_000;
+/// Less than the kernel hands in of a counter at once, and more than twice that, in pages. What is left of
+/// 166 or 182 pages is handed in with the free.
+const REQUEST_PAGES: usize = 16;
+const BUFFER_PAGES: usize = 150;
+/// Rare enough for samples that stand for half a MiB.
+const REQUEST_NS: i64 = 30_000_000;
 /// Below what malloc makes a mapping of its own for.
 const BLOCK: usize = 96 << 10;
 
@@ -33,6 +40,10 @@ fn run(args: &Args) -> io::Result<()> {
         kept.push(grow_and_keep(bytes)?);
         grow_and_give_back(bytes)?;
         sys::sleep_ns(5_000_000);
+    }
+    for _ in 0..args.number("requests", 0)? {
+        kept.extend(serve_request()?);
+        sys::sleep_ns(REQUEST_NS);
     }
     let mut live = Vec::new();
     let mut freed = Vec::new();
@@ -149,6 +160,24 @@ fn grow_in_heap_and_keep() -> Vec<u8> {
 #[inline(never)]
 fn grow_in_heap_and_free() -> Vec<u8> {
     black_box(vec![2; BLOCK])
+}
+
+fn serve_request() -> io::Result<[Mapping; 2]> {
+    let before = keep_before_buffer()?;
+    let buffer = touched(BUFFER_PAGES * sys::page_size())?;
+    let within = keep_within_buffer()?;
+    drop(black_box(buffer));
+    Ok([before, within])
+}
+
+#[inline(never)]
+fn keep_before_buffer() -> io::Result<Mapping> {
+    Ok(black_box(touched(REQUEST_PAGES * sys::page_size())?))
+}
+
+#[inline(never)]
+fn keep_within_buffer() -> io::Result<Mapping> {
+    Ok(black_box(touched(REQUEST_PAGES * sys::page_size())?))
 }
 
 #[inline(never)]

@@ -24,8 +24,8 @@ pub struct PythonFrame {
     pub instruction: u64,
 }
 
-/// Growth of anonymous and shared memory of a member, by a thread of its own: by its counters, or by a
-/// page that it copied because it shared it since a fork.
+/// Growth of anonymous and shared memory of a member, by a thread of its own: by a page fault, by its
+/// counters, or by a page that it copied because it shared it since a fork.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct StackSample {
@@ -33,7 +33,7 @@ pub struct StackSample {
     pub header: EventHeader,
     /// Address of its mm_struct.
     pub mm: u64,
-    /// What the counters grew by, or the page.
+    /// What the page fault brought, or the counters grew by, or the copied page.
     pub grown_pages: u64,
     /// What the sample stands for: `grown_pages` by the chance of being sampled.
     pub weight_pages: u64,

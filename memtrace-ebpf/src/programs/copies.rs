@@ -4,6 +4,7 @@
 
 use crate::kernel::{Task, now, read};
 use crate::maps::{OWN_TAGS, SPACES, count_loss, layout};
+use crate::space::Space;
 use crate::stacks::sample;
 use aya_ebpf::cty::c_void;
 use aya_ebpf::helpers::generated::{bpf_find_vma, bpf_get_current_task, bpf_get_current_task_btf};
@@ -16,22 +17,11 @@ const EBUSY: i64 = -16;
 const VM_WRITE: u64 = 2;
 const VM_SHARED: u64 = 8;
 
-/// What names the pages of a process among those that are its own; 0 where none came with a fork, or it is
-/// not recorded.
-#[inline(never)]
-pub fn pages_of(tgid: u32) -> u64 {
-    if layout!(vma_anon) == 0 {
-        return 0;
-    }
-    // SAFETY: the helper takes no arguments and cannot fail.
-    let mm = Task(unsafe { bpf_get_current_task() }).mm().0;
-    let Some(space) = SPACES.get_ptr(mm) else {
-        return 0;
-    };
-    // SAFETY: a map value; see `Space` about concurrent writes.
-    let space = unsafe { &*space };
-    // After vfork it is the parent's.
-    if space.tgid != tgid || space.is_recorders_copy != 0 || space.may_share == 0 {
+/// What names the pages of the process that owns a space, among those that are its own; 0 where none came
+/// with a fork.
+#[inline(always)]
+pub fn pages_of(space: &Space) -> u64 {
+    if layout!(vma_anon) == 0 || space.may_share == 0 {
         return 0;
     }
     Touched::own_pages(space.start_boot_ns)

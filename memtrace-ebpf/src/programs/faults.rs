@@ -1,7 +1,8 @@
 //! Page faults, with `--stacks`: which address growth comes from, which sampled page was given back
 //! meanwhile, and which page is copied.
 
-use crate::copies::{note_copy, note_own, pages_of};
+use crate::copies::{note_copy, note_own};
+use crate::stacks::owner_of;
 use crate::touched::{note_again, note_last};
 use aya_ebpf::helpers::generated::bpf_get_current_pid_tgid;
 use aya_ebpf::macros::raw_tracepoint;
@@ -30,7 +31,7 @@ fn note_fault(ctx: &RawTracePointContext, is_of_kernel: u64) -> i32 {
     let address: u64 = ctx.arg(0);
     // SAFETY: the helper takes no arguments and cannot fail.
     let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
-    let pages = note_last(pid_tgid, address, is_of_kernel, pages_of);
+    let pages = note_last(pid_tgid, address, is_of_kernel, owner_of);
     let tgid = (pid_tgid >> 32) as u32;
     let error: u64 = ctx.arg(2);
     if error & PF_PROT == 0 {

@@ -6,7 +6,9 @@
 //! its trusted pointer directly.
 
 use crate::maps::{CPU_OFFSETS, layout};
-use aya_ebpf::helpers::generated::{bpf_ktime_get_boot_ns, bpf_probe_read_kernel};
+use aya_ebpf::helpers::generated::{
+    bpf_get_smp_processor_id, bpf_ktime_get_boot_ns, bpf_probe_read_kernel,
+};
 use memtrace_abi::SentSignal;
 use memtrace_abi::event::{COMM_LEN, Counts};
 
@@ -335,6 +337,13 @@ impl Mm {
         counts.shmem_pages += sums[3];
     }
 
+    /// Where the counter of anonymous pages stands for this CPU (6.2).
+    #[inline(always)]
+    pub fn anon_standing(self) -> Standing {
+        let counter = layout!(mm_rss_anon);
+        Standing::new(read(self.0, counter), self.parts(counter))
+    }
+
     /// Where the per-CPU parts of a counter are.
     #[inline(always)]
     fn parts(self, counter: u32) -> u64 {
@@ -385,6 +394,41 @@ pub struct Parts {
     pub anon: u64,
     pub swap: u64,
     pub shmem: u64,
+}
+
+/// Where a counter stands for one CPU, in pages.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Standing {
+    /// What the CPUs have handed in.
+    handed_in: i64,
+    /// What this CPU has not: less than a batch, either way.
+    part: i64,
+}
+
+impl Standing {
+    #[inline(always)]
+    pub fn new(handed_in: i64, parts: u64) -> Self {
+        // SAFETY: the helper takes no arguments and cannot fail.
+        let cpu = unsafe { bpf_get_smp_processor_id() };
+        let offset = CPU_OFFSETS.get(cpu).copied().unwrap_or(0);
+        Self {
+            handed_in,
+            part: i64::from(read::<i32>(parts + offset, 0)),
+        }
+    }
+
+    /// What one page fault on this CPU brought, by where the counter stands after it. The part tells, unless
+    /// it was handed in: other CPUs may hand in theirs meanwhile. A page fault brings a power of two of
+    /// pages; where the sum is none, it nearly always brought one.
+    #[inline(always)]
+    pub fn brought(&self, after: &Self) -> i64 {
+        if after.part != 0 {
+            return after.part - self.part;
+        }
+        let pages = after.handed_in - self.handed_in - self.part;
+        if pages & (pages - 1) == 0 { pages } else { 1 }
+    }
 }
 
 /// Length of one part.

@@ -4,7 +4,7 @@
 //! every event since 6.2. Attribution is by address space: reclaim, khugepaged and
 //! process_madvise fire it for others.
 
-use crate::kernel::{Mm, Parts, now, read};
+use crate::kernel::{Mm, Parts, Standing, now, read};
 use crate::maps::{LAST_SEEN, SPACES, config, layout};
 use crate::ring::send_sample;
 use crate::stacks;
@@ -33,6 +33,17 @@ pub struct LastSeen {
     shmem: i64,
 }
 
+impl LastSeen {
+    /// Has the next event about anonymous pages on this CPU taken note of, whatever it finds.
+    #[inline(always)]
+    pub fn await_anon() {
+        if let Some(last) = LAST_SEEN.get_ptr_mut(0) {
+            // SAFETY: this CPU's value of a per-CPU array.
+            unsafe { (*last).anon = i64::MIN };
+        }
+    }
+}
+
 /// trace_rss_stat(struct mm_struct *mm, int member); before 6.2 with `long count`.
 #[btf_tracepoint(function = "rss_stat")]
 pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
@@ -54,8 +65,16 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
         vm_pages: 0,
         heap_bytes: 0,
     };
-    if config!(has_stacks) != 0 && matches!(ctx.arg(1), MM_ANONPAGES | MM_SHMEMPAGES) {
-        stacks::note_growth(mm as u64, space, &resident);
+    if config!(has_stacks) != 0 {
+        match ctx.arg(1) {
+            MM_ANONPAGES => {
+                let after = || Standing::new(resident.anon_pages, parts(mm).anon);
+                stacks::note_looked(mm as u64, space, after);
+                stacks::note_growth(mm as u64, space, &resident, true);
+            }
+            MM_SHMEMPAGES => stacks::note_growth(mm as u64, space, &resident, false),
+            _ => {}
+        }
     }
     let total = resident.rss_pages();
     if total > space.high_seen_pages {

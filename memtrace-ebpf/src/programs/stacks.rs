@@ -1,17 +1,23 @@
 //! Samples of growth: with `--stacks`, who touches new anonymous or shared memory.
 //!
-//! A counter of an address space moves when a CPU hands in its part. What it grew by then is
-//! sampled with a chance in proportion to it, so that the weights add up to the growth without
-//! bias: one in [`Growing::interval_pages`], which adapts to how fast the process grows. The
-//! thread that tips a counter over is drawn in proportion to its faults. Only growth that a
-//! thread of the address space itself brings is anybody's: reclaim and khugepaged have no stack
-//! that would tell. Copies of pages that a fork shares move no counter: see [`crate::copies`].
+//! Growth is sampled with a chance in proportion to it, so that the weights add up to the growth without
+//! bias: one page in so many ([`Growing::interval`]), which adapts to how fast the process grows.
+//!
+//! Of anonymous memory page faults are drawn (6.2). A counter tells less: it moves when a CPU hands in its
+//! part, with a full batch or a buffer that is given back, and by the rhythm of the program that can be at
+//! the same line each time. What a page fault brings shows in the part of its CPU ([`crate::touched`]).
+//! What is handed in is drawn before 6.2, for shared memory, for huge pages, and where no page fault brings
+//! it (MAP_POPULATE): the thread that tips a counter over is drawn in proportion to its faults.
+//!
+//! Only growth that a thread of the address space itself brings is anybody's: reclaim and khugepaged have
+//! no stack that would tell. Copies of pages that a fork shares move no counter: see [`crate::copies`].
 
-use crate::kernel::{Task, now, read};
-use crate::maps::{PYTHON, STACKS, config, count_loss, layout};
+use crate::copies::pages_of;
+use crate::kernel::{Standing, Task, now, read};
+use crate::maps::{PYTHON, SPACES, STACKS, config, count_loss, layout};
 use crate::ring::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use crate::space::Space;
-use crate::touched::{note_sampled, touched};
+use crate::touched::{Owner, forget, is_without_fault, looked, note_sampled, touched};
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task, bpf_get_current_task_btf, bpf_get_prandom_u32, bpf_probe_read_user,
     bpf_task_pt_regs,
@@ -20,19 +26,28 @@ use memtrace_abi::event::{Counts, PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIEC
 use memtrace_abi::{EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, StackSample};
 
 /// A window for which samples are counted ...
-const WINDOW_NS: u64 = 250_000_000;
+const WINDOW: u32 = 250;
+/// ... in milliseconds. They begin anew after seven weeks.
+const WINDOW_UNIT: u64 = 1_000_000;
 /// ... at more than these the samples become half as dense: 48 a second ...
-const SAMPLES_MAX: u32 = 12;
+const SAMPLES_MAX: u8 = 12;
 /// ... and at fewer than these twice as dense.
-const SAMPLES_MIN: u32 = 5;
-/// No sample stands for more than this, 64 GiB of 4 KiB pages.
-const INTERVAL_PAGES_MAX: u32 = 1 << 24;
+const SAMPLES_MIN: u8 = 5;
+/// No sample stands for more than two to this power of pages, 64 GiB of 4 KiB pages.
+const INTERVAL_MAX: u8 = 24;
 
 /// Thread states of one process that are looked at.
 const THREADS_MAX: u32 = 512;
 
 /// The reader is woken when this many samples wait.
 const WAKE_SAMPLES: u64 = 16;
+
+/// Page faults of single pages that are looked at for each sample: others bring up to as many pages, and
+/// would stand for all that are not looked at.
+const LOOKS: u32 = 32;
+
+/// Pages of a huge page.
+const HUGE_PAGES: u64 = 512;
 
 /// What samples of one address space need. Written without locks, as all of [`Space`]: two
 /// CPUs that hand in at once can each charge the other's part.
@@ -41,11 +56,17 @@ const WAKE_SAMPLES: u64 = 16;
 pub struct Growing {
     /// Where the counters of anonymous and of shared pages together last stood.
     pages: i64,
-    /// When the window began that `samples` counts.
-    window_boot_ns: u64,
-    /// One sample for so many pages; 0 before the first.
-    interval_pages: u32,
-    samples: u32,
+    /// When the window began that `samples` counts, in units of [`WINDOW_UNIT`].
+    window: u32,
+    /// Of the pages that one sample is drawn from, how many are still to come, and how many will be when it
+    /// is taken: it is one of as many pages also where growth has a rhythm of its own.
+    left_pages: u32,
+    left_at_sample: u32,
+    /// One sample for two to this power of pages; 0 before the first.
+    interval: u8,
+    /// The same of the pages that `left_pages` counts.
+    stretch: u8,
+    samples: u8,
 }
 
 impl Growing {
@@ -54,65 +75,169 @@ impl Growing {
     pub fn from(counts: &Counts) -> Self {
         Self {
             pages: counts.anon_pages + counts.shmem_pages,
-            window_boot_ns: 0,
-            interval_pages: 0,
+            window: 0,
+            left_pages: 0,
+            left_at_sample: 0,
+            interval: 0,
+            stretch: 0,
             samples: 0,
         }
     }
 
+    #[inline(always)]
+    fn interval_pages(&mut self) -> u32 {
+        if self.interval == 0 {
+            self.interval = config!(stack_interval_pages).trailing_zeros() as u8;
+        }
+        1 << (self.interval & 31)
+    }
+
+    /// One page fault of so many is looked at, a power of two.
+    #[inline(always)]
+    fn look_interval(&mut self) -> u32 {
+        (self.interval_pages() / LOOKS).max(1)
+    }
+
     /// What a sample of so many pages stands for, if one is to be taken.
     #[inline(always)]
-    pub fn draw(&mut self, grown_pages: u64) -> Option<u64> {
-        if self.interval_pages == 0 {
-            self.interval_pages = config!(stack_interval_pages);
+    pub fn draw(&mut self, pages: u64) -> Option<u64> {
+        let interval = self.interval_pages();
+        if pages >= u64::from(interval) {
+            return Some(pages);
         }
-        let interval = u64::from(self.interval_pages);
-        // SAFETY: the helper takes no arguments and cannot fail.
-        let random = u64::from(unsafe { bpf_get_prandom_u32() });
-        // Both factors are below 2^32.
-        let is_sampled = grown_pages >= interval || random * interval < grown_pages << 32;
-        is_sampled.then_some(grown_pages.max(interval))
+        let pages = pages as u32;
+        let (left, at) = (self.left_pages, self.left_at_sample);
+        let is_sampled = left > at && left.saturating_sub(pages) <= at;
+        let mut weight = if is_sampled {
+            1 << (self.stretch & 31)
+        } else {
+            0
+        };
+        if left > pages {
+            self.left_pages = left - pages;
+        } else {
+            self.stretch = self.interval;
+            self.left_pages = interval - (pages - left);
+            // SAFETY: the helper takes no arguments and cannot fail.
+            self.left_at_sample = unsafe { bpf_get_prandom_u32() } & (interval - 1);
+            if self.left_pages <= self.left_at_sample {
+                weight += interval;
+            }
+        }
+        (weight > 0).then_some(u64::from(weight))
     }
 
     /// Adapts how dense samples are.
     #[inline(always)]
     pub fn adapt(&mut self, is_sampled: bool, boot_ns: u64) {
-        self.samples += u32::from(is_sampled);
-        if boot_ns - self.window_boot_ns >= WINDOW_NS {
-            if self.samples < SAMPLES_MIN {
-                let halved = self.interval_pages >> 1;
-                self.interval_pages = halved.max(config!(stack_interval_pages));
+        self.samples += u8::from(is_sampled);
+        let now = (boot_ns / WINDOW_UNIT) as u32;
+        if now.wrapping_sub(self.window) >= WINDOW {
+            if self.samples < SAMPLES_MIN && self.interval_pages() > config!(stack_interval_pages) {
+                self.interval -= 1;
+                // The rest of a long stretch would take a slow process long: half of it, for half the weight.
+                if self.stretch > self.interval {
+                    self.stretch -= 1;
+                    self.left_pages >>= 1;
+                    self.left_at_sample >>= 1;
+                }
             }
         } else if self.samples > SAMPLES_MAX {
-            self.interval_pages = (self.interval_pages << 1).min(INTERVAL_PAGES_MAX);
+            self.interval = (self.interval + 1).min(INTERVAL_MAX);
         } else {
             return;
         }
-        self.window_boot_ns = boot_ns;
+        self.window = now;
         self.samples = 0;
     }
 }
 
-/// Takes note of where the counters stand, and samples what those of anonymous and of shared pages
-/// grew by.
+/// What is kept of the current thread while its page faults follow each other on a CPU.
+#[inline(never)]
+pub fn owner_of(tgid: u32) -> Owner {
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let mm = Task(unsafe { bpf_get_current_task() }).mm().0;
+    let mut owner = Owner {
+        copies: 0,
+        look_interval: 0,
+    };
+    let Some(space) = SPACES.get_ptr_mut(mm) else {
+        return owner;
+    };
+    // SAFETY: a map value; see `Space` about concurrent writes.
+    let space = unsafe { &mut *space };
+    if space.is_recorders_copy != 0 {
+        return owner;
+    }
+    // After vfork it is the parent's.
+    if space.tgid == tgid {
+        owner.copies = pages_of(space);
+    }
+    if layout!(cpu_count) != 0 {
+        owner.look_interval = space.growing.look_interval();
+    }
+    owner
+}
+
+/// Whether a huge page is handed in at once (6.2), and nothing else is as much: percpu_counter_batch is two
+/// pages for each CPU, or 32.
 #[inline(always)]
-pub fn note_growth(mm: u64, space: &mut Space, counts: &Counts) {
-    let growing = &mut space.growing;
-    let pages = counts.anon_pages + counts.shmem_pages;
-    let grown = pages - growing.pages;
-    growing.pages = pages;
-    if grown <= 0 {
+fn is_huge_page_handed_in() -> bool {
+    let cpus = u64::from(layout!(cpu_count));
+    cpus != 0 && cpus < HUGE_PAGES / 2
+}
+
+/// Samples what a page fault brought that is looked at, by where the counter of anonymous pages stands
+/// after it.
+#[inline(always)]
+pub fn note_looked(mm: u64, space: &mut Space, after: impl FnOnce() -> Standing) {
+    let looked = looked(mm, after);
+    let is_drawn_later = looked.pages >= HUGE_PAGES && is_huge_page_handed_in();
+    if looked.pages == 0 || is_drawn_later {
         return;
     }
+    let weight = space.growing.draw(looked.pages * looked.interval);
+    note_drawn(mm, space, looked.pages, weight, || looked.address);
+}
+
+/// Takes note of where the counters stand, and samples what those of anonymous and of shared pages
+/// grew by, without what page faults are drawn for.
+#[inline(always)]
+pub fn note_growth(mm: u64, space: &mut Space, counts: &Counts, is_anon: bool) {
+    let pages = counts.anon_pages + counts.shmem_pages;
+    let grown = pages - space.growing.pages;
+    space.growing.pages = pages;
     // SAFETY: the helper takes no arguments and cannot fail.
     let task = Task(unsafe { bpf_get_current_task() });
-    if task.mm().0 != mm || space.is_recorders_copy != 0 {
+    if grown <= 0 || task.mm().0 != mm || space.is_recorders_copy != 0 {
         return;
     }
     let grown = grown as u64;
-    let weight = growing.draw(grown);
+    let is_huge_page = is_anon && grown >= HUGE_PAGES && is_huge_page_handed_in();
+    // Small pages are handed in with it.
+    let grown = if is_huge_page { HUGE_PAGES } else { grown };
+    if layout!(cpu_count) == 0 || !is_anon || is_huge_page {
+        let weight = space.growing.draw(grown);
+        note_drawn(mm, space, grown, weight, touched);
+    } else if is_without_fault(space.growing.look_interval()) {
+        let weight = space.growing.draw(grown);
+        note_drawn(mm, space, grown, weight, || 0);
+    } else {
+        space.growing.adapt(false, now());
+    }
+}
+
+/// Notes whether growth was drawn, and sends the sample if so.
+#[inline(always)]
+fn note_drawn(
+    mm: u64,
+    space: &mut Space,
+    grown: u64,
+    weight: Option<u64>,
+    address: impl FnOnce() -> u64,
+) {
     let boot_ns = now();
-    growing.adapt(weight.is_some(), boot_ns);
+    space.growing.adapt(weight.is_some(), boot_ns);
     if let Some(weight) = weight {
         let header = EventHeader {
             kind: EventKind::StackSample as u32,
@@ -120,7 +245,7 @@ pub fn note_growth(mm: u64, space: &mut Space, counts: &Counts) {
             boot_ns,
             start_boot_ns: space.start_boot_ns,
         };
-        sample(mm, &header, grown, weight, touched());
+        sample(mm, &header, grown, weight, address());
     }
 }
 
@@ -181,6 +306,7 @@ pub fn sample(
     if let Some(layout) = layout {
         walk_python(layout, tgid, task, sample);
     }
+    forget();
     let is_looked_for = layout.is_none_or(|layout| layout.is_looked_for != 0);
     let is_urgent = is_looked_for || waiting() > WAKE_SAMPLES;
     entry.submit(if is_urgent {

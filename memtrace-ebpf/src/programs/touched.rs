@@ -1,11 +1,22 @@
 //! Pages that were touched: by the last page fault on each CPU, and those that were sampled.
 
-use crate::kernel::read;
+use crate::kernel::{Standing, Task, read};
 use crate::maps::{FAULTS, TOUCHED, TOUCHED_TAGS, layout};
+use crate::rss::LastSeen;
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_task_pt_regs,
+    bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf, bpf_get_prandom_u32,
+    bpf_task_pt_regs,
 };
 use memtrace_abi::Touched;
+
+/// What is kept of a thread while its page faults follow each other on a CPU.
+#[derive(Clone, Copy)]
+pub struct Owner {
+    /// What names its pages that may be copies; 0 where none are.
+    pub copies: u64,
+    /// One page fault of so many, a power of two, is looked at; 0: none.
+    pub look_interval: u32,
+}
 
 /// The last page fault on a CPU.
 #[repr(C)]
@@ -13,20 +24,26 @@ pub struct Fault {
     pid_tgid: u64,
     address: u64,
     is_of_kernel: u64,
-    /// Whose pages it is known of whether they may be copies.
-    owner: u64,
-    /// What [`note_last`] answers of them.
-    copies: u64,
+    /// The thread that `owner` is about.
+    owner_pid_tgid: u64,
+    owner: Owner,
+    /// How many page faults this one stands for; 0 where it is not looked at, or was.
+    looked_for: u32,
+    /// State of a generator of random numbers.
+    random: u64,
+    /// The address space, and where its counter stood before.
+    mm: u64,
+    before: Standing,
 }
 
 /// Notes a page fault, of anybody: to look up whether it is a member costs more than to write this.
-/// Answers what `copies` says of the thread's pages, which is asked once for many faults.
+/// Answers what `owner` says of the thread's copies, which is asked once for many faults.
 #[inline(always)]
 pub fn note_last(
     pid_tgid: u64,
     address: u64,
     is_of_kernel: u64,
-    copies: impl FnOnce(u32) -> u64,
+    owner: impl FnOnce(u32) -> Owner,
 ) -> u64 {
     let Some(fault) = FAULTS.get_ptr_mut(0) else {
         return 0;
@@ -36,11 +53,113 @@ pub fn note_last(
     fault.pid_tgid = pid_tgid;
     fault.address = address;
     fault.is_of_kernel = is_of_kernel;
-    if fault.owner != pid_tgid {
-        fault.owner = pid_tgid;
-        fault.copies = copies((pid_tgid >> 32) as u32);
+    fault.looked_for = 0;
+    if fault.owner_pid_tgid != pid_tgid {
+        fault.owner_pid_tgid = pid_tgid;
+        fault.owner = owner((pid_tgid >> 32) as u32);
+        // SAFETY: the helper takes no arguments and cannot fail.
+        fault.random ^= u64::from(unsafe { bpf_get_prandom_u32() });
     }
-    fault.copies
+    if fault.owner.look_interval != 0 {
+        // Knuth's generator for MMIX, whose upper bits are random: a call for each fault costs more.
+        fault.random = fault
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        if (fault.random >> 32) as u32 & (fault.owner.look_interval - 1) == 0 {
+            look(fault);
+        }
+    }
+    fault.owner.copies
+}
+
+/// Notes where the counter of anonymous pages stands before a page fault. Where another thread has one on
+/// this CPU before it is over, it is not looked at after all: it waited for memory, or for a file.
+#[inline(always)]
+fn look(fault: &mut Fault) {
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let mm = Task(unsafe { bpf_get_current_task() }).mm();
+    fault.looked_for = fault.owner.look_interval;
+    fault.mm = mm.0;
+    fault.before = mm.anon_standing();
+    LastSeen::await_anon();
+}
+
+/// A page fault that was looked at. No option: the verifier would see fields of none read.
+#[derive(Default)]
+pub struct Looked {
+    pub address: u64,
+    /// How many faults it stands for.
+    pub interval: u64,
+    /// What it brought; 0 where none was looked at.
+    pub pages: u64,
+}
+
+/// The page fault that the current thread is in, if it is looked at, and brought pages to this address
+/// space, by where the counter stands after it.
+#[inline(always)]
+pub fn looked(mm: u64, after: impl FnOnce() -> Standing) -> Looked {
+    let Some(fault) = current() else {
+        return Looked::default();
+    };
+    let interval = core::mem::replace(&mut fault.looked_for, 0);
+    if interval == 0 || fault.mm != mm {
+        return Looked::default();
+    }
+    Looked {
+        address: fault.address,
+        interval: u64::from(interval),
+        pages: fault.before.brought(&after()).max(0).cast_unsigned(),
+    }
+}
+
+/// Has one page fault of so many of the current thread looked at from here on, and answers whether growth
+/// that its counters show comes from none: inside a system call (MAP_POPULATE, mlock), or where page faults
+/// can't be seen.
+#[inline(always)]
+pub fn is_without_fault(look_interval: u32) -> bool {
+    let Some(last) = FAULTS.get_ptr_mut(0) else {
+        return true;
+    };
+    // SAFETY: this CPU's value of a per-CPU array.
+    let last = unsafe { &mut *last };
+    // SAFETY: the helper takes no arguments and cannot fail.
+    if last.owner_pid_tgid == unsafe { bpf_get_current_pid_tgid() } {
+        last.owner.look_interval = look_interval;
+    }
+    if last.owner_pid_tgid == 0 {
+        return true;
+    }
+    is_in_call() && touched() == 0
+}
+
+/// The last page fault on this CPU, if the current thread is in it.
+#[inline(always)]
+fn current() -> Option<&'static mut Fault> {
+    let fault = FAULTS.get_ptr_mut(0)?;
+    // SAFETY: this CPU's value of a per-CPU array.
+    let fault = unsafe { &mut *fault };
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
+    (fault.pid_tgid == pid_tgid && is_in_call() == (fault.is_of_kernel != 0)).then_some(fault)
+}
+
+/// Whether the current thread is in a system call, not in an exception.
+#[inline(always)]
+fn is_in_call() -> bool {
+    // SAFETY: the helpers take the current task, which has registers: it has an address space.
+    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 };
+    // The number of a system call, or -1 where an exception led into the kernel.
+    read::<i32>(regs, layout!(regs_call)) >= 0
+}
+
+/// Forgets the last page fault on this CPU: reading the memory of the thread has had others.
+#[inline(always)]
+pub fn forget() {
+    if let Some(fault) = FAULTS.get_ptr_mut(0) {
+        // SAFETY: this CPU's value of a per-CPU array.
+        unsafe { (*fault).pid_tgid = 0 };
+    }
 }
 
 /// The address that a task's growth came from: its last page fault, where that was on this CPU
@@ -48,20 +167,9 @@ pub fn note_last(
 /// no fault of that call has no address.
 #[inline(always)]
 pub fn touched() -> u64 {
-    let Some(fault) = FAULTS.get_ptr_mut(0) else {
+    let Some(fault) = current() else {
         return 0;
     };
-    // SAFETY: the helpers take the current task, which has registers: it has an address space.
-    let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 };
-    // The number of a system call, or -1 where an exception led into the kernel.
-    let is_call = read::<i32>(regs, layout!(regs_call)) >= 0;
-    // SAFETY: this CPU's value of a per-CPU array.
-    let fault = unsafe { &mut *fault };
-    // SAFETY: the helper takes no arguments and cannot fail.
-    let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
-    if fault.pid_tgid != pid_tgid || is_call != (fault.is_of_kernel != 0) {
-        return 0;
-    }
     // Reported once.
     fault.pid_tgid = 0;
     fault.address

@@ -134,9 +134,8 @@ pub fn load(settings: &Settings) -> Result<(Programs, RingBuf<MapData>), LoadErr
         None
     };
     let cuda = cuda_probes(&ebpf, settings, &mut missing);
-    // Taken last: a map that is dropped is gone for programs that are loaded later.
     let mut counting = resolved.counting;
-    if !are_offsets_learned(&mut ebpf, resolved.layout.cpu_count)? {
+    if !are_offsets_learned(&ebpf, resolved.layout.cpu_count)? {
         counting = Counting::WithoutCpus;
         missing.push("exact counters: per-CPU parts are not added up".to_owned());
     }
@@ -556,8 +555,12 @@ fn load_one_for_us(ebpf: &mut Ebpf, name: &'static str) -> Result<(), LoadError>
 
 /// Whether the programs found their way to every CPU's part of a counter, where there are
 /// parts to add up.
-fn are_offsets_learned(ebpf: &mut Ebpf, cpu_count: u32) -> Result<bool, LoadError> {
-    let offsets: Array<MapData, u64> = map(ebpf, names::CPU_OFFSETS, Array::try_from)?;
+fn are_offsets_learned(ebpf: &Ebpf, cpu_count: u32) -> Result<bool, LoadError> {
+    let name = names::CPU_OFFSETS;
+    // Not taken: a map that is dropped is gone for programs that are loaded later.
+    let offsets = ebpf.map(name).ok_or(LoadError::Absent(name))?;
+    let offsets: Array<&MapData, u64> =
+        Array::try_from(offsets).map_err(|source| LoadError::Map { name, source })?;
     let is_known = |cpu| offsets.get(&cpu, 0).is_ok_and(|offset| offset != 0);
     Ok(cpu_count == 0 || (0..cpu_count).any(is_known))
 }
