@@ -8,6 +8,7 @@ mod line;
 mod on_gpus;
 mod pprof;
 mod resident;
+mod source;
 
 pub use exports::{StackFile, export_stacks};
 pub use flame::Flame;
@@ -32,6 +33,7 @@ pub(super) use resident::frames_of;
 use resident::{Fullest, LATE, Stacks, read_sites, read_sites_twice, read_stacks, there};
 use schemars::JsonSchema;
 use serde::Serialize;
+pub(super) use source::SourceLines;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -199,6 +201,7 @@ pub(super) fn read<S: RowSource>(
     table: &ProcessTable,
     end: BootNs,
     has_earlier: bool,
+    lines: &mut SourceLines,
 ) -> Result<Vec<ProcessAllocations>, S::Error> {
     let place = |upid| table.find(upid);
     let fullest = |upid| {
@@ -215,7 +218,7 @@ pub(super) fn read<S: RowSource>(
     if sites.is_empty() {
         return Ok(Vec::new());
     }
-    let stacks = read_stacks(source, &sites)?;
+    let stacks = read_stacks(source, &sites, lines)?;
     let mut all: Vec<ProcessAllocations> = sites
         .into_iter()
         .filter_map(|(upid, rows)| {
@@ -236,6 +239,7 @@ pub(super) fn at<S: RowSource>(
     source: &S,
     process: &Process,
     at: BootNs,
+    lines: &mut SourceLines,
 ) -> Result<Option<ProcessAllocations>, S::Error> {
     let until = at + LATE;
     let exit = process.exit_boot_ns().filter(|exit| *exit <= until);
@@ -244,7 +248,7 @@ pub(super) fn at<S: RowSource>(
         fullest.filter(|_| upid == process.upid)
     })?;
     sites.retain(|upid, _| *upid == process.upid);
-    let stacks = read_stacks(source, &sites)?;
+    let stacks = read_stacks(source, &sites, lines)?;
     let rows = sites.remove(&process.upid);
     Ok(rows.map(|rows| of_process(Who::from(process), exit.is_some(), rows, None, &stacks)))
 }
@@ -254,13 +258,14 @@ pub(super) fn gained<S: RowSource>(
     source: &S,
     table: &ProcessTable,
     [begin, end]: [BootNs; 2],
+    lines: &mut SourceLines,
 ) -> Result<Vec<AllocationGain>, S::Error> {
     let until = end + LATE;
     let process = |upid| Some(&table.processes[table.find(upid)?]);
     let exit = |upid| process(upid)?.exit_boot_ns().filter(|exit| *exit <= until);
     let fullest = |upid| exit(upid).map(Fullest::before);
     let (sites, mut earlier) = read_sites_twice(source, until, fullest, |_| begin)?;
-    let stacks = read_stacks(source, &sites)?;
+    let stacks = read_stacks(source, &sites, lines)?;
     let mut all = Vec::new();
     for (upid, rows) in sites {
         let is_there = |one: &&Process| one.exit_boot_ns().is_none_or(|exit| exit > begin);

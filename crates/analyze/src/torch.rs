@@ -1,7 +1,7 @@
 //! What torch's CUDA caching allocator held, by its own snapshots: `torch_memory`, from `memtrace import
 //! torch`.
 
-use super::allocations::{CodeLine, StackFrame, by_line, frames_of};
+use super::allocations::{CodeLine, SourceLines, StackFrame, by_line, frames_of};
 use super::clock::RunClock;
 use super::process_table::ProcessTable;
 use super::who::Who;
@@ -140,7 +140,7 @@ pub(super) fn read<S: RowSource>(
     let wanted: HashSet<i64> = stacks.copied().filter(|stack| *stack != 0).collect();
     let frames = match wanted.is_empty() {
         true => HashMap::new(),
-        false => frames_of(source, &wanted)?,
+        false => frames_of(source, &wanted, &mut SourceLines::none())?,
     };
     let driver = driver(source, &all)?;
     let snapshots = all

@@ -112,7 +112,7 @@ fn speedscope(resident: &Resident, to: &mut impl io::Write) -> io::Result<()> {
         *places.entry(frame.key()).or_insert_with(|| {
             frames.push(Frame {
                 name: frame.in_words(),
-                file: frame.row.file.clone(),
+                file: frame.source.clone().or_else(|| frame.row.file.clone()),
                 line: frame.row.line,
             });
             frames.len() - 1

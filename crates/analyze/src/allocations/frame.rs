@@ -49,7 +49,10 @@ const PACKAGES_NOT_WHO_ASKED: [&str; 9] = [
 /// A frame of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct StackFrame {
+    /// Its line is that of a native one, too, where `source` is known.
     pub(super) row: StackRow,
+    /// The source file of a native one.
+    pub(super) source: Option<String>,
 }
 
 keys! { as
@@ -61,12 +64,21 @@ keys! { as
         function: Option<String> = frame.row.function.clone(),
         /// The source file of Python, or the library or program.
         file: Option<String> = frame.row.file.clone(),
-        /// The line, of Python.
+        /// The line of Python, or of `source`.
         line: Option<i64> = frame.row.line,
         /// Build id of the library or program.
         build_id: Option<String> = frame.row.build_id.clone(),
+        /// The source file of a native function, as its debug information has it; null where that is not
+        /// on the machine that reports.
+        source: Option<String> = frame.source.clone(),
         /// Of a native frame the address as the library or program counts.
         address: Option<i64> = frame.row.address,
+    }
+}
+
+impl From<StackRow> for StackFrame {
+    fn from(row: StackRow) -> Self {
+        Self { row, source: None }
     }
 }
 
@@ -83,7 +95,7 @@ impl StackFrame {
         })
     }
 
-    /// `sched/output.py:118 update_from_output`, or `grow (libfoo.so)`.
+    /// `sched/output.py:118 update_from_output`, `pool.cc:42 grow (libfoo.so)`, or `grow (libfoo.so)`.
     pub(crate) fn in_words(&self) -> String {
         let row = &self.row;
         let file = row.file.as_deref().unwrap_or_default();
@@ -98,13 +110,21 @@ impl StackFrame {
                 let file = base(file);
                 match (self.short(), row.address) {
                     (Some(function), _) if file.is_empty() => function,
-                    (Some(function), _) => format!("{function} ({file})"),
+                    (Some(function), _) => format!("{}{function} ({file})", self.source_line()),
                     (None, Some(address)) if !file.is_empty() => format!("{file}+{address:#x}"),
                     (None, None) if !file.is_empty() => format!("code of {file}"),
                     _ => "code of no file".to_owned(),
                 }
             }
         }
+    }
+
+    /// `pool.cc:42 `; nothing where it is not known.
+    fn source_line(&self) -> String {
+        let source = self.source.as_deref().zip(self.row.line);
+        source.map_or_else(String::new, |(file, line)| {
+            format!("{}:{line} ", base(file))
+        })
     }
 
     pub(super) fn is_python(&self) -> bool {
@@ -144,7 +164,8 @@ impl StackFrame {
         }
     }
 
-    /// What makes two frames one line: call sites within a native function are not distinguished.
+    /// What makes two frames one line: call sites within a native function are not distinguished where
+    /// their lines are not known.
     pub(super) fn key(&self) -> Self {
         let mut frame = self.alone();
         if frame.row.function.is_some() {
@@ -158,6 +179,7 @@ impl StackFrame {
         let mut frame = self.clone();
         // Another build has its code elsewhere.
         (frame.row.line, frame.row.address) = (None, None);
+        frame.source = None;
         frame
     }
 
@@ -165,7 +187,8 @@ impl StackFrame {
     pub(super) fn alone(&self) -> Self {
         let mut row = self.row.clone();
         (row.ts, row.boot_ns, row.stack_id, row.depth) = Default::default();
-        Self { row }
+        let source = self.source.clone();
+        Self { row, source }
     }
 }
 
@@ -221,16 +244,14 @@ pub(crate) mod tests {
         file: &str,
         line: Option<i64>,
     ) -> StackFrame {
-        StackFrame {
-            row: StackRow {
-                kind: Some(kind),
-                function: function.map(str::to_owned),
-                file: Some(file.to_owned()),
-                line,
-                address: (kind == FrameKind::Native).then_some(0x10),
-                ..StackRow::default()
-            },
-        }
+        StackFrame::from(StackRow {
+            kind: Some(kind),
+            function: function.map(str::to_owned),
+            file: Some(file.to_owned()),
+            line,
+            address: (kind == FrameKind::Native).then_some(0x10),
+            ..StackRow::default()
+        })
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::SITES_MAX;
 use super::line::{CodeLine, by_line};
 use super::resident::{RssThen, StackHeld, frames_of, read_held_at};
+use super::source::SourceLines;
 use crate::process_table::ProcessTable;
 use crate::who::Who;
 use memtrace_model::{Bytes, Instant, Order, RowSource, Upid};
@@ -80,10 +81,11 @@ pub(crate) fn held_by_line<S: RowSource>(
     source: &S,
     table: &ProcessTable,
     at: &RssThen,
+    lines: &mut SourceLines,
 ) -> Result<Option<HeldByLine>, S::Error> {
     let held = read_held_at(source, at)?;
     let wanted = held.values().flatten().map(|one| one.stack_id);
-    let stacks = frames_of(source, &wanted.collect())?;
+    let stacks = frames_of(source, &wanted.collect(), lines)?;
     let rows = held.iter().flat_map(|(upid, held)| {
         let held = held.iter();
         held.map(move |one| (one.stack_id, (*upid, one)))

@@ -57,8 +57,11 @@ pub(crate) fn by_line<T, S: Default>(
     for (stack_id, row) in rows {
         let frames = stacks.get(&stack_id).map_or(&[][..], Vec::as_slice);
         let named = named_after(frames).into_iter();
-        let named = named.flat_map(|(frame, callers)| iter::once(frame).chain(callers));
-        let named: Vec<StackFrame> = named.map(StackFrame::key).collect();
+        let named = named.flat_map(|(frame, callers)| {
+            let callers = callers.iter().map(|caller| caller.without_line().alone());
+            iter::once(frame.key()).chain(callers)
+        });
+        let named: Vec<StackFrame> = named.collect();
         let place = *places.entry(named).or_insert_with_key(|named| {
             let line = CodeLine {
                 frame: named.first().cloned(),

@@ -1,6 +1,7 @@
 //! Who asked the CUDA driver for memory: the lines whose calls took what a process held at its highest.
 
 use super::resident::{Stacks, frames_of};
+use super::source::SourceLines;
 use super::{CodeLine, by_line};
 use crate::process_table::ProcessTable;
 use crate::who::Who;
@@ -103,7 +104,7 @@ impl Taken {
             }
         }
         let wanted = self.taken.values().map(|(stack_id, _)| *stack_id);
-        let stacks = frames_of(source, &wanted.collect())?;
+        let stacks = frames_of(source, &wanted.collect(), &mut SourceLines::none())?;
         let lines = changes.into_iter().filter_map(|(upid, changes)| {
             let process = &table.processes[table.find(upid)?];
             of_process(Who::from(process), changes, &stacks, &instant)

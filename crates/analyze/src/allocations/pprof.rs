@@ -94,7 +94,8 @@ impl Profile {
         }
         if let Some(function) = &row.function {
             let mut line = Message::default();
-            line.number(1, self.function(function, row.file.as_deref()));
+            let file = frame.source.as_ref().or(row.file.as_ref());
+            line.number(1, self.function(function, file.map(String::as_str)));
             line.signed(2, row.line.unwrap_or_default());
             location.message(4, &line);
         }

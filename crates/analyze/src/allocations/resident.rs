@@ -3,6 +3,7 @@
 
 use super::Sampled;
 use super::frame::StackFrame;
+use super::source::SourceLines;
 use memtrace_model::tables::{GrowthSiteRow, ProcessRow, StackRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Order, RowSource, Tgid, Upid};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -51,7 +52,7 @@ impl Resident {
             }
         };
         let wanted = amounts.values().flatten().map(|one| one.stack_id);
-        let stacks = frames_of(source, &wanted.collect())?;
+        let stacks = frames_of(source, &wanted.collect(), &mut SourceLines::new())?;
         let processes = amounts.into_iter().filter_map(|(upid, mut amounts)| {
             amounts.retain(|one| one.bytes.0 > 0);
             amounts.sort_unstable_by_key(|one| one.stack_id);
@@ -242,25 +243,33 @@ pub(super) fn read_sites_twice<S: RowSource>(
 }
 
 /// The frames of the stacks of these sums.
-pub(super) fn read_stacks<S: RowSource>(source: &S, sites: &Sites) -> Result<Stacks, S::Error> {
+pub(super) fn read_stacks<S: RowSource>(
+    source: &S,
+    sites: &Sites,
+    lines: &mut SourceLines,
+) -> Result<Stacks, S::Error> {
     let rows = sites.values().flatten();
-    frames_of(source, &rows.map(|row| row.stack_id).collect())
+    frames_of(source, &rows.map(|row| row.stack_id).collect(), lines)
 }
 
 /// The frames of these stacks.
 pub(crate) fn frames_of<S: RowSource>(
     source: &S,
     wanted: &HashSet<i64>,
+    lines: &mut SourceLines,
 ) -> Result<Stacks, S::Error> {
     let mut stacks = Stacks::new();
     source.scan(&[], |row: StackRow| {
         if wanted.contains(&row.stack_id) {
             let frames = stacks.entry(row.stack_id).or_default();
-            frames.push(StackFrame { row });
+            frames.push(StackFrame::from(row));
         }
     })?;
     for frames in stacks.values_mut() {
         frames.order_by_key(|frame| frame.row.depth);
+        for frame in frames {
+            lines.name(frame);
+        }
     }
     Ok(stacks)
 }

@@ -4,7 +4,7 @@ use super::facts::Facts;
 use super::holdings::Holdings;
 use super::swept::Swept;
 use super::{AnalyzeError, Options};
-use crate::allocations::RssThen;
+use crate::allocations::{RssThen, SourceLines};
 use crate::analysis::{Analysis, CurvePoint, TreeFinding};
 use crate::bins::Binned;
 use crate::clock::RunClock;
@@ -48,10 +48,17 @@ where
     let leftovers = left(source, &facts, &holdings)?;
     // Of a recording that goes on, no sums of before are kept.
     let has_earlier = !options.is_live;
-    let allocations = allocations::read(source, &facts.table, facts.clock.end(), has_earlier)?;
+    // Reading debug information takes too long for what is shown anew all the time.
+    let mut lines = match options.is_live {
+        true => SourceLines::none(),
+        false => SourceLines::new(),
+    };
+    let lines = &mut lines;
+    let recorded_end = facts.clock.end();
+    let allocations = allocations::read(source, &facts.table, recorded_end, has_earlier, lines)?;
     let mut ooms = killed(source, &mut facts, (&swept, &holdings), &leftovers)?;
     if !allocations.is_empty() {
-        name_lines(source, &mut ooms, &facts)?;
+        name_lines(source, &mut ooms, &facts, lines)?;
     }
     let drawings = match swept.seen.drawn.take() {
         Some(drawn) => {
@@ -84,13 +91,13 @@ where
     let (phases, mut phase, under_load) = facts.phases.reported(noted, &clock, end);
     if let Some(focus) = phase.as_mut().filter(|_| !allocations.is_empty()) {
         let ends = [focus.begin, focus.end].map(|at| at.boot_ns);
-        focus.allocated = allocations::gained(source, &facts.table, ends)?;
+        focus.allocated = allocations::gained(source, &facts.table, ends, lines)?;
     }
     let at = at(&options, facts.at, &holdings);
     let shown = at.as_ref().or(holdings.peak.as_ref());
     let shown = shown.filter(|_| has_earlier && !allocations.is_empty());
     let held_by_line =
-        shown.map(|shown| allocations::held_by_line(source, &facts.table, &shown.into()));
+        shown.map(|shown| allocations::held_by_line(source, &facts.table, &shown.into(), lines));
     let (load, requests) = (facts.load, &facts.requests);
     let conditions = conditions::reported(load, requests, under_load, &seen.held_at, &clock, end);
     let process = options.process.as_deref();
@@ -176,11 +183,12 @@ fn name_lines<S: RowSource>(
     source: &S,
     ooms: &mut [OomFinding],
     facts: &Facts,
+    lines: &mut SourceLines,
 ) -> Result<(), S::Error> {
     for kill in ooms {
         let grower = kill.led_to_it().map(|place| &facts.table.processes[place]);
         if let (Some(found), Some(grower)) = (&mut kill.post_mortem, grower) {
-            found.allocated = allocations::at(source, grower, kill.row.boot_ns)?;
+            found.allocated = allocations::at(source, grower, kill.row.boot_ns, lines)?;
         }
     }
     Ok(())
