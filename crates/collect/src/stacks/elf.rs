@@ -56,6 +56,8 @@ pub(super) struct Elf {
     pub(super) eh_frame: Option<Section>,
     pub(super) eh_frame_hdr: Option<Section>,
     symbols: Option<SymbolTable>,
+    /// Those that it offers to others, or takes from them.
+    dynamic: Option<SymbolTable>,
     /// Found once, and asked for by each process that maps it.
     python: OnceCell<[Option<Range<u64>>; OF_PYTHON.len()]>,
 }
@@ -101,6 +103,7 @@ impl Elf {
             eh_frame: None,
             eh_frame_hdr: None,
             symbols: None,
+            dynamic: None,
             python: OnceCell::new(),
         };
         elf.read_sections(&header, room);
@@ -133,18 +136,18 @@ impl Elf {
                 _ => {}
             }
             let kind = section.sh_type.get(LE);
-            // The full table has all that the dynamic one has.
-            if kind == SHT_SYMTAB || kind == SHT_DYNSYM && self.symbols.is_none() {
+            if kind == SHT_SYMTAB || kind == SHT_DYNSYM {
                 let names = sections.get(section.sh_link.get(LE) as usize);
                 let size = section.sh_size.get(LE);
-                if let Some(names) = names
-                    && size <= SYMBOLS_BYTES_MAX
-                {
-                    self.symbols = Some(SymbolTable {
-                        offset: section.sh_offset.get(LE),
-                        count: size / size_of::<Sym64<LE>>() as u64,
-                        names: names.sh_offset.get(LE),
-                    });
+                let names = names.filter(|_| size <= SYMBOLS_BYTES_MAX);
+                let table = names.map(|names| SymbolTable {
+                    offset: section.sh_offset.get(LE),
+                    count: size / size_of::<Sym64<LE>>() as u64,
+                    names: names.sh_offset.get(LE),
+                });
+                match kind {
+                    SHT_DYNSYM => self.dynamic = table,
+                    _ => self.symbols = table,
                 }
             }
         }
@@ -176,7 +179,8 @@ impl Elf {
     /// Its functions, at most so many.
     pub(super) fn functions(&self, max: usize) -> Functions {
         let mut functions = Vec::new();
-        self.each_symbol(|symbol| {
+        // The full table has all that the dynamic one has.
+        self.each_symbol(self.symbols.or(self.dynamic), |symbol| {
             let is_function = symbol.st_info & 0xf == STT_FUNC;
             if is_function && functions.len() < max {
                 functions.push(Function {
@@ -191,19 +195,32 @@ impl Elf {
         Functions(functions)
     }
 
-    /// Where a Python interpreter has its state, its version and its loop.
+    /// Where a Python interpreter has its state, its version and its loop. It offers these to its modules;
+    /// the full table is many times as large, and what the process runs until it is read has no frames of
+    /// Python.
     pub(super) fn python(&self) -> [Option<Range<u64>>; OF_PYTHON.len()] {
-        self.python.get_or_init(|| self.find(OF_PYTHON)).clone()
+        let find = || {
+            let found = self.find(OF_PYTHON, self.dynamic);
+            match &found {
+                [Some(_), _, Some(_)] => found,
+                _ => self.find(OF_PYTHON, self.symbols),
+            }
+        };
+        self.python.get_or_init(find).clone()
     }
 
     /// Where symbols of these names are.
-    fn find<const N: usize>(&self, names: [&str; N]) -> [Option<Range<u64>>; N] {
+    fn find<const N: usize>(
+        &self,
+        names: [&str; N],
+        table: Option<SymbolTable>,
+    ) -> [Option<Range<u64>>; N] {
         let mut found = [const { None }; N];
-        let Some(table) = self.symbols else {
+        let Some(strings) = table.map(|table| table.names) else {
             return found;
         };
-        let mut text = SymbolNames::new(&self.file, table.names);
-        self.each_symbol(|symbol| {
+        let mut text = SymbolNames::new(&self.file, strings);
+        self.each_symbol(table, |symbol| {
             if ![STT_FUNC, STT_OBJECT].contains(&(symbol.st_info & 0xf)) {
                 return;
             }
@@ -220,8 +237,8 @@ impl Elf {
         found
     }
 
-    fn each_symbol(&self, mut each: impl FnMut(&Sym64<LE>)) {
-        let Some(table) = self.symbols else {
+    fn each_symbol(&self, table: Option<SymbolTable>, mut each: impl FnMut(&Sym64<LE>)) {
+        let Some(table) = table else {
             return;
         };
         let mut done = 0;
@@ -242,7 +259,7 @@ impl Elf {
     }
 
     fn symbol_name(&self, at: u32) -> Option<Vec<u8>> {
-        let names = self.symbols?.names;
+        let names = self.symbols.or(self.dynamic)?.names;
         let mut bytes = vec![0; NAME_MAX];
         let read = self
             .file
@@ -448,5 +465,63 @@ mod tests {
         }
         assert_eq!(text(100), None, "no name of an interpreter is so long");
         assert_eq!(text(3 * piece), None);
+    }
+
+    /// A file of symbols of these names, each so many bytes long, and where it has them.
+    fn table_of(names: [&str; OF_PYTHON.len()]) -> (File, SymbolTable) {
+        let mut strings = vec![0];
+        let mut bytes = Vec::new();
+        for (place, name) in (1_u64..).zip(names) {
+            let [kind, section] = [STT_FUNC, 1];
+            bytes.extend((strings.len() as u32).to_le_bytes());
+            bytes.extend([kind, 0, section, 0]);
+            bytes.extend((0x1000 * place).to_le_bytes());
+            bytes.extend(0x10_u64.to_le_bytes());
+            strings.extend(name.as_bytes());
+            strings.push(0);
+        }
+        let table = SymbolTable {
+            offset: 0,
+            count: names.len() as u64,
+            names: bytes.len() as u64,
+        };
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file.write_all(&strings).unwrap();
+        (file, table)
+    }
+
+    #[test]
+    fn an_interpreter_is_found_among_what_it_offers_or_else_among_all_symbols() {
+        let found = |names, is_dynamic: bool| {
+            let (file, table) = table_of(names);
+            // Nothing can be read of the other.
+            let none = SymbolTable {
+                offset: 1 << 40,
+                ..table
+            };
+            let (dynamic, symbols) = match is_dynamic {
+                true => (table, none),
+                false => (none, table),
+            };
+            let elf = Elf {
+                file,
+                build_id: None,
+                segments: Vec::new(),
+                eh_frame: None,
+                eh_frame_hdr: None,
+                symbols: Some(symbols),
+                dynamic: Some(dynamic),
+                python: OnceCell::new(),
+            };
+            elf.python().map(|range| range.map(|range| range.start))
+        };
+        let all = [Some(0x1000), Some(0x2000), Some(0x3000)];
+        assert_eq!(found(OF_PYTHON, true), all);
+        assert_eq!(found(OF_PYTHON, false), all);
+        // 3.10 has no version among them.
+        let older = ["_PyRuntime", "Py_Other", "_PyEval_EvalFrameDefault"];
+        assert_eq!(found(older, true), [Some(0x1000), None, Some(0x3000)]);
+        assert_eq!(found(["main", "a", "b"], true), [None, None, None]);
     }
 }
