@@ -3,6 +3,7 @@
 mod exports;
 mod flame;
 mod frame;
+mod functions;
 mod held;
 mod line;
 mod on_gpus;
@@ -16,6 +17,7 @@ pub(super) use flame::flames;
 pub use frame::StackFrame;
 #[cfg(test)]
 pub(super) use frame::tests::frame;
+pub(super) use functions::Functions;
 pub(super) use held::held_by_line;
 pub use held::{HeldByLine, LineHolding};
 pub use line::CodeLine;
@@ -35,7 +37,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 pub(super) use source::SourceLines;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 /// Lines of one process.
 const SITES_MAX: usize = 50;
@@ -65,7 +66,7 @@ pub struct ProcessAllocations {
     pub(crate) later: Option<AllocationSite>,
     /// All of them by function, whatever the line: for comparisons.
     #[serde(skip)]
-    pub(crate) functions: BTreeMap<String, Sampled>,
+    pub(crate) functions: Functions,
 }
 
 /// One line of Python, or a native function where no Python runs.
@@ -148,7 +149,7 @@ impl From<&GrowthSiteRow> for Sampled {
 }
 
 impl Sampled {
-    fn add(&mut self, row: &Self) {
+    pub(crate) fn add(&mut self, row: &Self) {
         self.sample_count = self.sample_count.saturating_add(row.sample_count);
         self.grown_bytes = self.grown_bytes + row.grown_bytes;
         // Independent of each other.
@@ -308,10 +309,10 @@ fn of_process(
         )
     });
     let mut sum = Sampled::default();
-    let mut unnamed_bytes = Bytes(0);
     for row in &rows {
         sum.add(&Sampled::from(row));
     }
+    let functions = Functions::of(&rows, stacks);
     let later_of = |row: &GrowthSiteRow| earlier.as_ref().map_or(Bytes(0), |_| there(row));
     let at_end = rows.iter();
     let at_end = at_end.map(|row| (row.stack_id, (Some(Sampled::from(row)), later_of(row))));
@@ -339,15 +340,6 @@ fn of_process(
     let later_bytes = sites.iter().map(AllocationSite::later).sum();
     let named = sites.iter().filter(|site| site.line.frame.is_some());
     let later = named.max_by_key(|site| site.later()).cloned();
-    let mut functions: BTreeMap<String, Sampled> = BTreeMap::new();
-    for site in &sites {
-        if site.line.frame.is_none() {
-            unnamed_bytes = unnamed_bytes + site.sum.resident_bytes;
-            continue;
-        }
-        let function = functions.entry(site.line.function()).or_default();
-        function.add(&site.sum);
-    }
     sites.order_by_key(|site| {
         (
             Reverse(site.sum.resident_bytes),
@@ -360,7 +352,7 @@ fn of_process(
         who,
         has_ended,
         sum,
-        unnamed_bytes,
+        unnamed_bytes: functions.unnamed.resident_bytes,
         sites,
         later_bytes,
         later,

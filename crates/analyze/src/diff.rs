@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 pub use layouts::LayoutChange;
 pub(super) use report::Object;
-pub use sites::SiteChange;
+pub use sites::{SiteChange, UnreadPython};
 
 /// What two recordings have in common, and what not.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -63,6 +63,8 @@ pub struct Diff {
     pub layouts: Vec<LayoutChange>,
     /// Functions that surely hold more or less than before, the one that gained most first (`record --stacks`).
     pub sites: Vec<SiteChange>,
+    /// Where much may be of any function of Python, so that `sites` can lack some.
+    pub unread_python: Vec<UnreadPython>,
 }
 
 /// How the memory at the end of a numbered phase changes from step to step, before and after.
@@ -170,6 +172,7 @@ impl Diff {
             stages: stages(before, after),
             layouts: layouts::changes(before, after),
             sites: sites::changes(before, after),
+            unread_python: sites::unread(before, after),
         }
     }
 }

@@ -62,10 +62,75 @@ fn functions_that_surely_hold_more_are_listed_with_their_interval() {
     assert_eq!(sites.len(), 1, "{sites:?}");
     assert_eq!(sites[0].place, "buffer.py Trainer.update");
     assert_eq!(sites[0].resident.difference(), Some(Bytes(1_200 << 20)));
-    // 3.3 times sqrt(240² + 125²), and 10 of which it is not known; 125 being 130 times sqrt(1,200 / 1,300).
-    assert_eq!(sites[0].margin_bytes.0 >> 20, 902);
+    let interval = [sites[0].at_least_bytes, sites[0].at_most_bytes];
+    // 3.3 times sqrt(240² + 125²) both ways, 125 being 130 times sqrt(1,200 / 1,300); 31 in each of which no
+    // stack is known, and 10 in the first of which it is not known whether they were resident.
+    assert_eq!(interval.map(|bytes| bytes.0 >> 20), [266, 2_123]);
     let same = Diff::of(&script().analyzed(None), &script().analyzed(None));
     assert!(same.sites.is_empty());
+}
+
+/// A process that holds so many MiB by each of three stacks: two of functions of Python, and one in which
+/// Python runs and none of its frames were read.
+fn held_by([load_weights, build_cache, unread]: [i64; 3]) -> Analysis {
+    const SCRIPT: &str = "/home/mia/job/fn.py";
+    const LIBRARY: &str = "/usr/lib/libpython3.12.so.1.0";
+    let mut run = Script::command(&["python3", "fn.py"], 20.0);
+    run.process(700, None, 0.0, "/usr/bin/python3 fn.py");
+    run.mem(700, 10.0, [200.0, 60.0, 0.0]);
+    let native = ("bytearray___init__", LIBRARY, None);
+    let evaluates = ("_PyEval_EvalFrameDefault", LIBRARY, None);
+    run.stack(1, &[native, ("load_weights", SCRIPT, Some(4))]);
+    run.stack(2, &[native, ("build_cache", SCRIPT, Some(6))]);
+    run.stack(3, &[native, ("type_call", LIBRARY, None), evaluates]);
+    let held = [(1, load_weights), (2, build_cache), (3, unread)];
+    for (stack_id, mib) in held.into_iter().filter(|(_, mib)| *mib > 0) {
+        run.put(GrowthSiteRow {
+            boot_ns: boot(10.0),
+            upid: upid(Tgid(700)),
+            stack_id,
+            sample_count: 100,
+            grown_bytes: Bytes(mib << 20),
+            grown_error_bytes: Bytes(1 << 20),
+            resident_bytes: Bytes(mib << 20),
+            ..GrowthSiteRow::default()
+        });
+    }
+    run.analyzed(None)
+}
+
+fn changed_places(before: [i64; 3], after: [i64; 3]) -> Vec<(String, i64)> {
+    let diff = Diff::of(&held_by(before), &held_by(after));
+    let sites = diff.sites.into_iter();
+    let changes = sites.map(|site| (site.place, site.resident.difference().unwrap().0 >> 20));
+    changes.collect()
+}
+
+#[test]
+fn what_python_touched_before_its_frames_were_read_may_be_of_any_of_its_functions() {
+    let build_cache = |mib: i64| vec![("fn.py build_cache".to_owned(), mib)];
+    // Both loaded 40 MiB; in the first run no frames of that were read, and of some of it in the second.
+    assert_eq!(changed_places([0, 16, 48], [27, 80, 14]), build_cache(64));
+    // It can have been 48 MiB more in the first run: this is no change for sure.
+    assert_eq!(changed_places([0, 16, 48], [27, 62, 14]), []);
+    // What fell can have been more in the second.
+    assert_eq!(changed_places([27, 80, 14], [0, 16, 48]), build_cache(-64));
+    assert_eq!(changed_places([27, 80, 14], [0, 36, 48]), []);
+    let diff = Diff::of(&held_by([0, 16, 48]), &held_by([27, 80, 14]));
+    let (least, most) = (diff.sites[0].at_least_bytes, diff.sites[0].at_most_bytes);
+    assert_eq!([least, most].map(|bytes| bytes.0 >> 20), [10, 83]);
+    let unread = diff.unread_python[0].resident;
+    assert_eq!(unread.difference(), Some(Bytes(-34 << 20)));
+    // Little of it needs no mention.
+    let diff = Diff::of(&held_by([40, 16, 2]), &held_by([40, 80, 2]));
+    assert_eq!(diff.unread_python, []);
+}
+
+#[test]
+fn where_no_python_can_be_read_native_functions_are_compared() {
+    let native = "bytearray___init__ (libpython3.12.so.1.0) < type_call < _PyEval_EvalFrameDefault";
+    let changes = changed_places([0, 0, 48], [0, 0, 112]);
+    assert_eq!(changes, [(native.to_owned(), 64)]);
 }
 
 #[test]

@@ -423,7 +423,7 @@ fn table_of_all<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocations::{CodeLine, frame};
+    use crate::allocations::{CodeLine, Functions, frame};
     use memtrace_model::FrameKind;
 
     fn copying(copied: i64, place: Option<&str>) -> ProcessAllocations {
@@ -450,7 +450,7 @@ mod tests {
             }],
             later_bytes: Bytes(0),
             later: None,
-            functions: BTreeMap::default(),
+            functions: Functions::default(),
         }
     }
 
