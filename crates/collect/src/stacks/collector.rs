@@ -16,6 +16,9 @@ use std::collections::HashMap;
 use std::mem::take;
 use std::os::fd::OwnedFd;
 
+/// Samples are taken so often where fewer wait than wake us: of a process that has ended no frames of Python
+/// can be read, nor whether its memory was still there.
+const TAKE_PERIOD: DurationNs = DurationNs(100_000_000);
 const PERIOD: DurationNs = DurationNs(1_000_000_000);
 /// Samples that one turn takes: what the ring holds, and more.
 const SAMPLES_MAX: usize = 256;
@@ -45,6 +48,8 @@ pub struct StackCollector {
     stacks: Stacks,
     sites: Sites,
     calls: Calls,
+    /// When what was sampled is looked at and written again.
+    next_look: BootNs,
     /// When heaps may be searched again.
     next_search: BootNs,
     undecoded_count: i64,
@@ -64,6 +69,7 @@ impl StackCollector {
             stacks: Stacks::default(),
             sites: Sites::default(),
             calls: Calls::default(),
+            next_look: BootNs(0),
             next_search: BootNs(0),
             undecoded_count: 0,
             left_out_count: 0,
@@ -340,7 +346,7 @@ impl Collector for StackCollector {
     }
 
     fn period(&self) -> DurationNs {
-        PERIOD
+        TAKE_PERIOD
     }
 
     fn is_urged(&self) -> bool {
@@ -349,6 +355,11 @@ impl Collector for StackCollector {
 
     fn collect(&mut self, pass: &mut Pass<'_>) -> Result<(), CollectError> {
         self.take_samples(pass);
+        if pass.tick.boot < self.next_look && !self.is_ending {
+            return Ok(());
+        }
+        // Turns are not exactly as far apart as they should be.
+        self.next_look = pass.tick.boot + DurationNs(PERIOD.0 - TAKE_PERIOD.0 / 2);
         let calls = take(&mut pass.table.news.cuda_calls);
         self.calls.write(calls, pass.tick.boot, false, pass.out);
         self.look(pass.tick.boot, false);

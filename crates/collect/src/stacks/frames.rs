@@ -46,7 +46,8 @@ pub(super) struct Python {
 
 /// One stack of both, innermost first. Each frame of the interpreter's loop stands for the frames
 /// of Python up to the one that it was entered with; what else the interpreter does between frames
-/// of Python is left out. Where unwinding ended before the loop, the rest of Python follows.
+/// of Python is left out. Where unwinding ended before the loop, the rest of Python follows. A loop none of
+/// whose frames could be read, as of a process that has ended, stays: it shows that they are missing.
 pub(super) fn mixed(native: &[Native], python: &[Python]) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut rest = python.iter();
@@ -60,11 +61,15 @@ pub(super) fn mixed(native: &[Native], python: &[Python]) -> Vec<Frame> {
         match one.role {
             NativeRole::Evaluates if rest.len() > 0 => {
                 has_python = true;
+                let before = frames.len();
                 for frame in rest.by_ref() {
                     push_python(frame, &mut frames);
                     if frame.is_entry {
                         break;
                     }
+                }
+                if frames.len() == before {
+                    frames.push(Frame::Native(one.code.clone()));
                 }
             }
             NativeRole::OfInterpreter if has_python => {}
@@ -124,6 +129,23 @@ mod tests {
         let python = [python(1, false), python(2, true), python(3, true)];
         let frames = mixed(&native, &python);
         assert_eq!(reported(&frames), [1_000, 1_001, 1, 2, 1_004, 3, 1_006]);
+    }
+
+    #[test]
+    fn a_loop_whose_frames_were_not_read_stays() {
+        let native = [
+            native(1_000, NativeRole::OfInterpreter),
+            native(1_001, NativeRole::Evaluates),
+            native(1_002, NativeRole::Evaluates),
+        ];
+        let unread = Python {
+            line: None,
+            is_entry: true,
+        };
+        let frames = mixed(&native, &[unread.clone(), unread.clone()]);
+        assert_eq!(reported(&frames), [1_000, 1_001, 1_002]);
+        let frames = mixed(&native, &[python(1, true), unread]);
+        assert_eq!(reported(&frames), [1_000, 1, 1_002]);
     }
 
     #[test]
