@@ -136,5 +136,29 @@ mod needs_bpf {
             }
             Ok(())
         }
+
+        /// A huge page is handed in together with what other pages left in the counter, and system calls fill memory
+        /// with page faults and without.
+        #[test]
+        fn huge_pages_and_what_system_calls_fill_are_sampled_once() -> Result<()> {
+            need::require("bpf");
+            need::require("parts");
+            let command = workload::command(&["sites", "--rounds", "0", "--ways", "60"])?;
+            let recorded = record(&["--stacks"], &command)?;
+            let report = recorded.report(&[])?;
+            for (function, all) in [
+                ("keep_a_huge_page", 120.0),
+                ("keep_what_is_read", 15.0),
+                ("keep_what_is_populated", 15.0),
+            ] {
+                let one = site(&report, function)?;
+                let grown = mib(one, "grown_bytes");
+                let error = mib(one, "grown_error_bytes").max(0.05 * all);
+                assert!(error < 0.6 * all, "{one}");
+                assert!((grown - all).abs() <= 4.0 * error, "{one}");
+                assert!(grown >= 0.2 * all, "{one}");
+            }
+            Ok(())
+        }
     }
 }

@@ -5,14 +5,16 @@
 use crate::Workload;
 use crate::args::Args;
 use crate::sys::{self, Mapping};
+use std::fs::File;
 use std::hint::black_box;
-use std::io;
+use std::io::{self, Read};
 
 pub(crate) const WORKLOAD: Workload = Workload {
     name: "sites",
-    help: "--bytes B --rounds N --requests R --in-heap M --inherited I --peak P: N times B kept and B given \
-           back; R times 64 kB kept before and within the life of a buffer that is given back; M times a \
-           block of malloc kept and one freed below others in use; children write to I, which they \
+    help: "--bytes B --rounds N --requests R --ways W --in-heap M --inherited I --peak P: N times B kept and B \
+           given back; R times 64 kB kept before and within the life of a buffer that is given back; W times \
+           a huge page kept after one and a small page were given back, and 256 kB that system calls fill; M \
+           times a block of malloc kept and one freed below others in use; children write to I, which they \
            inherited; P and then half of P for a moment; then a moment of quiet",
     run,
 };
@@ -23,11 +25,15 @@ const QUIET_NS: i64 = 1_500_000_000;
 const SEARCH_NS: i64 = 3_000_000_000;
 /// A small part of the time between two rows of samples.
 const MOMENT_NS: i64 = 400_000_000;
-/// Less than the kernel hands in of a counter at once, and more than twice that, in pages. What is left of
-/// 166 or 182 pages is handed in with the free.
+/// What the kernel hands in of a counter at once, on a machine of up to 16 CPUs.
+const BATCH_PAGES: usize = 32;
+/// Less than that.
 const REQUEST_PAGES: usize = 16;
-const BUFFER_PAGES: usize = 150;
-/// Rare enough for samples that stand for half a MiB.
+/// More than twice as much on each machine. What is left is handed in with the free.
+const BUFFER_BATCHES: usize = 5;
+const HUGE_PAGE: usize = 2 << 20;
+const FILLED: usize = 256 << 10;
+/// Rare enough for samples that stand for half a MiB or one.
 const REQUEST_NS: i64 = 30_000_000;
 /// Below what malloc makes a mapping of its own for.
 const BLOCK: usize = 96 << 10;
@@ -44,6 +50,13 @@ fn run(args: &Args) -> io::Result<()> {
     for _ in 0..args.number("requests", 0)? {
         kept.extend(serve_request()?);
         sys::sleep_ns(REQUEST_NS);
+    }
+    for _ in 0..args.number("ways", 0)? {
+        give_back_a_huge_page_and_a_small_one()?;
+        kept.push(keep_a_huge_page()?);
+        kept.push(keep_what_is_read()?);
+        kept.push(keep_what_is_populated()?);
+        sys::sleep_ns(2 * REQUEST_NS);
     }
     let mut live = Vec::new();
     let mut freed = Vec::new();
@@ -164,7 +177,10 @@ fn grow_in_heap_and_free() -> Vec<u8> {
 
 fn serve_request() -> io::Result<[Mapping; 2]> {
     let before = keep_before_buffer()?;
-    let buffer = touched(BUFFER_PAGES * sys::page_size())?;
+    // SAFETY: sysconf has no preconditions.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize;
+    let batch = BATCH_PAGES.max(2 * cpus);
+    let buffer = touched((BUFFER_BATCHES * batch - 10) * sys::page_size())?;
     let within = keep_within_buffer()?;
     drop(black_box(buffer));
     Ok([before, within])
@@ -178,6 +194,46 @@ fn keep_before_buffer() -> io::Result<Mapping> {
 #[inline(never)]
 fn keep_within_buffer() -> io::Result<Mapping> {
     Ok(black_box(touched(REQUEST_PAGES * sys::page_size())?))
+}
+
+#[inline(never)]
+fn keep_a_huge_page() -> io::Result<Mapping> {
+    Ok(black_box(huge_page()?))
+}
+
+/// The counter is then less than what was handed in of it.
+#[inline(never)]
+fn give_back_a_huge_page_and_a_small_one() -> io::Result<()> {
+    drop(black_box(huge_page()?));
+    drop(black_box(touched(sys::page_size())?));
+    Ok(())
+}
+
+#[inline(never)]
+fn keep_what_is_read() -> io::Result<Mapping> {
+    let mapping = Mapping::anon(FILLED)?;
+    mapping.advise(libc::MADV_NOHUGEPAGE)?;
+    // SAFETY: the mapping is that long, and only this function has it.
+    let bytes = unsafe { std::slice::from_raw_parts_mut(mapping.start(), FILLED) };
+    File::open("/dev/zero")?.read_exact(bytes)?;
+    Ok(black_box(mapping))
+}
+
+#[inline(never)]
+fn keep_what_is_populated() -> io::Result<Mapping> {
+    let mapping = Mapping::anon(FILLED)?;
+    mapping.advise(libc::MADV_NOHUGEPAGE)?;
+    mapping.advise(libc::MADV_POPULATE_WRITE)?;
+    Ok(black_box(mapping))
+}
+
+/// So much memory, in one page where there are huge ones.
+fn huge_page() -> io::Result<Mapping> {
+    let mapping = Mapping::anon(2 * HUGE_PAGE)?;
+    mapping.advise(libc::MADV_HUGEPAGE)?;
+    let start = mapping.start().align_offset(HUGE_PAGE);
+    mapping.touch_range(start, start + HUGE_PAGE);
+    Ok(mapping)
 }
 
 #[inline(never)]

@@ -17,17 +17,17 @@ const PF_WRITE: u64 = 2;
 /// trace_page_fault_user(unsigned long address, struct pt_regs *regs, unsigned long error_code)
 #[raw_tracepoint(tracepoint = "page_fault_user")]
 pub fn page_fault_user(ctx: RawTracePointContext) -> i32 {
-    note_fault(&ctx, 0)
+    note_fault(&ctx, false)
 }
 
 /// The same of a system call that touches the caller's memory.
 #[raw_tracepoint(tracepoint = "page_fault_kernel")]
 pub fn page_fault_kernel(ctx: RawTracePointContext) -> i32 {
-    note_fault(&ctx, 1)
+    note_fault(&ctx, true)
 }
 
 #[inline(always)]
-fn note_fault(ctx: &RawTracePointContext, is_of_kernel: u64) -> i32 {
+fn note_fault(ctx: &RawTracePointContext, is_of_kernel: bool) -> i32 {
     let address: u64 = ctx.arg(0);
     // SAFETY: the helper takes no arguments and cannot fail.
     let pid_tgid = unsafe { bpf_get_current_pid_tgid() };

@@ -427,7 +427,11 @@ impl Standing {
             return after.part - self.part;
         }
         let pages = after.handed_in - self.handed_in - self.part;
-        if pages & (pages - 1) == 0 { pages } else { 1 }
+        if pages <= 0 || pages & (pages - 1) == 0 {
+            pages
+        } else {
+            1
+        }
     }
 }
 

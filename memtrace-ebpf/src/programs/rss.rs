@@ -69,10 +69,11 @@ pub fn rss_stat(ctx: BtfTracePointContext) -> i32 {
         match ctx.arg(1) {
             MM_ANONPAGES => {
                 let after = || Standing::new(resident.anon_pages, parts(mm).anon);
-                stacks::note_looked(mm as u64, space, after);
-                stacks::note_growth(mm as u64, space, &resident, true);
+                stacks::note_growth(mm as u64, space, &resident, Some(after));
             }
-            MM_SHMEMPAGES => stacks::note_growth(mm as u64, space, &resident, false),
+            MM_SHMEMPAGES => {
+                stacks::note_growth(mm as u64, space, &resident, None::<fn() -> Standing>);
+            }
             _ => {}
         }
     }

@@ -6,8 +6,9 @@
 //! Of anonymous memory page faults are drawn (6.2). A counter tells less: it moves when a CPU hands in its
 //! part, with a full batch or a buffer that is given back, and by the rhythm of the program that can be at
 //! the same line each time. What a page fault brings shows in the part of its CPU ([`crate::touched`]).
-//! What is handed in is drawn before 6.2, for shared memory, for huge pages, and where no page fault brings
-//! it (MAP_POPULATE): the thread that tips a counter over is drawn in proportion to its faults.
+//! What is handed in is drawn before 6.2, for shared memory, for huge pages, and where it is not known which
+//! page fault brought it: the thread that tips a counter over is drawn in proportion to its faults. So it is
+//! with MAP_POPULATE, and where a thread waits in its page fault: for memory, a lock or a CPU.
 //!
 //! Only growth that a thread of the address space itself brings is anybody's: reclaim and khugepaged have
 //! no stack that would tell. Copies of pages that a fork shares move no counter: see [`crate::copies`].
@@ -17,7 +18,7 @@ use crate::kernel::{Standing, Task, now, read};
 use crate::maps::{PYTHON, SPACES, STACKS, config, count_loss, layout};
 use crate::ring::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use crate::space::Space;
-use crate::touched::{Owner, forget, is_without_fault, looked, note_sampled, touched};
+use crate::touched::{Brought, Owner, forget, look_at_one_of, note_sampled};
 use aya_ebpf::helpers::generated::{
     bpf_get_current_task, bpf_get_current_task_btf, bpf_get_prandom_u32, bpf_probe_read_user,
     bpf_task_pt_regs,
@@ -42,12 +43,12 @@ const THREADS_MAX: u32 = 512;
 /// The reader is woken when this many samples wait.
 const WAKE_SAMPLES: u64 = 16;
 
-/// Page faults of single pages that are looked at for each sample: others bring up to as many pages, and
-/// would stand for all that are not looked at.
+/// So many faults of single pages are looked at for each sample. One that brings more pages than that weighs
+/// more than a sample of these.
 const LOOKS: u32 = 32;
 
 /// Pages of a huge page.
-const HUGE_PAGES: u64 = 512;
+const HUGE_PAGES: i64 = 512;
 
 /// What samples of one address space need. Written without locks, as all of [`Space`]: two
 /// CPUs that hand in at once can each charge the other's part.
@@ -101,6 +102,9 @@ impl Growing {
     /// What a sample of so many pages stands for, if one is to be taken.
     #[inline(always)]
     pub fn draw(&mut self, pages: u64) -> Option<u64> {
+        if pages == 0 {
+            return None;
+        }
         let interval = self.interval_pages();
         if pages >= u64::from(interval) {
             return Some(pages);
@@ -155,12 +159,15 @@ impl Growing {
 /// What is kept of the current thread while its page faults follow each other on a CPU.
 #[inline(never)]
 pub fn owner_of(tgid: u32) -> Owner {
-    // SAFETY: the helper takes no arguments and cannot fail.
-    let mm = Task(unsafe { bpf_get_current_task() }).mm().0;
     let mut owner = Owner {
         copies: 0,
         look_interval: 0,
     };
+    if layout!(cpu_count) == 0 && layout!(vma_anon) == 0 {
+        return owner;
+    }
+    // SAFETY: the helper takes no arguments and cannot fail.
+    let mm = Task(unsafe { bpf_get_current_task() }).mm().0;
     let Some(space) = SPACES.get_ptr_mut(mm) else {
         return owner;
     };
@@ -179,64 +186,50 @@ pub fn owner_of(tgid: u32) -> Owner {
     owner
 }
 
-/// Whether a huge page is handed in at once (6.2), and nothing else is as much: percpu_counter_batch is two
-/// pages for each CPU, or 32.
+/// Whether a counter of anonymous pages that grew by so many at once has a huge page in it (6.2). A CPU hands
+/// in less than a batch besides, more or less; up to 64 CPUs nothing else is as much.
 #[inline(always)]
-fn is_huge_page_handed_in() -> bool {
-    let cpus = u64::from(layout!(cpu_count));
-    cpus != 0 && cpus < HUGE_PAGES / 2
+fn is_huge_page(grown: i64) -> bool {
+    let cpus = i64::from(layout!(cpu_count));
+    let batch = (2 * cpus).max(32);
+    cpus != 0 && cpus <= 64 && grown > HUGE_PAGES - batch
 }
 
-/// Samples what a page fault brought that is looked at, by where the counter of anonymous pages stands
-/// after it.
+/// Takes note of where the counters stand, and samples what those of anonymous and of shared pages grew by.
+/// `after` says where that of anonymous pages stands for this CPU, if that is the one that moved.
 #[inline(always)]
-pub fn note_looked(mm: u64, space: &mut Space, after: impl FnOnce() -> Standing) {
-    let looked = looked(mm, after);
-    let is_drawn_later = looked.pages >= HUGE_PAGES && is_huge_page_handed_in();
-    if looked.pages == 0 || is_drawn_later {
-        return;
-    }
-    let weight = space.growing.draw(looked.pages * looked.interval);
-    note_drawn(mm, space, looked.pages, weight, || looked.address);
-}
-
-/// Takes note of where the counters stand, and samples what those of anonymous and of shared pages
-/// grew by, without what page faults are drawn for.
-#[inline(always)]
-pub fn note_growth(mm: u64, space: &mut Space, counts: &Counts, is_anon: bool) {
+pub fn note_growth(
+    mm: u64,
+    space: &mut Space,
+    counts: &Counts,
+    after: Option<impl FnOnce() -> Standing>,
+) {
     let pages = counts.anon_pages + counts.shmem_pages;
     let grown = pages - space.growing.pages;
     space.growing.pages = pages;
     // SAFETY: the helper takes no arguments and cannot fail.
     let task = Task(unsafe { bpf_get_current_task() });
-    if grown <= 0 || task.mm().0 != mm || space.is_recorders_copy != 0 {
+    if task.mm().0 != mm || space.is_recorders_copy != 0 {
         return;
     }
-    let grown = grown as u64;
-    let is_huge_page = is_anon && grown >= HUGE_PAGES && is_huge_page_handed_in();
-    // Small pages are handed in with it.
-    let grown = if is_huge_page { HUGE_PAGES } else { grown };
-    if layout!(cpu_count) == 0 || !is_anon || is_huge_page {
-        let weight = space.growing.draw(grown);
-        note_drawn(mm, space, grown, weight, touched);
-    } else if is_without_fault(space.growing.look_interval()) {
-        let weight = space.growing.draw(grown);
-        note_drawn(mm, space, grown, weight, || 0);
-    } else {
-        space.growing.adapt(false, now());
+    let brought = match after {
+        Some(after) if layout!(cpu_count) != 0 => {
+            if is_huge_page(grown) {
+                // Small pages are handed in with it.
+                Brought::handed_in(HUGE_PAGES)
+            } else {
+                Brought::by_fault(mm, after, grown)
+            }
+        }
+        _ => Brought::handed_in(grown),
+    };
+    if grown > 0 {
+        look_at_one_of(space.growing.look_interval());
+    } else if brought.pages == 0 {
+        return;
     }
-}
-
-/// Notes whether growth was drawn, and sends the sample if so.
-#[inline(always)]
-fn note_drawn(
-    mm: u64,
-    space: &mut Space,
-    grown: u64,
-    weight: Option<u64>,
-    address: impl FnOnce() -> u64,
-) {
     let boot_ns = now();
+    let weight = space.growing.draw(brought.pages * brought.interval);
     space.growing.adapt(weight.is_some(), boot_ns);
     if let Some(weight) = weight {
         let header = EventHeader {
@@ -245,7 +238,7 @@ fn note_drawn(
             boot_ns,
             start_boot_ns: space.start_boot_ns,
         };
-        sample(mm, &header, grown, weight, address());
+        sample(mm, &header, brought.pages, weight, brought.address);
     }
 }
 

@@ -23,7 +23,8 @@ pub struct Owner {
 pub struct Fault {
     pid_tgid: u64,
     address: u64,
-    is_of_kernel: u64,
+    /// The number of the system call that touched the memory, or [`NO_CALL`].
+    call: i32,
     /// The thread that `owner` is about.
     owner_pid_tgid: u64,
     owner: Owner,
@@ -42,7 +43,7 @@ pub struct Fault {
 pub fn note_last(
     pid_tgid: u64,
     address: u64,
-    is_of_kernel: u64,
+    is_of_kernel: bool,
     owner: impl FnOnce(u32) -> Owner,
 ) -> u64 {
     let Some(fault) = FAULTS.get_ptr_mut(0) else {
@@ -52,13 +53,15 @@ pub fn note_last(
     let fault = unsafe { &mut *fault };
     fault.pid_tgid = pid_tgid;
     fault.address = address;
-    fault.is_of_kernel = is_of_kernel;
+    fault.call = if is_of_kernel { call() } else { NO_CALL };
     fault.looked_for = 0;
     if fault.owner_pid_tgid != pid_tgid {
         fault.owner_pid_tgid = pid_tgid;
         fault.owner = owner((pid_tgid >> 32) as u32);
-        // SAFETY: the helper takes no arguments and cannot fail.
-        fault.random ^= u64::from(unsafe { bpf_get_prandom_u32() });
+        if fault.owner.look_interval != 0 {
+            // SAFETY: the helper takes no arguments and cannot fail.
+            fault.random ^= u64::from(unsafe { bpf_get_prandom_u32() });
+        }
     }
     if fault.owner.look_interval != 0 {
         // Knuth's generator for MMIX, whose upper bits are random: a call for each fault costs more.
@@ -73,8 +76,8 @@ pub fn note_last(
     fault.owner.copies
 }
 
-/// Notes where the counter of anonymous pages stands before a page fault. Where another thread has one on
-/// this CPU before it is over, it is not looked at after all: it waited for memory, or for a file.
+/// Notes where the counter of anonymous pages stands before a page fault. If another thread has one on this
+/// CPU before it is over, or it ends on another CPU, it is not looked at after all.
 #[inline(always)]
 fn look(fault: &mut Fault) {
     // SAFETY: the helper takes no arguments and cannot fail.
@@ -85,52 +88,69 @@ fn look(fault: &mut Fault) {
     LastSeen::await_anon();
 }
 
-/// A page fault that was looked at. No option: the verifier would see fields of none read.
-#[derive(Default)]
-pub struct Looked {
-    pub address: u64,
-    /// How many faults it stands for.
-    pub interval: u64,
-    /// What it brought; 0 where none was looked at.
-    pub pages: u64,
-}
-
-/// The page fault that the current thread is in, if it is looked at, and brought pages to this address
-/// space, by where the counter stands after it.
+/// Has one page fault of so many of the current thread looked at from here on.
 #[inline(always)]
-pub fn looked(mm: u64, after: impl FnOnce() -> Standing) -> Looked {
-    let Some(fault) = current() else {
-        return Looked::default();
-    };
-    let interval = core::mem::replace(&mut fault.looked_for, 0);
-    if interval == 0 || fault.mm != mm {
-        return Looked::default();
-    }
-    Looked {
-        address: fault.address,
-        interval: u64::from(interval),
-        pages: fault.before.brought(&after()).max(0).cast_unsigned(),
-    }
-}
-
-/// Has one page fault of so many of the current thread looked at from here on, and answers whether growth
-/// that its counters show comes from none: inside a system call (MAP_POPULATE, mlock), or where page faults
-/// can't be seen.
-#[inline(always)]
-pub fn is_without_fault(look_interval: u32) -> bool {
-    let Some(last) = FAULTS.get_ptr_mut(0) else {
-        return true;
+pub fn look_at_one_of(interval: u32) {
+    let Some(fault) = FAULTS.get_ptr_mut(0) else {
+        return;
     };
     // SAFETY: this CPU's value of a per-CPU array.
-    let last = unsafe { &mut *last };
+    let fault = unsafe { &mut *fault };
     // SAFETY: the helper takes no arguments and cannot fail.
-    if last.owner_pid_tgid == unsafe { bpf_get_current_pid_tgid() } {
-        last.owner.look_interval = look_interval;
+    if fault.owner_pid_tgid == unsafe { bpf_get_current_pid_tgid() } {
+        fault.owner.look_interval = interval;
     }
-    if last.owner_pid_tgid == 0 {
-        return true;
+}
+
+/// Memory that the current thread got.
+pub struct Brought {
+    pub pages: u64,
+    /// How many times as much it stands for.
+    pub interval: u64,
+    /// Where it lies; 0 where that is not known.
+    pub address: u64,
+}
+
+impl Brought {
+    /// What a counter grew by: the page that was touched last stands for all of it.
+    #[inline(always)]
+    pub fn handed_in(grown: i64) -> Self {
+        Self {
+            pages: grown.max(0).cast_unsigned(),
+            interval: 1,
+            address: if grown > 0 { touched() } else { 0 },
+        }
     }
-    is_in_call() && touched() == 0
+
+    /// What came by the page fault that the current thread is in: nothing, unless it is looked at. If the
+    /// thread is in none that is known, what the counter of anonymous pages grew by.
+    #[inline(always)]
+    pub fn by_fault(mm: u64, after: impl FnOnce() -> Standing, grown: i64) -> Self {
+        let mut brought = Self {
+            pages: grown.max(0).cast_unsigned(),
+            interval: 1,
+            address: 0,
+        };
+        let Some(fault) = current() else {
+            return brought;
+        };
+        brought.pages = 0;
+        if fault.looked_for == 0 || fault.mm != mm {
+            return brought;
+        }
+        let after = after();
+        let pages = fault.before.brought(&after);
+        if pages > 0 {
+            brought.pages = pages.cast_unsigned();
+            brought.interval = u64::from(core::mem::take(&mut fault.looked_for));
+            brought.address = fault.address;
+        } else {
+            // The thread itself took memory from the process to have some.
+            fault.before = after;
+            LastSeen::await_anon();
+        }
+        brought
+    }
 }
 
 /// The last page fault on this CPU, if the current thread is in it.
@@ -141,16 +161,18 @@ fn current() -> Option<&'static mut Fault> {
     let fault = unsafe { &mut *fault };
     // SAFETY: the helper takes no arguments and cannot fail.
     let pid_tgid = unsafe { bpf_get_current_pid_tgid() };
-    (fault.pid_tgid == pid_tgid && is_in_call() == (fault.is_of_kernel != 0)).then_some(fault)
+    (fault.pid_tgid == pid_tgid && fault.call == call()).then_some(fault)
 }
 
-/// Whether the current thread is in a system call, not in an exception.
+/// What stands for the number of a system call where an exception led into the kernel.
+const NO_CALL: i32 = -1;
+
+/// The number of the system call that the current thread is in.
 #[inline(always)]
-fn is_in_call() -> bool {
+fn call() -> i32 {
     // SAFETY: the helpers take the current task, which has registers: it has an address space.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) as u64 };
-    // The number of a system call, or -1 where an exception led into the kernel.
-    read::<i32>(regs, layout!(regs_call)) >= 0
+    read(regs, layout!(regs_call))
 }
 
 /// Forgets the last page fault on this CPU: reading the memory of the thread has had others.
@@ -166,7 +188,7 @@ pub fn forget() {
 /// and from where the task still is. Growth inside a system call (MAP_POPULATE, mlock) that is
 /// no fault of that call has no address.
 #[inline(always)]
-pub fn touched() -> u64 {
+fn touched() -> u64 {
     let Some(fault) = current() else {
         return 0;
     };
