@@ -152,12 +152,12 @@ pub(super) fn offset(at: Instant) -> String {
     format!("+{}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
-/// Where a window begins and ends. Where that is not said it begins with the first row of memory,
-/// as nothing is known before, and ends with the recording.
+/// Where a window begins and ends. Where that is not said it begins when memory is first known, and ends
+/// with the recording.
 pub(super) fn window(
     from: Option<Moment>,
     to: Option<Moment>,
-    first_row: Option<BootNs>,
+    first_known: Option<BootNs>,
     clock: &RunClock,
 ) -> Result<[BootNs; 2], MomentError> {
     let resolve = |moment: Option<Moment>, default| match moment {
@@ -165,7 +165,7 @@ pub(super) fn window(
         None => Ok(default),
     };
     let end = resolve(to, clock.end())?;
-    let known = first_row.filter(|first| (clock.start()..end).contains(first));
+    let known = first_known.filter(|first| (clock.start()..end).contains(first));
     let begin = resolve(from, known.unwrap_or(clock.start()))?;
     match begin < end {
         true => Ok([begin, end]),
@@ -329,12 +329,12 @@ mod tests {
     }
 
     #[test]
-    fn a_window_begins_with_the_first_row_and_ends_with_the_recording_if_nothing_else_is_said() {
+    fn a_window_begins_when_memory_is_known_and_ends_with_the_recording_if_nothing_else_is_said() {
         let clock = clock();
         let moment = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
         let of = |from, to| {
-            let first_row = clock.start() + DurationNs(SECOND_NS);
-            let window = window(moment(from), moment(to), Some(first_row), &clock)?;
+            let first_known = clock.start() + DurationNs(SECOND_NS);
+            let window = window(moment(from), moment(to), Some(first_known), &clock)?;
             Ok(window.map(|at| clock.offset(at).as_secs_f64()))
         };
         assert_eq!(of("+10s", "23:59:30"), Ok([10.0, 30.0]));

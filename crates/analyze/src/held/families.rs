@@ -4,14 +4,18 @@
 //! pages. The eldest counts all of its pages, and a fork those that it got since, or that a reading
 //! found to be mapped by nobody else: so no page counts twice. All together hold no more than the
 //! sum of their counters.
+//!
+//! Of a copy that ran before the recording nobody knows what fork gave it. Until all of it is read it is
+//! thought to share what its next reading finds: what it gained until then is its own, and what it
+//! wrote to meanwhile is not known.
 
 use super::Held;
 use super::stays::{Families, Stay, stay_at, stays};
 use crate::process::Process;
 use crate::sharing::Execs;
-use memtrace_model::tables::PssRow;
+use memtrace_model::tables::{FirstSeenBy, PssRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, Order};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// How much of a process's anonymous memory others can map, too.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +25,12 @@ pub(super) struct Reading {
     from: BootNs,
     at: BootNs,
     shared: i64,
+    /// Whether it is of all pages, and no estimate.
+    is_whole: bool,
 }
 
 impl Reading {
-    /// `None` where the reading is an estimate, or did not distinguish anonymous memory.
+    /// `None` where the reading did not distinguish anonymous memory.
     pub(super) fn of(process: usize, row: &PssRow) -> Option<Self> {
         let rss = row.rss_anon_bytes?;
         let shared = match row.uss_anon_bytes {
@@ -35,12 +41,12 @@ impl Reading {
                 of_others + of_others
             }
         };
-        let is_whole = row.is_anon_unshared || row.sampled_share.is_none_or(|share| share >= 1.0);
-        is_whole.then_some(Self {
+        Some(Self {
             process,
             from: row.boot_ns + DurationNs(-row.span_ns.0),
             at: row.boot_ns,
             shared: shared.0.max(0),
+            is_whole: row.is_anon_unshared || row.sampled_share.is_none_or(|share| share >= 1.0),
         })
     }
 }
@@ -64,6 +70,12 @@ struct Member {
     family: Option<u32>,
     given: i64,
     shared: i64,
+    /// And how much of that others are thought to map.
+    thought_shared: i64,
+    /// What its first reading finds to be shared, where nobody knows what fork gave it.
+    first_read: Option<i64>,
+    /// Whether all of it was read.
+    is_read: bool,
 }
 
 impl Member {
@@ -89,8 +101,9 @@ pub(super) struct ForkFamilies {
     families: Vec<ForkFamily>,
     /// What is to come, the latest first.
     events: Vec<(BootNs, Event)>,
-    /// What all hold for certain, and what their counters come to.
+    /// What all hold for certain, what they are thought to hold, and what their counters come to.
     certain: i64,
+    thought: i64,
     most: i64,
     /// What each process got since the fork or exec that made it, all together: by its counter alone,
     /// whatever is learned of what they share.
@@ -124,6 +137,7 @@ impl ForkFamilies {
             let is_replaced = stays.first().is_some_and(|stay| stay.is_replaced);
             member.inherited = inherited.filter(|_| !is_replaced);
         }
+        self.take_first_readings(processes, readings);
         let mut events = Vec::new();
         for (process, stays) in self.stays.iter().enumerate() {
             let later = stays.iter().skip(1);
@@ -143,6 +157,27 @@ impl ForkFamilies {
         events.order_by_key(|(at, _)| *at);
         events.reverse();
         self.events = events;
+    }
+
+    /// Of those who ran before the recording: what they are thought to share until they are read.
+    fn take_first_readings(&mut self, processes: &[Process], readings: &[Reading]) {
+        let mut first: HashMap<usize, &Reading> = HashMap::new();
+        for reading in readings {
+            let first = first.entry(reading.process).or_insert(reading);
+            if reading.at < first.at {
+                *first = reading;
+            }
+        }
+        for (position, reading) in first {
+            let process = &processes[position];
+            let is_unknown = process.inherited_anon_bytes.is_none()
+                && process.first_seen_by == Some(FirstSeenBy::Snapshot);
+            // Of what exec replaced, a later reading says nothing.
+            let is_one_program = self.stays[position].len() == 1;
+            if is_unknown && is_one_program {
+                self.members[position].first_read = Some(reading.shared);
+            }
+        }
     }
 
     /// When something changes by itself.
@@ -189,7 +224,7 @@ impl ForkFamilies {
     pub(super) fn held(&self) -> Held {
         Held {
             at_least: Bytes(self.certain),
-            bytes: Bytes(self.certain),
+            bytes: Bytes(self.thought),
             at_most: Bytes(self.most),
         }
     }
@@ -211,15 +246,16 @@ impl ForkFamilies {
         Some(Bytes(self.present(process)?.anon))
     }
 
-    /// What a process has for certain, and what it has beside that, of which it can have made copies.
+    /// What a process is thought to have alone, and what it has beside that, of which it can have made
+    /// copies.
     pub(super) fn own(&self, process: usize) -> (i64, i64) {
         let Some(member) = self.present(process) else {
             return (0, 0);
         };
-        let certain = self.certain(process);
+        let (_, own) = self.counted(process);
         // Of a copy that exec replaces there is no more.
-        let whole = member.family.map_or(certain, |_| member.anon);
-        (certain, whole - certain)
+        let whole = member.family.map_or(own, |_| member.anon);
+        (own, whole - own)
     }
 
     /// Those whose certain part may have moved although they did not, since this was asked last.
@@ -231,12 +267,14 @@ impl ForkFamilies {
         self.members.get(process).filter(|member| member.is_present)
     }
 
-    fn certain(&self, process: usize) -> i64 {
+    /// What counts of a process for certain, and what is thought to.
+    fn counted(&self, process: usize) -> (i64, i64) {
         let member = &self.members[process];
+        let beside = |shared: i64| (member.anon - shared).max(0);
         match member.family.map(|place| &self.families[place as usize]) {
-            Some(family) if family.eldest == Some(process) => member.anon,
-            Some(_) => (member.anon - member.shared).max(0),
-            None => member.grown(),
+            Some(family) if family.eldest == Some(process) => (member.anon, member.anon),
+            Some(_) => (beside(member.shared), beside(member.thought_shared)),
+            None => (member.grown(), member.grown()),
         }
     }
 
@@ -248,11 +286,13 @@ impl ForkFamilies {
         self.grown = self.grown.saturating_add(sign * member.grown());
         self.most = self.most.saturating_add(sign * most);
         self.in_rss = self.in_rss.saturating_add(sign * member.anon);
-        self.count_certain(process, sign);
+        self.count_own(process, sign);
     }
 
-    fn count_certain(&mut self, process: usize, sign: i64) {
-        self.certain = self.certain.saturating_add(sign * self.certain(process));
+    fn count_own(&mut self, process: usize, sign: i64) {
+        let (certain, thought) = self.counted(process);
+        self.certain = self.certain.saturating_add(sign * certain);
+        self.thought = self.thought.saturating_add(sign * thought);
     }
 
     fn exec(&mut self, process: usize) {
@@ -282,6 +322,9 @@ impl ForkFamilies {
             .map(|stay| stay.family);
         member.given = member.inherited.filter(|_| !is_founder).unwrap_or(0);
         member.shared = member.given;
+        let first_read = member.first_read.filter(|_| !is_founder);
+        member.thought_shared = first_read.unwrap_or(member.given).min(member.given);
+        member.is_read = false;
         let family = member.family;
         self.count(process, 1);
         if let Some(place) = family {
@@ -313,21 +356,29 @@ impl ForkFamilies {
             return;
         }
         let both = || before.into_iter().chain(after);
-        both().for_each(|process| self.count_certain(process, -1));
+        both().for_each(|process| self.count_own(process, -1));
         self.families[place as usize].eldest = after;
-        both().for_each(|process| self.count_certain(process, 1));
+        both().for_each(|process| self.count_own(process, 1));
         self.touched.extend(both());
     }
 
-    /// A reading of a process: no more than that is of others, whatever fork gave it.
+    /// A reading of a process: no more than that is of others, whatever fork gave it. What is an estimate
+    /// says so only where nothing else does.
     fn read(&mut self, reading: Reading) {
         let process = reading.process;
-        if self.present(process).is_some() {
-            self.count_certain(process, -1);
-            let member = &mut self.members[process];
-            member.shared = member.shared.min(reading.shared);
-            self.count_certain(process, 1);
-            self.touched.push(process);
+        if self.present(process).is_none() {
+            return;
         }
+        self.count_own(process, -1);
+        let member = &mut self.members[process];
+        if reading.is_whole {
+            member.shared = member.shared.min(reading.shared);
+            member.thought_shared = member.shared;
+            member.is_read = true;
+        } else if member.first_read.is_some() && !member.is_read {
+            member.thought_shared = member.shared.min(reading.shared);
+        }
+        self.count_own(process, 1);
+        self.touched.push(process);
     }
 }

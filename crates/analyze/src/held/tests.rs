@@ -128,8 +128,8 @@ fn what_a_copy_holds_when_its_parent_has_gone_still_counts() {
     assert!((at_least..=at_most).contains(&bytes), "{bytes}");
 }
 
-#[test]
-fn those_whose_parent_is_gone_can_be_copies_of_it() {
+/// Two of a program, of 220 MiB and 250 MiB, and one of another, that all ran before the recording.
+fn orphans() -> Script {
     let mut run = Script::command(&["x"], 60.0);
     for (tgid, program, anon) in [(500, "x", 220.0), (501, "x", 250.0), (502, "y", 30.0)] {
         run.process(tgid, None, 0.0, program);
@@ -139,9 +139,36 @@ fn those_whose_parent_is_gone_can_be_copies_of_it() {
         });
         run.mem(tgid, 1.0, [anon, 0.0, 0.0]);
     }
+    run
+}
+
+#[test]
+fn those_whose_parent_is_gone_can_be_copies_of_it() {
+    let mut run = orphans();
     assert_eq!(held_at(&run, "+2s"), [250, 250, 500]);
     read(&mut run, 501, 3.0, [150.0, 250.0]);
     assert_eq!(held_at(&run, "+4s"), [300, 300, 500]);
+}
+
+#[test]
+fn who_ran_before_is_thought_to_have_shared_what_the_first_reading_finds() {
+    let mut run = orphans();
+    run.mem(501, 2.5, [260.0, 0.0, 0.0]);
+    // It shares 200 MiB.
+    read(&mut run, 501, 3.0, [160.0, 260.0]);
+    assert_eq!(held_at(&run, "+2s"), [250, 300, 500]);
+    assert_eq!(held_at(&run, "+2.7s"), [260, 310, 510]);
+    assert_eq!(held_at(&run, "+4s"), [310, 310, 510]);
+    let mut estimated = run.clone();
+    if let Some(Record::Pss(row)) = estimated.rows.0.last_mut() {
+        row.sampled_share = Some(0.5);
+    }
+    assert_eq!(held_at(&estimated, "+2s"), [250, 300, 500]);
+    assert_eq!(held_at(&estimated, "+4s"), [260, 310, 510]);
+    // It wrote to 50 MiB more of them.
+    read(&mut estimated, 501, 5.0, [185.0, 260.0]);
+    assert_eq!(held_at(&estimated, "+4s"), [260, 310, 510]);
+    assert_eq!(held_at(&estimated, "+6s"), [360, 360, 510]);
 }
 
 #[test]

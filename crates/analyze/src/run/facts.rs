@@ -15,12 +15,18 @@ use crate::process::Process;
 use crate::process_table::ProcessTable;
 use crate::sharing::{self, Execs};
 use crate::titles::Titles;
-use memtrace_model::tables::{MemRow, MemSource, OomRow};
+use memtrace_model::tables::{FirstSeenBy, MemRow, MemSource, OomRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, Kind, Order, RowSource, RunInfo};
 use std::cmp::Reverse;
 
 /// What a command leaves ends this much later; what runs for longer is no longer its end.
 const LONGEST_END_NS: i64 = 10 * SECOND_NS;
+
+/// Recorders have begun to look at processes so long after their start.
+const LONGEST_START: DurationNs = DurationNs(10 * SECOND_NS);
+
+/// The first look at all who ran before takes no longer.
+const LONGEST_LOOK: DurationNs = DurationNs(2 * SECOND_NS);
 
 /// Who there was, what was named, what was killed, and the instants that are asked for.
 pub(super) struct Facts {
@@ -66,6 +72,12 @@ impl Facts {
         let clock = noted_clock(info, options.last_boot_ns, cost.as_ref(), &table);
         let clock = clock.in_zone(options.zone.clone());
         let at = resolve(options.at, &clock, &kills, &table)?;
+        // Before that only some are known, or nobody.
+        let first_known = match at.is_some_and(|at| at - clock.start() <= LONGEST_START) {
+            true => first_known(source, &table)?,
+            false => None,
+        };
+        let at = at.map(|at| at.max(first_known.unwrap_or(at).min(clock.end())));
         let mut marks = Marks::read(source, &mut table)?;
         let log_kills = std::mem::take(&mut marks.kills);
         let unread_kill_count = marks.unread_kill_count;
@@ -153,27 +165,36 @@ where
         let beyond = options.from.and_then(|from| from.beyond(&clock));
         let is_all = |from: &Moment| is_last && from.resolve(&clock) == Ok(Some(clock.start()));
         let from = options.from.filter(|from| !is_all(from));
-        let first_row = match from {
+        let first_known = match from {
             Some(_) => None,
-            None => first_row(source, table)?,
+            None => first_known(source, table)?,
         };
-        let window = moment::window(from, options.to, first_row, &clock);
+        let window = moment::window(from, options.to, first_known, &clock);
         phases.focus_on_window(window.map_err(AnalyzeError::Window)?, beyond);
     }
     Ok(())
 }
 
-/// When the memory of anybody is first known.
-fn first_row<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<BootNs>, S::Error> {
-    let mut first = None;
+/// When the memory of everybody is first known: those that ran before the recording are looked at one
+/// after the other.
+fn first_known<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<BootNs>, S::Error> {
+    let (mut first, mut known) = (None, None);
+    let mut is_known = vec![false; table.processes.len()];
     let columns = ["boot_ns", "upid", Kind::Rss.column(), "source"];
     source.scan(&columns, |row: MemRow| {
         let is_measured = row.source != Some(MemSource::SelfReported) && row.rss_bytes.is_some();
-        if first.is_none() && is_measured && table.find(row.upid).is_some() {
-            first = Some(row.boot_ns);
+        let Some(place) = table.find(row.upid).filter(|_| is_measured) else {
+            return;
+        };
+        let first = *first.get_or_insert(row.boot_ns);
+        let was_there = table.processes[place].first_seen_by == Some(FirstSeenBy::Snapshot);
+        let is_new = !std::mem::replace(&mut is_known[place], true);
+        // Whoever was added to the targets later was not there yet.
+        if known.is_none() || is_new && was_there && row.boot_ns - first <= LONGEST_LOOK {
+            known = Some(row.boot_ns);
         }
     })?;
-    Ok(first)
+    Ok(known)
 }
 
 /// The end of the last part of a recording. Where that ended with its main processes it is when the

@@ -4,7 +4,9 @@ use super::mib;
 use crate::golden::{RUNS, Reported, Script, boot, upid};
 use crate::{Analysis, Moment, Options, Phase, PhaseFocus, PhaseLine, PhasePart, Phases, analyze};
 use memtrace_model::tables::MarkKind::{Begin, End};
-use memtrace_model::tables::{GpuDeviceRow, GpuSource, GrowthSiteRow, TitleRow, TitleSource};
+use memtrace_model::tables::{
+    FirstSeenBy, GpuDeviceRow, GpuSource, GrowthSiteRow, TitleRow, TitleSource,
+};
 use memtrace_model::{Bytes, Record, Tgid, WallNs};
 
 fn golden(phase: Option<&str>) -> Analysis {
@@ -324,6 +326,28 @@ fn a_window_without_a_begin_begins_where_memory_is_first_known() {
     assert_eq!(window.begin.boot_ns, boot(0.5));
     assert_eq!(mib(window.tree.delta.rss()), Some(30.0));
     assert_eq!(mib(window.holders[0].rss_delta_bytes), Some(30.0));
+}
+
+#[test]
+fn a_window_without_a_begin_begins_when_all_who_were_there_are_known() {
+    let mut run = Script::command(&["a"], 20.0);
+    for (tgid, at) in [(1, 0.5), (2, 0.51), (3, 8.0)] {
+        run.process(tgid, None, -9.0, &format!("a{tgid}"));
+        run.edit(tgid, |row| row.first_seen_by = Some(FirstSeenBy::Snapshot));
+        run.mem(tgid, at, [100.0, 0.0, 0.0]);
+    }
+    run.mem(2, 5.0, [120.0, 0.0, 0.0]);
+    let (info, rows, _) = run.clone().recorded();
+    let options = Options {
+        to: Some("+6s".parse().expect("a moment")),
+        ..Options::default()
+    };
+    let analysis = analyze(&info, &rows, options).expect("findings").analysis;
+    let window = analysis.phase.expect("the window");
+    assert_eq!(window.begin.boot_ns, boot(0.51));
+    assert_eq!(mib(window.held.delta_bytes), Some(20.0));
+    let first = run.analyzed(Some("+0s")).at.expect("a state");
+    assert_eq!((first.at.boot_ns, first.holder_count), (boot(0.51), 2));
 }
 
 fn device(name: &str, at: f64, used: Option<i64>) -> Record {
