@@ -30,6 +30,9 @@ pub struct AnonLine {
     pub process: usize,
     /// How much it holds.
     pub bytes: Bytes,
+    /// Whether that is an estimate.
+    #[serde(skip)]
+    pub is_estimate: bool,
 }
 
 /// A process that ended up to 20 s before what is in use was read.

@@ -223,6 +223,7 @@ impl Attributor<'_> {
                 who: Who::from(&self.known.processes[share.process]),
                 process: share.process,
                 bytes: share.anon_bytes,
+                is_estimate: share.is_estimate(),
             })
             .collect();
         let unknown_process_count = holders.count() - anon.len();

@@ -10,6 +10,9 @@ pub struct Share {
     pub process: usize,
     /// Anonymous memory that it holds.
     pub anon_bytes: Bytes,
+    /// What that can be off by, to either side, where nothing was read of how much it copied of what fork
+    /// gave it.
+    pub off_by_bytes: Bytes,
     /// Its part of shared memory: all of it is divided in proportion to the shared memory in RSS.
     pub shmem_bytes: Bytes,
     /// Its huge pages of hugetlbfs, by its last reading.
@@ -25,6 +28,11 @@ impl Share {
     /// What no RSS counts.
     pub fn beside_bytes(&self) -> Bytes {
         self.huge_bytes + self.page_tables_bytes
+    }
+
+    /// Whether it can be off by so much that it must be said.
+    pub fn is_estimate(&self) -> bool {
+        self.off_by_bytes.0 > self.bytes().0 / 100 && self.off_by_bytes.0 > 1 << 20
     }
 
     /// All of it.

@@ -247,15 +247,19 @@ impl ForkFamilies {
     }
 
     /// What a process is thought to have alone, and what it has beside that, of which it can have made
-    /// copies.
-    pub(super) fn own(&self, process: usize) -> (i64, i64) {
+    /// copies; and whether anything was read of how much it did.
+    pub(super) fn own(&self, process: usize) -> (i64, i64, bool) {
         let Some(member) = self.present(process) else {
-            return (0, 0);
+            return (0, 0, false);
         };
         let (_, own) = self.counted(process);
         // Of a copy that exec replaces there is no more.
         let whole = member.family.map_or(own, |_| member.anon);
-        (own, whole - own)
+        (
+            own,
+            whole - own,
+            member.is_read || member.first_read.is_some(),
+        )
     }
 
     /// Those whose certain part may have moved although they did not, since this was asked last.

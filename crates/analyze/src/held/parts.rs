@@ -7,12 +7,14 @@ use crate::shares::Share;
 use memtrace_model::{BootNs, Bytes};
 use memtrace_timeline::State;
 
-/// What counters and readings say of a process: anonymous memory that is its own for certain, what it
-/// can have beside that (copies of what a fork gave it), shared memory in its RSS, huge pages, page tables.
+/// What counters and readings say of a process: anonymous memory that is thought to be its own, what it
+/// can have beside that (copies of what a fork gave it; apart where nothing was read of them), shared
+/// memory in its RSS, huge pages, page tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(super) own: i64,
     pub(super) inherited: i64,
+    pub(super) unread: i64,
     pub(super) shmem: i64,
     pub(super) huge: i64,
     pub(super) tables: i64,
@@ -31,6 +33,7 @@ impl Part {
         Self {
             own: each(self.own, other.own),
             inherited: each(self.inherited, other.inherited),
+            unread: each(self.unread, other.unread),
             shmem: each(self.shmem, other.shmem),
             huge: each(self.huge, other.huge),
             tables: each(self.tables, other.tables),
@@ -43,6 +46,11 @@ impl Part {
 pub(crate) struct Once {
     own: f64,
     inherited: f64,
+    unread: f64,
+    /// What all have copied at least and at most, and of how much.
+    copied_at_least: f64,
+    copied_at_most: f64,
+    copyable: f64,
     shmem: f64,
     huge: f64,
     tables: f64,
@@ -53,6 +61,10 @@ impl Default for Once {
         Self {
             own: 1.0,
             inherited: 0.0,
+            unread: 0.0,
+            copied_at_least: 0.0,
+            copied_at_most: 0.0,
+            copyable: 0.0,
             shmem: 1.0,
             huge: 1.0,
             tables: 1.0,
@@ -67,10 +79,17 @@ impl Once {
             true => held as f64 / counted as f64,
             false => 1.0,
         };
-        let copied = held.anon.bytes.0.saturating_sub(all.own).max(0);
+        let beyond = |held: i64, known: i64| held.saturating_sub(known).max(0);
+        // Of those that were read it is known how much they have copied.
+        let copied = beyond(held.anon.bytes.0, all.own);
+        let copied_since = beyond(copied, all.unread);
         Self {
             own: part(held.anon.bytes.0, all.own),
-            inherited: part(copied, all.inherited),
+            inherited: part(copied_since, all.inherited),
+            unread: part(copied, all.unread),
+            copied_at_least: beyond(held.anon.at_least.0, all.own) as f64,
+            copied_at_most: beyond(held.anon.at_most.0, all.own) as f64,
+            copyable: all.unread.saturating_add(all.inherited) as f64,
             shmem: part(held.shared.bytes.0, all.shmem),
             huge: part(held.huge.bytes.0, all.huge),
             tables: part(held.kernel.bytes.0, all.tables),
@@ -83,6 +102,7 @@ impl Once {
         let is_like = |one: f64, other: f64| (one - other).abs() <= PART * one;
         is_like(self.own, other.own)
             && is_like(self.inherited, other.inherited)
+            && is_like(self.unread, other.unread)
             && is_like(self.shmem, other.shmem)
             && is_like(self.huge, other.huge)
             && is_like(self.tables, other.tables)
@@ -96,9 +116,17 @@ impl Once {
     /// The same of a process, by kind.
     pub(crate) fn share(self, process: usize, part: Part) -> Share {
         let bytes = |amount: f64| Bytes(amount as i64);
+        let unread = part.unread as f64;
+        let copy = unread * self.unread;
+        let copied = part.inherited as f64 * self.inherited + copy;
+        // All others can have copied the rest, or this one as much as there is.
+        let least = self.copied_at_least - (self.copyable - unread);
+        let most = unread.min(self.copied_at_most);
+        let off_by = (copy - least.clamp(0.0, copy)).max(most - copy);
         Share {
             process,
-            anon_bytes: bytes(part.own as f64 * self.own + part.inherited as f64 * self.inherited),
+            anon_bytes: bytes(part.own as f64 * self.own + copied),
+            off_by_bytes: bytes(off_by),
             shmem_bytes: bytes(part.shmem as f64 * self.shmem),
             huge_bytes: bytes(part.huge as f64 * self.huge),
             page_tables_bytes: bytes(part.tables as f64 * self.tables),

@@ -1,6 +1,7 @@
 //! What a tree holds, every page once, over courses of forks, execs and readings.
 
 mod account;
+mod estimates;
 mod shared;
 
 use super::*;

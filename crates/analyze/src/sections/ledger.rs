@@ -60,7 +60,8 @@ pub(crate) fn ledger(analysis: &Analysis, state: &Composition, max: usize) -> Op
     section.explain(
         "Ledger: all that is in use in the group, or on the machine, every page once. The kernel counts the \
          total and the lines with \"kernel's sum\" under KNOWN. memtrace read the others of processes and \
-         objects: \"at most\" where that is a bound, \"measured\" of its own memory. Residual is the total less \
+         objects: \"at most\" where that is a bound, \"measured\" of its own memory, \
+         \"estimate\" where it was not read how much a fork copied of what it shared. Residual is the total less \
          all lines: what nothing explains, below zero where they explain too much.",
     );
     let others = state.attributions.iter();
@@ -149,7 +150,7 @@ impl Lines {
         (name, unknown_count): (&str, usize),
         all: &[T],
         amount: impl Fn(&T) -> Bytes,
-        line: impl Fn(&T) -> Cell,
+        line: impl Fn(&T) -> (Cell, &'static str),
     ) {
         let sum: Bytes = all.iter().map(&amount).sum();
         let reported = Some(sum).filter(|sum| unknown_count == 0 || sum.0 > 0);
@@ -164,7 +165,8 @@ impl Lines {
             .take(self.max)
             .collect();
         for one in &reported {
-            self.push("", line(one), Some(amount(one)), "");
+            let (what, known) = line(one);
+            self.push("", what, Some(amount(one)), known);
         }
         let rest = all.get(reported.len()..).unwrap_or_default();
         if !rest.is_empty() && !reported.is_empty() {
@@ -175,7 +177,10 @@ impl Lines {
     }
 
     fn anon(&mut self, attribution: &Attribution) {
-        let line = |line: &AnonLine| line.who.in_words().into();
+        let line = |line: &AnonLine| {
+            let known = if line.is_estimate { "estimate" } else { "" };
+            (line.who.in_words().into(), known)
+        };
         let name = ("anonymous", attribution.unknown_process_count);
         self.group(name, &attribution.anon, |line| line.bytes, line);
         let others = attribution.other_processes_bytes;
@@ -216,7 +221,9 @@ impl Lines {
             );
             return;
         }
-        self.group(name, &attribution.objects, amount, |one| object(one).into());
+        self.group(name, &attribution.objects, amount, |one| {
+            (object(one).into(), "")
+        });
         if unknown_count > 0 {
             let what = format!("{} of unknown amount", words::objects(unknown_count));
             self.push("", what, None, "");
@@ -241,7 +248,7 @@ impl Lines {
         }
         self.group(name, &attribution.files, amount, |file| {
             let path = Cell::from(visible(&file.path).into_owned());
-            path.shown_as(path_in_words(&file.path))
+            (path.shown_as(path_in_words(&file.path)), "")
         });
         let others = attribution.other_files_bytes;
         let title = match others {

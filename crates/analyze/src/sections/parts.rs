@@ -19,12 +19,27 @@ impl HeldBy {
         self.rss.unwrap_or(self.all.bytes())
     }
 
-    /// Said before it where it can be less.
+    /// Whether it can be off by so much that it must be said.
+    pub(super) fn is_estimate(&self) -> bool {
+        self.rss.is_none() && self.all.is_estimate()
+    }
+
+    /// Said before it where it can be less, or is an estimate.
     pub(super) fn bound(&self) -> &'static str {
         match self.unknown_count > 0 && self.rss.is_none() {
             true => "at least ",
+            false if self.is_estimate() => "about ",
             false => "",
         }
+    }
+
+    fn add(&mut self, share: &Share) {
+        let all = &mut self.all;
+        all.anon_bytes = all.anon_bytes + share.anon_bytes;
+        all.off_by_bytes = all.off_by_bytes + share.off_by_bytes;
+        all.shmem_bytes = all.shmem_bytes + share.shmem_bytes;
+        all.huge_bytes = all.huge_bytes + share.huge_bytes;
+        all.page_tables_bytes = all.page_tables_bytes + share.page_tables_bytes;
     }
 
     pub(super) fn in_words(&self) -> String {
@@ -65,20 +80,22 @@ impl<'a> Parts<'a> {
             unknown_count: 0,
         };
         for member in &group.who.members {
-            let Some(share) = self.0.get(member) else {
-                held.unknown_count += 1;
-                continue;
-            };
-            let all = &mut held.all;
-            all.anon_bytes = all.anon_bytes + share.anon_bytes;
-            all.shmem_bytes = all.shmem_bytes + share.shmem_bytes;
-            all.huge_bytes = all.huge_bytes + share.huge_bytes;
-            all.page_tables_bytes = all.page_tables_bytes + share.page_tables_bytes;
+            match self.0.get(member) {
+                Some(share) => held.add(share),
+                None => held.unknown_count += 1,
+            }
         }
         // Where the kinds of none are known there is RSS alone.
         if held.unknown_count == group.who.members.len() {
             held.rss = group.totals[Kind::Rss].bytes();
         }
         held
+    }
+
+    /// What several groups held together, and whether that is an estimate.
+    pub(super) fn held_by_all(&self, groups: &[HolderGroup]) -> (Bytes, bool) {
+        let each: Vec<HeldBy> = groups.iter().map(|group| self.held_by(group)).collect();
+        let sum = each.iter().map(HeldBy::sum).sum();
+        (sum, each.iter().any(HeldBy::is_estimate))
     }
 }

@@ -126,6 +126,14 @@ pub(super) fn table(section: &mut Chapter, analysis: &Analysis, state: &Composit
     let lines = groups.iter().take(top).map(std::slice::from_ref);
     let lines = lines.chain((!rest.is_empty()).then_some(rest));
     section.table(lines_of(analysis, Some(state), lines));
+    if groups
+        .iter()
+        .any(|group| parts.held_by(group).is_estimate())
+    {
+        section.quiet(
+            "~ marks an estimate: how much a fork has copied of what it shared was not read.",
+        );
+    }
 }
 
 /// The same for programs: a line for each process.
@@ -153,15 +161,11 @@ fn lines_of<'a>(
         .and_then(|state| state.held)
         .map(|held| held.all().bytes);
     let parts = state.map(Parts::of);
-    let part = |groups: &[HolderGroup]| {
+    let held_by = |groups: &[HolderGroup]| {
         let parts = parts.as_ref().filter(|_| held_whole.is_some())?;
-        Some(
-            groups
-                .iter()
-                .map(|group| parts.held_by(group).sum())
-                .sum::<Bytes>(),
-        )
+        Some(parts.held_by_all(groups))
     };
+    let part = |groups: &[HolderGroup]| held_by(groups).map(|(held, _)| held);
     let on_gpus = |process| state?.gpu_held_by(process);
     let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
         && state.is_some_and(|state| {
@@ -178,7 +182,13 @@ fn lines_of<'a>(
             [group] => Cell::known(group.who.who.upid),
             _ => Cell::Absent,
         })
-        .figures("held_bytes", 0, |groups| part(groups))
+        .figures("held_bytes", 0, |groups| {
+            let held = Cell::from(part(groups));
+            match held_by(groups) {
+                Some((_, true)) => held.shown_as(format!("~{}", held.shown())),
+                _ => held,
+            }
+        })
         .only_if(held_whole.is_some())
         .figures("share", 0, |groups| match held_whole {
             Some(whole) => Cell::Share(part(groups), Some(whole)),

@@ -10,7 +10,7 @@ const GROUP: &str = "/job";
 
 /// A reading of the group: anonymous and shared memory, in MiB, and who lives there that is not
 /// recorded: how many, and what they hold in MiB.
-fn charged(run: &mut Script, at: f64, amounts: [i64; 2], others: Option<(i64, i64)>) {
+pub(super) fn charged(run: &mut Script, at: f64, amounts: [i64; 2], others: Option<(i64, i64)>) {
     let [anon, shmem] = amounts.map(|amount| Some(Bytes(amount * MIB)));
     run.put(CgroupMemRow {
         ts: wall(at),
@@ -25,7 +25,7 @@ fn charged(run: &mut Script, at: f64, amounts: [i64; 2], others: Option<(i64, i6
     });
 }
 
-fn live_in_the_group(run: &mut Script, tgids: impl IntoIterator<Item = u32>) {
+pub(super) fn live_in_the_group(run: &mut Script, tgids: impl IntoIterator<Item = u32>) {
     for tgid in tgids {
         run.edit(tgid, |row| row.cgroup = Some(GROUP.into()));
     }
