@@ -5,6 +5,7 @@
 mod facts;
 mod findings;
 mod holdings;
+mod last_second;
 mod swept;
 
 use super::clock::RunClock;

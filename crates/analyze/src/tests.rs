@@ -210,6 +210,8 @@ const READ_AGAIN: &[(&str, usize)] = &[
     ("gpu_device", 3),
     ("gpu_process", 2),
     ("growth_site", 3),
+    // For a phase that nobody ended.
+    ("mem", 2),
     ("node_mem", 4),
     ("oom", 2),
     ("pss", 2),

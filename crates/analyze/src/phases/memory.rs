@@ -93,9 +93,13 @@ impl Memory<'_> {
 
     fn tree_uncertain(&self, span: &Span, change: Option<Bytes>) -> Uncertain {
         let is = |at: BootNs| self.doubts.is_tree(at, change);
+        // No mark says when one ended that was open.
+        let marked_end = span
+            .known_end()
+            .filter(|_| span.ended_by != PhaseEnd::Recording);
         Uncertain {
             begin: span.begin.is_some_and(is),
-            end: span.known_end().is_some_and(is),
+            end: marked_end.is_some_and(is),
         }
     }
 

@@ -101,6 +101,11 @@ impl Span {
         whole.or_else(|| Some(first.clone()))
     }
 
+    /// Whether it belongs to the whole recording and nobody ended it.
+    pub(super) fn is_open_of_nobody(&self) -> bool {
+        self.process.is_none() && self.end == OPEN
+    }
+
     /// When it ended or, where nobody ended it, what it goes on until; `None` where it was over
     /// before that.
     pub(super) fn known_end(&self) -> Option<BootNs> {

@@ -1,8 +1,8 @@
 //! A phase or a moment by itself, without its memory: for who draws it.
 
-use super::PhaseForm;
 use super::attributes::attributes;
-use super::pair::{OPEN, Span};
+use super::pair::Span;
+use super::{PhaseEnd, PhaseForm};
 use memtrace_model::BootNs;
 use serde_json::{Map, Value};
 
@@ -27,7 +27,9 @@ impl<'a> Slice<'a> {
             name: &span.name,
             process: span.process,
             begin: span.begin.filter(|_| !is_moment),
-            end: span.known_end().filter(|end| *end != OPEN),
+            end: span
+                .known_end()
+                .filter(|_| span.ended_by != PhaseEnd::Recording),
             is_moment,
             span,
         }

@@ -110,6 +110,23 @@ impl Timeline {
         &self.marks
     }
 
+    /// Whether a phase of nobody is open until the recording ends.
+    pub(crate) fn has_open(&self) -> bool {
+        self.named_spans().any(Span::is_open_of_nobody)
+    }
+
+    /// Ends those at an instant that is found for the start of each.
+    pub(crate) fn end_open(&mut self, end_of: impl Fn(BootNs) -> Option<BootNs>) {
+        let open = self
+            .spans
+            .iter_mut()
+            .filter(|span| span.is_open_of_nobody());
+        for span in open {
+            span.end = span.begin.and_then(&end_of).unwrap_or(span.end);
+        }
+        self.lay_out();
+    }
+
     /// Tells each marked phase by itself. Titles stay together: a worker can run millions.
     pub(crate) fn unfold(&mut self) {
         self.groups = lines::unfolded(std::mem::take(&mut self.groups), &self.spans);

@@ -1,5 +1,6 @@
 //! The first stage: what is known before the pass over memory, and what it is to look out for.
 
+use super::last_second::LastSecond;
 use super::{AnalyzeError, Options, noted_clock};
 use crate::clock::RunClock;
 use crate::conditions::Requests;
@@ -11,16 +12,11 @@ use crate::log_kills::KillLine;
 use crate::moment::{self, Moment, MomentError, SECOND_NS};
 use crate::oom::{self, Windows};
 use crate::phases::{ConditionSpan, Marks, Timeline};
-use crate::process::Process;
 use crate::process_table::ProcessTable;
 use crate::sharing::{self, Execs};
 use crate::titles::Titles;
 use memtrace_model::tables::{FirstSeenBy, MemRow, MemSource, OomRow};
-use memtrace_model::{BootNs, Bytes, DurationNs, Kind, Order, RowSource, RunInfo};
-use std::cmp::Reverse;
-
-/// What a command leaves ends this much later; what runs for longer is no longer its end.
-const LONGEST_END_NS: i64 = 10 * SECOND_NS;
+use memtrace_model::{BootNs, DurationNs, Kind, RowSource, RunInfo};
 
 /// Recorders have begun to look at processes so long after their start.
 const LONGEST_START: DurationNs = DurationNs(10 * SECOND_NS);
@@ -86,6 +82,11 @@ impl Facts {
             process.copy_until = sharing::copy_until(process, &titles.execs);
         }
         let mut phases = Timeline::of(marks, titles.calls, &table.processes);
+        if phases.has_open()
+            && let Some(last_second) = LastSecond::read(source, &table, &clock)?
+        {
+            phases.end_open(|begin| last_second.highest_since(begin));
+        }
         let groups = Groups::of(&table.processes, titles.roles);
         focus(&mut phases, source, options, (&table, &clock))?;
         let load = phases.conditions();
@@ -155,7 +156,10 @@ where
     if options.from.is_some() || options.to.is_some() {
         let is_last = options.from.is_some_and(Moment::is_of_last);
         let clock = match is_last {
-            true => clock.until(before_it_ended(source, table, clock)?),
+            true => {
+                let last_second = LastSecond::read(source, table, clock)?;
+                clock.until(last_second.map_or(clock.end(), |last| last.highest()))
+            }
             false => clock.clone(),
         };
         // A recording that has only begun has no last part, and one that is shorter is all of it.
@@ -195,52 +199,6 @@ fn first_known<S: RowSource>(source: &S, table: &ProcessTable) -> Result<Option<
         }
     })?;
     Ok(known)
-}
-
-/// The end of the last part of a recording. Where that ended with its main processes it is when the
-/// tree had most in RSS in their last second, before they gave everything back.
-fn before_it_ended<S: RowSource>(
-    source: &S,
-    table: &ProcessTable,
-    clock: &RunClock,
-) -> Result<BootNs, S::Error> {
-    let mains = table.processes.iter().filter(|process| process.is_main);
-    let ends: Option<Vec<BootNs>> = mains.map(Process::exit_boot_ns).collect();
-    let end = ends.and_then(|ends| ends.into_iter().max());
-    let Some(end) = end.filter(|end| (clock.end() - *end).0 <= LONGEST_END_NS) else {
-        return Ok(clock.end());
-    };
-    let last_second = clock.start().max(end + DurationNs(-SECOND_NS));
-    let exits = table.processes.iter().enumerate();
-    let exits = exits.filter_map(|(place, process)| Some((process.exit_boot_ns()?, place)));
-    let mut exits: Vec<_> = exits.collect();
-    exits.order_by_key(|exit| Reverse(*exit));
-    let mut rss = vec![Bytes(0); table.processes.len()];
-    let (mut sum, mut most) = (Bytes(0), None);
-    let columns = ["boot_ns", "upid", Kind::Rss.column(), "source"];
-    source.scan(&columns, |row: MemRow| {
-        // What was held when the last second began, then each row in it.
-        let begin = (row.boot_ns >= last_second && most.is_none()).then_some(last_second);
-        for at in begin.into_iter().chain([row.boot_ns]) {
-            while let Some((_, place)) = exits.pop_if(|(exit, _)| *exit <= at) {
-                sum = sum - std::mem::take(&mut rss[place]);
-            }
-            most = most.or(begin.map(|begin| (sum, begin)));
-        }
-        let (Some(place), Some(now)) = (table.find(row.upid), row.rss_bytes) else {
-            return;
-        };
-        let ended = table.processes[place].exit_boot_ns();
-        let is_over = row.boot_ns >= end || ended.is_some_and(|ended| ended <= row.boot_ns);
-        if is_over || row.source == Some(MemSource::SelfReported) {
-            return;
-        }
-        sum = sum + now - std::mem::replace(&mut rss[place], now);
-        if row.boot_ns >= last_second {
-            most = most.max(Some((sum, row.boot_ns)));
-        }
-    })?;
-    Ok(most.map_or(last_second, |(_, at)| at))
 }
 
 fn resolve<E: std::error::Error + 'static>(

@@ -127,7 +127,7 @@ labels! {
         Marked = "mark",
         /// It was open when its process ended.
         Process = "process_end",
-        /// It was open when the recording ended.
+        /// It was open when the recording ended. One of the whole recording goes on until its command began to give everything back.
         Recording = "recording_end",
     }
 }

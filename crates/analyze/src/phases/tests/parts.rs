@@ -2,12 +2,14 @@
 
 use super::mib;
 use crate::golden::{RUNS, Reported, Script, boot, upid};
-use crate::{Analysis, Moment, Options, Phase, PhaseFocus, PhaseLine, PhasePart, Phases, analyze};
+use crate::{
+    Analysis, Moment, Options, Phase, PhaseEnd, PhaseFocus, PhaseLine, PhasePart, Phases, analyze,
+};
 use memtrace_model::tables::MarkKind::{Begin, End};
 use memtrace_model::tables::{
     FirstSeenBy, GpuDeviceRow, GpuSource, GrowthSiteRow, TitleRow, TitleSource,
 };
-use memtrace_model::{Bytes, Record, Tgid, WallNs};
+use memtrace_model::{BootNs, Bytes, Record, Tgid, WallNs};
 
 fn golden(phase: Option<&str>) -> Analysis {
     let run = RUNS.iter().find(|(name, ..)| *name == "phases_on_gpus");
@@ -308,6 +310,41 @@ fn the_last_part_of_a_command_ends_where_it_had_most_in_its_last_second() {
     assert_eq!(held(20.0, "19.5s").1, [150.0, 240.0].map(Some));
     // What it left ran on for longer: that is no end.
     assert_eq!(held(19.9, "5s"), (boot(30.0), [0.0, 0.0].map(Some)));
+}
+
+#[test]
+fn a_phase_that_nobody_ended_ends_before_the_command_gives_everything_back() {
+    let mut run = Script::command(&["a"], 30.0);
+    run.process(1, None, 0.0, "a");
+    run.process(2, Some(1), 0.0, "b");
+    run.mem(1, 0.5, [10.0, 0.0, 0.0]);
+    for (at, mib) in [(0.5, 100.0), (15.0, 130.0), (19.5, 137.0), (19.8, 5.0)] {
+        run.mem(2, at, [mib, 0.0, 0.0]);
+    }
+    for (at, name) in [(10.0, "early"), (19.85, "late"), (20.1, "after")] {
+        run.mark(None, at, Begin, name);
+    }
+    let open = |mut run: Script, end: f64| {
+        run.exit(2, end - 0.1, 0);
+        run.exit(1, end, 0);
+        let phases = run.analyzed(None).phases.expect("phases");
+        ["early", "late", "after"].map(|name| {
+            let phase = one(&phases, name);
+            assert_eq!(phase.ended_by, PhaseEnd::Recording);
+            let delta = mib(phase.held.delta_bytes);
+            (phase.end.boot_ns, delta, phase.tree_uncertain.end)
+        })
+    };
+    let before = |at: f64| BootNs(boot(at).0 - 1);
+    let expected = [
+        (before(19.8), Some(37.0), false),
+        (before(19.9), Some(0.0), false),
+        (boot(30.0), Some(0.0), false),
+    ];
+    assert_eq!(open(run.clone(), 20.0), expected, "what ran on is no end");
+    // What it left ran on for longer: that is no end.
+    let [early, ..] = open(run, 19.95);
+    assert_eq!(early.1, Some(-110.0));
 }
 
 #[test]
