@@ -354,6 +354,17 @@ impl Analysis {
         Some(main.exit_boot_ns()? - self.begin_of(main).min(main.exit_boot_ns()?))
     }
 
+    /// When the recorded command was let go, since the start of the recording; `None` where its end reads
+    /// the same since then and since that start.
+    pub fn command_start(&self) -> Option<DurationNs> {
+        let ran = words::duration(self.command_duration()?);
+        let mut processes = self.processes.iter();
+        let main = processes.find(|process| process.is_main)?;
+        let start = self.clock.offset(self.begin_of(main));
+        let end = self.clock.offset(main.exit_boot_ns()?);
+        (start.0 > 0 && words::duration(end) != ran).then_some(start)
+    }
+
     /// When a process began to be what it is: the recorded command only when it was let go.
     pub fn begin_of(&self, process: &Process) -> BootNs {
         let command = self.command_begin.filter(|_| process.is_main);

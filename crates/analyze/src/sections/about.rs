@@ -41,7 +41,9 @@ fn run_line(analysis: &Analysis) -> String {
     parts.extend(clock.date_and_time(clock.start()));
     let recorded = clock.duration();
     if let Some(ran) = analysis.command_duration() {
-        parts.push(format!("ran {}", words::duration(ran)));
+        let start = analysis.command_start().map(words::after);
+        let start = start.map_or_else(String::new, |start| format!(" from {start}"));
+        parts.push(format!("ran {}{start}", words::duration(ran)));
     }
     if analysis
         .command_duration()

@@ -49,6 +49,24 @@ fn a_command_is_distinguished_from_the_wait_for_what_it_left() {
     assert!(report.contains(shown), "{report}");
 }
 
+#[test]
+fn a_command_that_was_let_go_later_says_when_where_its_times_read_differently() {
+    let shown = |begin: f64, end: f64| {
+        let mut run = Script::command(&["serve"], 5.0);
+        run.process(1, None, begin, "serve");
+        run.mem(1, begin, [10.0, 0.0, 0.0]);
+        run.exit(1, end, 0);
+        written(&FORMATS[0], &run.reported(None, None), &Style::default())
+    };
+    let report = shown(0.45, 4.5);
+    assert!(
+        report.contains("ran 4.0s from +0.450s · exit 0"),
+        "{report}"
+    );
+    let report = shown(0.01, 4.53);
+    assert!(report.contains("ran 4.5s · exit 0"), "{report}");
+}
+
 /// A server with an engine and a worker, and how they end.
 pub(super) fn ends(how: impl Fn(&mut Script)) -> String {
     ends_in(how, None)
