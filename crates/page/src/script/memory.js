@@ -183,6 +183,7 @@ function limitLines({ limits }) {
       ...steps(one, seconds, NaN),
       id: `${what} ${place}`,
       isOn: by !== 'node',
+      isRead: what === 'used',
     });
     const limited = line(limit, 'limit');
     return [...(limited.values.some((amount) => amount > 0) ? [limited] : []), line(used, 'used')];

@@ -7,6 +7,9 @@
  * @property {string[]} [marks] What stands for a line that is dashed.
  */
 
+// A reading that is older by so many seconds says when it was.
+const OLDER = 0.01;
+
 class Readout {
   /**
    * @param {View} view
@@ -95,7 +98,9 @@ class Readout {
     }
     for (const { entry, amount } of this.lines) {
       const value = valueAt(entry.series, at);
-      amount.textContent = bytes(value);
+      const read = value === null ? null : readAt(entry.series, at);
+      const isOlder = read !== null && at - read > OLDER;
+      amount.textContent = isOlder ? `${bytes(value)} at ${after(read, OLDER)}` : bytes(value);
       amount.title = value === null ? 'unknown' : `${count(value)} bytes`;
     }
     this.extra.replaceChildren(...(this.more?.(at) ?? []).map((child) => el('p', {}, child)));

@@ -10,6 +10,7 @@
  * @property {Float64Array} seconds
  * @property {Float64Array} values
  * @property {number} before What it is before the first instant.
+ * @property {boolean} [isRead] Whether each value is a reading, which can be older than what else is shown.
  */
 
 /**
@@ -85,6 +86,20 @@ function valueAt(series, instant) {
   const place = countUpTo(series.seconds, instant);
   const value = place === 0 ? series.before : /** @type {number} */ (series.values[place - 1]);
   return Number.isNaN(value) ? null : value;
+}
+
+/**
+ * When the value that holds at an instant was first read; null where that is not said, or nothing is
+ * known. Other series have instants here, too, at which nothing was read.
+ * @param {Steps} series
+ * @param {number} instant
+ * @returns {Maybe}
+ */
+function readAt(series, instant) {
+  const { seconds, values, isRead } = series;
+  let place = isRead ? countUpTo(seconds, instant) : 0;
+  while (place > 1 && values[place - 2] === values[place - 1]) place -= 1;
+  return seconds[place - 1] ?? null;
 }
 
 /**
