@@ -40,7 +40,7 @@ def test_at_rest_the_values_of_the_peak_are_read(shown: Page) -> None:
     assert list(readout(shown).items()) == [
         ("memory held, every page once", "14.0 GiB"),
         ("limit, cgroup /pod/trainer", "16.0 GiB"),
-        ("used, cgroup /pod/trainer", "13.0 GiB at +0s"),
+        ("used, cgroup /pod/trainer", "13.0 GiB since +0s"),
         ("vLLM worker", "12.0 GiB"),
         ("vLLM API server", "2.0 GiB"),
     ]

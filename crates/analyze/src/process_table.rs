@@ -399,7 +399,7 @@ fn process_of(row: &ProcessRow, texts: &mut Interner) -> Process {
         first_seen_by: row.first_seen_by,
         rlimits: Rlimits::of(row),
         inherited_rss_bytes: row.inherited_rss_bytes,
-        inherited_anon_bytes: row.inherited_anon_bytes,
+        inherited_anon_bytes: row.inherited_anon_bytes.map(|bytes| bytes.max(Bytes(0))),
         copy_until: None,
         end: row.exit_boot_ns.map(Instant::unsettled),
         ending: Ending::of(row),

@@ -51,6 +51,8 @@ pub struct Options {
     pub has_bins: bool,
     /// Whether it is made for the tables alone: what no table has is not looked at.
     pub only_saves: bool,
+    /// Whether lines of machine code are wanted: files of debug information are read for them.
+    pub has_source_lines: bool,
     /// Tell each marked phase by itself, not those of one name together.
     pub is_unfolded: bool,
     /// The reader's time zone; UTC where it is none.

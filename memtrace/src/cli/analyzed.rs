@@ -26,6 +26,8 @@ pub(super) struct Wanted {
     pub(super) is_unfolded: bool,
     /// Whether memory over time is wanted.
     pub(super) has_curves: bool,
+    /// Whether lines of machine code are wanted.
+    pub(super) has_source_lines: bool,
 }
 
 impl Wanted {
@@ -67,6 +69,7 @@ pub(super) fn analyzed(
         is_unfolded: wanted.is_unfolded,
         has_curves: wanted.has_curves,
         has_bins: false,
+        has_source_lines: wanted.has_source_lines,
         only_saves: wanted.only_saves,
         zone: zone(wanted.is_local),
         path: Some(dir.display().to_string()),

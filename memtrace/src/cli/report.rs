@@ -229,6 +229,7 @@ pub(super) fn run(args: Args, recordings: &Recordings) -> anyhow::Result<ExitCod
         to: args.to,
         is_local: args.local_time,
         saves: args.save_findings,
+        has_source_lines: true,
         ..Wanted::by(format)
     };
     let progress = Progress::of("reading the recording");

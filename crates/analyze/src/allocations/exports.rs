@@ -109,7 +109,7 @@ fn speedscope(resident: &Resident, to: &mut impl io::Write) -> io::Result<()> {
     let mut frames = Vec::new();
     let mut places: HashMap<StackFrame, usize> = HashMap::new();
     let mut place = |frame: &StackFrame| {
-        *places.entry(frame.key()).or_insert_with(|| {
+        *places.entry(frame.shown()).or_insert_with(|| {
             frames.push(Frame {
                 name: frame.in_words(),
                 file: frame.source.clone().or_else(|| frame.row.file.clone()),

@@ -164,14 +164,28 @@ impl StackFrame {
         }
     }
 
-    /// What makes two frames one line: call sites within a native function are not distinguished where
-    /// their lines are not known.
+    /// What makes two frames one line: call sites within a native function are not distinguished.
     pub(super) fn key(&self) -> Self {
+        match self.is_python() {
+            true => self.alone(),
+            false => self.shown().without_source(),
+        }
+    }
+
+    /// How it is shown: of a native function with its line, if that is known, and not with its address.
+    pub(super) fn shown(&self) -> Self {
         let mut frame = self.alone();
         if frame.row.function.is_some() {
             frame.row.address = None;
         }
         frame
+    }
+
+    fn without_source(mut self) -> Self {
+        if self.source.take().is_some() {
+            self.row.line = None;
+        }
+        self
     }
 
     /// The same function, wherever in it.

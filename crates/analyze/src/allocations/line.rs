@@ -14,7 +14,8 @@ const FRAMES_MAX: usize = 64;
 /// What a line is called, and how it is reached.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CodeLine {
-    /// The frame that the line is named after; null where no stack is known.
+    /// The frame that the line is named after; null where no stack is known. A native function is one line,
+    /// whatever the place in it, and has the source line that most of its memory came by.
     pub frame: Option<StackFrame>,
     /// Of a native function, the two that called it: another caller is another line.
     pub callers: Vec<StackFrame>,
@@ -57,14 +58,12 @@ pub(crate) fn by_line<T, S: Default>(
     for (stack_id, row) in rows {
         let frames = stacks.get(&stack_id).map_or(&[][..], Vec::as_slice);
         let named = named_after(frames).into_iter();
-        let named = named.flat_map(|(frame, callers)| {
-            let callers = callers.iter().map(|caller| caller.without_line().alone());
-            iter::once(frame.key()).chain(callers)
-        });
-        let named: Vec<StackFrame> = named.collect();
+        let named = named.flat_map(|(frame, callers)| iter::once(frame).chain(callers));
+        let shown = named.clone().next().map(StackFrame::shown);
+        let named: Vec<StackFrame> = named.map(StackFrame::key).collect();
         let place = *places.entry(named).or_insert_with_key(|named| {
             let line = CodeLine {
-                frame: named.first().cloned(),
+                frame: shown,
                 callers: named.iter().skip(1).cloned().collect(),
                 stack: frames.iter().take(FRAMES_MAX).cloned().collect(),
             };

@@ -2,9 +2,9 @@
 
 use super::frame::StackFrame;
 use addr2line::Context;
-use gimli::{Dwarf, EndianArcSlice, RunTimeEndian};
+use gimli::{Dwarf, EndianArcSlice, RunTimeEndian, SectionId};
 use memtrace_model::FrameKind;
-use object::{Object, ObjectSection, ReadCache};
+use object::{CompressionFormat, Object, ObjectSection, ReadCache};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
@@ -12,9 +12,25 @@ use std::sync::Arc;
 
 /// Debug information of distributions' packages, by build id.
 const DEBUG_FILES: &str = "/usr/lib/debug/.build-id";
-/// A file with more debug information than this has no lines: it is read whole, as a file that is mapped can
-/// be made shorter by whoever builds it anew.
+/// So much debug information is read in all; files that have more have no lines. It is not mapped, as a file
+/// that is mapped can be made shorter by whoever builds it anew.
 const DEBUG_BYTES_MAX: u64 = 256 << 20;
+/// What is read of it.
+const SECTIONS: [SectionId; 10] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugAranges,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
+/// No build id is longer.
+const NOTE_MAX: u64 = 4 << 10;
 
 type Section = EndianArcSlice<RunTimeEndian>;
 
@@ -22,6 +38,8 @@ type Section = EndianArcSlice<RunTimeEndian>;
 pub(crate) struct SourceLines {
     files: HashMap<(String, String), Option<Context<Section>>>,
     is_wanted: bool,
+    /// Bytes of debug information that may still be read.
+    left: u64,
 }
 
 impl SourceLines {
@@ -29,6 +47,7 @@ impl SourceLines {
         Self {
             files: HashMap::new(),
             is_wanted: true,
+            left: DEBUG_BYTES_MAX,
         }
     }
 
@@ -54,7 +73,9 @@ impl SourceLines {
             return;
         };
         let key = (path.clone(), id.clone());
-        let Some(context) = self.files.entry(key).or_insert_with_key(load) else {
+        let left = &mut self.left;
+        let context = self.files.entry(key);
+        let Some(context) = context.or_insert_with_key(|key| load(key, left)) else {
             return;
         };
         let inlined = context.find_frames(address.cast_unsigned());
@@ -62,8 +83,12 @@ impl SourceLines {
             return;
         };
         let mut own = None;
-        while let Ok(Some(outer)) = inlined.next() {
-            own = Some(outer);
+        loop {
+            match inlined.next() {
+                Ok(Some(outer)) => own = Some(outer),
+                Ok(None) => break,
+                Err(_) => return,
+            }
         }
         let Some(own) = own else {
             return;
@@ -84,20 +109,22 @@ impl SourceLines {
 }
 
 /// The debug information of a program or library, in a file of its own or within it.
-fn load((path, build_id): &(String, String)) -> Option<Context<Section>> {
+fn load((path, build_id): &(String, String), left: &mut u64) -> Option<Context<Section>> {
     let (folder, name) = build_id.split_at_checked(2)?;
     let apart = PathBuf::from(format!("{DEBUG_FILES}/{folder}/{name}.debug"));
     let mut files = [apart, PathBuf::from(path)].into_iter();
-    files.find_map(|path| read(&path, build_id))
+    files.find_map(|path| read(&path, build_id, left))
 }
 
 /// Anybody may have written the recording: what is no plain file is not opened.
-fn read(path: &PathBuf, build_id: &str) -> Option<Context<Section>> {
+fn read(path: &PathBuf, build_id: &str, left: &mut u64) -> Option<Context<Section>> {
     if !path.metadata().ok()?.is_file() {
         return None;
     }
     let bytes = ReadCache::new(File::open(path).ok()?);
     let file = object::File::parse(&bytes).ok()?;
+    file.section_by_name(".note.gnu.build-id")
+        .filter(|note| note.size() <= NOTE_MAX)?;
     let id = file.build_id().ok()??;
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     file.section_by_name(".debug_info")
@@ -106,13 +133,22 @@ fn read(path: &PathBuf, build_id: &str) -> Option<Context<Section>> {
         true => RunTimeEndian::Little,
         false => RunTimeEndian::Big,
     };
-    let mut left = DEBUG_BYTES_MAX;
-    let dwarf = Dwarf::load(|section| {
-        let Some(section) = file.section_by_name(section.name()) else {
+    let dwarf = Dwarf::load(|id| {
+        let section = SECTIONS
+            .contains(&id)
+            .then(|| file.section_by_name(id.name()));
+        let Some(section) = section.flatten() else {
             return Ok(EndianArcSlice::new(Arc::from([]), endian));
         };
+        // Lengths are checked before anything is read.
+        let range = section.compressed_file_range().map_err(|_| ())?;
+        // Unpacking zstd is not bounded by the length that is said.
+        if range.format == CompressionFormat::Zstandard {
+            return Err(());
+        }
+        let len = range.compressed_size.max(range.uncompressed_size);
+        *left = left.checked_sub(len).ok_or(())?;
         let packed = section.compressed_data().map_err(|_| ())?;
-        left = left.checked_sub(packed.uncompressed_size).ok_or(())?;
         let bytes = packed.decompress().map_err(|_| ())?;
         Ok::<Section, ()>(EndianArcSlice::new(Arc::from(&*bytes), endian))
     });

@@ -211,7 +211,7 @@ fn in_words(unread: &UnreadPython) -> String {
     let [before, after] =
         [resident.before, resident.after].map(|one| words::bytes(one.unwrap_or_default()));
     format!(
-        "{role}: {before} of A and {after} of B were touched before frames of Python could be read, and may be \
-         of any of its functions. Those that changed by less are left out."
+        "{role}: the stacks of {before} in A and {after} in B have no Python frames. They can be of any of its \
+         functions, so that a smaller change than that does not show."
     )
 }

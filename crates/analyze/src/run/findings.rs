@@ -48,12 +48,10 @@ where
     let leftovers = left(source, &facts, &holdings)?;
     // Of a recording that goes on, no sums of before are kept.
     let has_earlier = !options.is_live;
-    // Reading debug information takes too long for what is shown anew all the time.
-    let mut lines = match options.is_live {
-        true => SourceLines::none(),
-        false => SourceLines::new(),
+    let lines = &mut match options.has_source_lines {
+        true => SourceLines::new(),
+        false => SourceLines::none(),
     };
-    let lines = &mut lines;
     let recorded_end = facts.clock.end();
     let allocations = allocations::read(source, &facts.table, recorded_end, has_earlier, lines)?;
     let mut ooms = killed(source, &mut facts, (&swept, &holdings), &leftovers)?;

@@ -100,7 +100,7 @@ class Readout {
       const value = valueAt(entry.series, at);
       const read = value === null ? null : readAt(entry.series, at);
       const isOlder = read !== null && at - read > OLDER;
-      amount.textContent = isOlder ? `${bytes(value)} at ${after(read, OLDER)}` : bytes(value);
+      amount.textContent = isOlder ? `${bytes(value)} since ${after(read, OLDER)}` : bytes(value);
       amount.title = value === null ? 'unknown' : `${count(value)} bytes`;
     }
     this.extra.replaceChildren(...(this.more?.(at) ?? []).map((child) => el('p', {}, child)));
