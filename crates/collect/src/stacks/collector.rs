@@ -239,10 +239,10 @@ impl Naming<'_> {
         self.table.identity(Tgid(sample.header.tgid), start)
     }
 
-    /// Whether it came after this turn had begun, of a process that came then, too: the next turn knows it.
+    /// Whether it is of a process that a later turn may know: starts of processes are taken more rarely.
     fn is_early(&self, sample: &StackSample) -> bool {
-        let is_new = sample.header.boot_ns.cast_signed() > self.tick.boot.0;
-        is_new && self.upid(sample).is_none()
+        let age = self.tick.boot.0 - sample.header.boot_ns.cast_signed();
+        age < PERIOD.0 && self.upid(sample).is_none()
     }
 
     /// Whose memory is to be looked at before the sample is taken.
