@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// What a line held and gave back, by a part of its function's name.
+/// What a line held and gave back, by a part of its function's name: of several the one that touched most.
 ///
 /// # Errors
 /// When the report has no such line.
@@ -12,7 +12,7 @@ pub fn site<'a>(report: &'a Value, function: &str) -> Result<&'a Value> {
     let sites = processes.iter().filter_map(|one| one["sites"].as_array());
     sites
         .flatten()
-        .find(|site| {
+        .filter(|site| {
             let name = site["frame"]["function"].as_str();
             name.is_some_and(|name| name.contains(function))
                 || site["stack"].as_array().is_some_and(|frames| {
@@ -20,6 +20,7 @@ pub fn site<'a>(report: &'a Value, function: &str) -> Result<&'a Value> {
                     names.any(|name| name.contains(function))
                 })
         })
+        .max_by_key(|site| site["grown_bytes"].as_i64())
         .with_context(|| format!("no site of {function} in {}", report["allocations"]))
 }
 

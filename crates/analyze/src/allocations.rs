@@ -179,10 +179,19 @@ impl Sampled {
         self.error_of(self.resident_bytes)
     }
 
-    /// Standard error of a part: the samples of that are a part of all, so that its variance is too.
+    /// The same as if each sample were drawn by itself.
+    pub(crate) fn independent_error(&self) -> f64 {
+        let weight = self.grown_bytes.0 as f64 / self.sample_count.max(1) as f64;
+        (weight * self.resident_bytes.0.max(0) as f64).sqrt()
+    }
+
+    /// Standard error of a part: that of all, and that by chance as many of its samples are of the part.
     pub(crate) fn error_of(&self, part: Bytes) -> f64 {
-        let part = part.0 as f64 / self.grown_bytes.0.max(1) as f64;
-        self.grown_error_bytes.0 as f64 * part.clamp(0.0, 1.0).sqrt()
+        let all = self.grown_bytes.0.max(1) as f64;
+        let part = (part.0 as f64 / all).clamp(0.0, 1.0);
+        let weight = all / self.sample_count.max(1) as f64;
+        let by_chance = weight * all * part * (1.0 - part);
+        (self.grown_error_bytes.0 as f64 * part).hypot(by_chance.sqrt())
     }
 
     /// What is known to be shared with other processes.

@@ -155,11 +155,13 @@ impl Pair<'_> {
             after: Some(resident(&sampled[1])?),
         };
         let change = resident.difference()?;
-        let [old, new] = sampled.each_ref().map(Sampled::resident_error);
+        // A process that ended is compared at its fullest moment: which one that is differs from run to run,
+        // and with it what of the memory was there.
+        let [old, new] = sampled.each_ref().map(Sampled::independent_error);
         // By how much more it can be than is known in one of them.
         let more = |place: usize| {
             let (known, other) = (&sampled[place], &other[place]);
-            let error = ERRORS * old.hypot(new).hypot(other.resident_error());
+            let error = ERRORS * old.hypot(new).hypot(other.independent_error());
             let unsure = known.unknown_bytes + other.unknown_bytes + other.resident_bytes;
             Bytes(unsure.0.saturating_add(error as i64))
         };

@@ -115,6 +115,8 @@ struct Growth {
     sites: Vec<Site>,
     by_stack: HashMap<i64, usize>,
     sampled: VecDeque<Sampled>,
+    /// The site of the newest sample that was drawn by chance.
+    newest_site: Option<usize>,
     /// When it was sampled last.
     newest: BootNs,
     /// What is not known to be given back: now, and when it was last written.
@@ -165,8 +167,11 @@ impl Sites {
         site.count += 1;
         site.grown = site.grown.saturating_add(weight);
         // Of a sum of parts that are each drawn by chance: the part, by its chance squared, times the
-        // chance that it is not drawn (Horvitz and Thompson).
-        site.variance += weight as f64 * (weight - grown).max(0) as f64;
+        // chance that it is not drawn (Horvitz and Thompson). One part is drawn of each interval of growth:
+        // where the next is of the same site, so was nearly all between them, and chance has no say.
+        if weight > grown && growth.newest_site.replace(place) != Some(place) {
+            site.variance += weight as f64 * (weight - grown) as f64;
+        }
         site.has_changed = true;
         growth.held = growth.held.saturating_add(weight);
         growth.newest = growth.newest.max(BootNs(boot_ns.cast_signed()));
@@ -412,6 +417,22 @@ mod tests {
             other => panic!("{other:?}"),
         };
         out.into_iter().map(row).collect()
+    }
+
+    #[test]
+    fn the_error_is_of_where_samples_change_from_one_stack_to_another() {
+        let mut sites = Sites::default();
+        let upid = Upid(7);
+        // What is as large as an interval is sampled surely, and says nothing of those around it.
+        for (stack, weight) in [(1, 4), (1, 4), (2, 1), (1, 4), (2, 4), (1, 4)] {
+            sites.add(upid, stack, (MIB, weight * MIB), (None, 0), false);
+        }
+        let errors = rows(&mut sites).into_iter();
+        let errors: Vec<i64> = errors
+            .map(|row| row.grown_error_bytes.0 * 100 / MIB)
+            .collect();
+        // sqrt(2 * 4 * (4 - 1)) and sqrt(4 * (4 - 1)) MiB.
+        assert_eq!(errors, [489, 346]);
     }
 
     #[test]
