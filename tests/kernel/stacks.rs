@@ -115,50 +115,44 @@ mod needs_bpf {
         use memtrace_tests::recorder::record;
         use memtrace_tests::{need, workload};
 
+        /// Whether what samples say of functions is within four standard errors of what is so in MiB; a function's
+        /// error is no less than a part of that.
+        fn are_known(flags: &[&str], key: &str, truth: &[(&str, f64)], least: f64) -> Result<()> {
+            need::require("bpf");
+            need::require("parts");
+            let command = workload::command(&[&["sites", "--rounds", "0"], flags].concat())?;
+            let report = record(&["--stacks"], &command)?.report(&[])?;
+            for (function, all) in truth {
+                let one = site(&report, function)?;
+                let sampled = mib(one, key);
+                let error = mib(one, "grown_error_bytes").max(least * all);
+                assert!(error < 0.6 * all, "{one}");
+                assert!((sampled - all).abs() <= 4.0 * error, "{one}");
+                assert!(sampled >= 0.2 * all, "{one}");
+            }
+            Ok(())
+        }
+
         /// Counters are handed in when a large buffer goes, so that what is kept beside it lies at the same place of
         /// each batch.
         #[test]
         fn what_is_kept_in_step_with_a_large_buffer_is_not_missed() -> Result<()> {
-            need::require("bpf");
-            need::require("parts");
-            let command = workload::command(&["sites", "--rounds", "0", "--requests", "300"])?;
-            let recorded = record(&["--stacks"], &command)?;
-            let report = recorded.report(&[])?;
             // 300 times 16 pages by each: of some 48 samples a second a tenth, in nine seconds.
             let held = 300.0 / 16.0;
-            for function in ["keep_before_buffer", "keep_within_buffer"] {
-                let one = site(&report, function)?;
-                let resident = mib(one, "resident_bytes");
-                let error = mib(one, "grown_error_bytes").max(0.2 * held);
-                assert!(error < 0.4 * held, "{one}");
-                assert!((resident - held).abs() <= 4.0 * error, "{one}");
-                assert!(resident >= 0.25 * held, "{one}");
-            }
-            Ok(())
+            let truth = [("keep_before_buffer", held), ("keep_within_buffer", held)];
+            are_known(&["--requests", "300"], "resident_bytes", &truth, 0.2)
         }
 
         /// A huge page is handed in together with what other pages left in the counter, and system calls fill memory
         /// with page faults and without.
         #[test]
         fn huge_pages_and_what_system_calls_fill_are_sampled_once() -> Result<()> {
-            need::require("bpf");
-            need::require("parts");
-            let command = workload::command(&["sites", "--rounds", "0", "--ways", "60"])?;
-            let recorded = record(&["--stacks"], &command)?;
-            let report = recorded.report(&[])?;
-            for (function, all) in [
+            let truth = [
                 ("keep_a_huge_page", 120.0),
                 ("keep_what_is_read", 15.0),
                 ("keep_what_is_populated", 15.0),
-            ] {
-                let one = site(&report, function)?;
-                let grown = mib(one, "grown_bytes");
-                let error = mib(one, "grown_error_bytes").max(0.05 * all);
-                assert!(error < 0.6 * all, "{one}");
-                assert!((grown - all).abs() <= 4.0 * error, "{one}");
-                assert!(grown >= 0.2 * all, "{one}");
-            }
-            Ok(())
+            ];
+            are_known(&["--ways", "60"], "grown_bytes", &truth, 0.05)
         }
     }
 }

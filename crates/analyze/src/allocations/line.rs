@@ -15,7 +15,7 @@ const FRAMES_MAX: usize = 64;
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct CodeLine {
     /// The frame that the line is named after; null where no stack is known. A native function is one line,
-    /// whatever the place in it, and has the source line that most of its memory came by.
+    /// whatever the place in it, and has the source line of `stack`.
     pub frame: Option<StackFrame>,
     /// Of a native function, the two that called it: another caller is another line.
     pub callers: Vec<StackFrame>,
