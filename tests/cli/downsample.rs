@@ -1,10 +1,12 @@
 //! `memtrace downsample`: fewer rows, and a report that says the same.
 
 use super::*;
-use memtrace_model::tables::MemRow;
+use memtrace_model::tables::{ClockRow, MemRow};
 use memtrace_store::Recordings;
 use serde_json::Value;
 use std::path::Path;
+
+const MS: i64 = 1_000_000;
 
 fn reported(dir: &Path) -> Result<Value> {
     let report = memtrace([
@@ -16,9 +18,22 @@ fn reported(dir: &Path) -> Result<Value> {
     Ok(serde_json::from_slice(&report.stdout)?)
 }
 
+/// How many rows of memory there are. Each has the wall time of its instant, in whole milliseconds.
 fn rows(dir: &Path) -> Result<usize> {
     let recording = Recordings::default().open(dir)?;
-    Ok(recording.rows::<MemRow>()?.len())
+    let clocks: Vec<ClockRow> = recording.rows()?;
+    let offsets = || clocks.iter().map(|row| row.ts.0 - row.boot_ns.0);
+    let (least, most) = (offsets().min(), offsets().max());
+    let (least, most) = least.zip(most).context("no reading of the clocks")?;
+    let rows = recording.rows::<MemRow>()?;
+    for row in &rows {
+        assert_eq!(row.ts.0 % MS, 0, "{}", row.ts.0);
+        let offset = row.ts.0 - row.boot_ns.0;
+        // What downsampling cuts off comes on top of what was cut off before.
+        let is_near = (least - 2 * MS..=most + MS).contains(&offset);
+        assert!(is_near, "{offset} is not within {least} to {most}");
+    }
+    Ok(rows.len())
 }
 
 #[test]

@@ -593,7 +593,7 @@ impl ProcessTable {
 pub fn exit_row(upid: Upid, at: BootNs, tick: &Tick) -> MemRow {
     let none = Some(Bytes(0));
     MemRow {
-        ts: tick.clock.to_wall(at),
+        ts: tick.clock.to_wall(at).whole_ms(),
         boot_ns: at,
         upid,
         rss_bytes: none,

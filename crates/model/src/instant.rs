@@ -25,6 +25,11 @@ impl Instant {
 }
 
 impl WallNs {
+    /// Without what is less than a millisecond.
+    pub fn whole_ms(self) -> Self {
+        Self(self.0.saturating_sub(self.0.rem_euclid(1_000_000)))
+    }
+
     /// RFC 3339, in UTC; `None` beyond the year 9999.
     pub fn rfc3339(self) -> Option<String> {
         let time = jiff::Timestamp::from_nanosecond(i128::from(self.0)).ok()?;

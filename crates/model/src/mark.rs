@@ -85,7 +85,7 @@ impl SelfReport {
     /// The row of memory that it is.
     pub fn row(self, upid: Upid, boot_ns: BootNs, ts: WallNs) -> MemRow {
         MemRow {
-            ts,
+            ts: ts.whole_ms(),
             boot_ns,
             upid,
             rss_bytes: Some(self.rss),

@@ -327,10 +327,13 @@ impl<'a> Sampler<'a> {
     /// Keeps what processes hold at an instant that have changed since the last one.
     fn keep_changed(&mut self, instant: BootNs, out: &mut Vec<MemRow>) {
         let changed = std::mem::take(&mut self.changed).into_values();
-        out.extend(changed.flatten().flatten().map(|row| MemRow {
-            ts: WallNs((row.ts.0).saturating_add(instant.0.saturating_sub(row.boot_ns.0))),
-            boot_ns: instant,
-            ..row
+        out.extend(changed.flatten().flatten().map(|row| {
+            MemRow {
+                ts: WallNs((row.ts.0).saturating_add(instant.0.saturating_sub(row.boot_ns.0)))
+                    .whole_ms(),
+                boot_ns: instant,
+                ..row
+            }
         }));
     }
 }

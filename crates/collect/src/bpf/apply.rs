@@ -498,7 +498,7 @@ impl Apply {
     ) -> MemRow {
         let bytes = |pages: i64| Some(Pages(pages.max(0)).to_bytes(self.peaks.page_size));
         MemRow {
-            ts: tick.clock.to_wall(at),
+            ts: tick.clock.to_wall(at).whole_ms(),
             boot_ns: at,
             upid,
             rss_bytes: bytes(counts.rss_pages()),

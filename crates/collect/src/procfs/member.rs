@@ -277,7 +277,7 @@ impl Member {
     fn write_mem(&mut self, amounts: StatusBytes, source: MemSource, poll: &mut Poll<'_>) {
         self.last = Some(amounts);
         poll.out.push(Record::Mem(MemRow {
-            ts: poll.tick.wall(),
+            ts: poll.tick.wall().whole_ms(),
             boot_ns: poll.tick.boot,
             upid: self.upid,
             rss_bytes: amounts.rss,

@@ -86,7 +86,7 @@ impl Member {
         };
         self.last = Some(amounts);
         pass.write(MemRow {
-            ts: pass.tick.wall(),
+            ts: pass.tick.wall().whole_ms(),
             boot_ns: pass.tick.boot,
             upid: self.upid,
             rss_bytes: amounts.rss,

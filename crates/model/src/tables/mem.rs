@@ -8,7 +8,7 @@ table! {
     /// Memory of one process. A row holds from its time until the next row of the same upid (a step function); a process that does not change costs no rows, but for a keyframe every 30 s. In a recording that was downsampled (`run.json`) a row can stand at a later instant than what caused it.
     #[derive(Copy)]
     pub struct MemRow in "mem" {
-        /// Wall-clock time (UTC).
+        /// Wall-clock time (UTC), in whole milliseconds: with digits below, it would take a third of the table.
         ts: WallNs,
         /// Time on CLOCK_BOOTTIME; the order of a recording.
         boot_ns: BootNs,
