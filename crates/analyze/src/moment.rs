@@ -152,8 +152,8 @@ pub(super) fn offset(at: Instant) -> String {
     format!("+{}.{:03}s", millis / 1_000, millis % 1_000)
 }
 
-/// Where a window begins and ends. Where that is not said it begins when memory is first known, and ends
-/// with the recording.
+/// Where a window begins and ends: not before memory is first known, and where that is not said with the
+/// recording.
 pub(super) fn window(
     from: Option<Moment>,
     to: Option<Moment>,
@@ -165,8 +165,9 @@ pub(super) fn window(
         None => Ok(default),
     };
     let end = resolve(to, clock.end())?;
-    let known = first_known.filter(|first| (clock.start()..end).contains(first));
-    let begin = resolve(from, known.unwrap_or(clock.start()))?;
+    let begin = resolve(from, clock.start())?;
+    let known = first_known.filter(|first| (begin..end).contains(first));
+    let begin = known.unwrap_or(begin);
     match begin < end {
         true => Ok([begin, end]),
         false => Err(MomentError::EmptyWindow),
@@ -340,7 +341,8 @@ mod tests {
         assert_eq!(of("+10s", "23:59:30"), Ok([10.0, 30.0]));
         assert_eq!(of("", "+30s"), Ok([1.0, 30.0]));
         assert_eq!(of("", "+1s"), Ok([0.0, 1.0]), "nothing is known of it");
-        assert_eq!(of("+0s", "+30s"), Ok([0.0, 30.0]));
+        assert_eq!(of("+0s", "+30s"), Ok([1.0, 30.0]));
+        assert_eq!(of("+0s", "+1s"), Ok([0.0, 1.0]), "nothing is known of it");
         assert_eq!(of("+10s", ""), Ok([10.0, 120.0]));
         for (length, start) in [("30s", 90.0), ("2", 118.0), ("1d", 0.0)] {
             let last = Moment::of_last(length).unwrap();

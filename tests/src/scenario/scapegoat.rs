@@ -54,7 +54,7 @@ pub fn scapegoat(words: &[&str]) -> Result<Vec<Score>> {
         "(limit 300 MiB) was full".to_owned(),
         format!("{culprit} "),
         "grew ".to_owned(),
-        "the victim held".to_owned(),
+        "the victim had".to_owned(),
     ];
     Ok(vec![
         Score::of(

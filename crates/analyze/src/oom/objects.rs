@@ -226,16 +226,17 @@ impl Objects {
                 Charged::Known(false) => return None,
                 Charged::Unknown => (Bytes(grown.0 / GOOD_PART), slack(grown)),
             };
+            if !(least..=most).contains(&own) {
+                return None;
+            }
+            // What it has beyond all shared memory of the group came after the kill.
+            let later = (bytes - line.bytes).clamp(Bytes(0), own);
+            let (own, bytes) = (own - later, bytes - later);
             let is_known = charged(&row) == Charged::Known(true);
-            if is_known && (Bytes(1)..=most).contains(&own) {
+            if is_known {
                 known = (known.0 + 1, known.1 + own);
             }
-            (least..=most).contains(&own).then_some((
-                is_known && own.0 >= grown.0 / GOOD_PART,
-                own,
-                bytes,
-                row,
-            ))
+            Some((is_known && own.0 >= grown.0 / GOOD_PART, own, bytes, row))
         });
         let (_, grown_bytes, bytes, row) =
             all.max_by_key(|(is_known, own, bytes, row)| (*is_known, *own, *bytes, row.inode))?;

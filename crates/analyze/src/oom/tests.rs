@@ -281,7 +281,7 @@ fn who_grew_more_before_is_named_beside_who_went_on() {
         let text = written("text", &report, &Style::default());
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let grown = format!(
-            "2 leaky grew by 158 MiB in the 9.0s before; 1 serve had grown by {said}; the victim held"
+            "2 leaky grew by 158 MiB in the 9.0s before; 1 serve had grown by {said}; the victim had"
         );
         assert!(text.contains(&grown), "{text}");
     }

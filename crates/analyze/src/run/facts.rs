@@ -169,9 +169,10 @@ where
         let beyond = options.from.and_then(|from| from.beyond(&clock));
         let is_all = |from: &Moment| is_last && from.resolve(&clock) == Ok(Some(clock.start()));
         let from = options.from.filter(|from| !is_all(from));
-        let first_known = match from {
-            Some(_) => None,
-            None => first_known(source, table)?,
+        let begin = from.and_then(|from| from.resolve(&clock).ok().flatten());
+        let first_known = match begin.is_none_or(|begin| begin - clock.start() <= LONGEST_START) {
+            true => first_known(source, table)?,
+            false => None,
         };
         let window = moment::window(from, options.to, first_known, &clock);
         phases.focus_on_window(window.map_err(AnalyzeError::Window)?, beyond);

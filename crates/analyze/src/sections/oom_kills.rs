@@ -165,7 +165,7 @@ fn answer(analysis: &Analysis, kill: &OomFinding, found: &PostMortem) -> String 
         culprit.is_some_and(|(grower, _)| grower.who.members == [victim])
     });
     let who = if is_culprit { "it" } else { "the victim" };
-    parts.extend(held.map(|held| format!("{who} held {}", bytes(held))));
+    parts.extend(held.map(|held| format!("{who} had {} resident", bytes(held))));
     format!("{}.", parts.join("; "))
 }
 
@@ -456,8 +456,8 @@ fn victim_line(row: &OomRow) -> String {
         row.victim_rss_shmem_bytes,
     );
     let mut line = match kinds.is_empty() {
-        true => "The victim held nothing".to_owned(),
-        false => format!("The victim held {kinds}"),
+        true => "The victim had nothing resident".to_owned(),
+        false => format!("The victim had {kinds} resident"),
     };
     if let Some(adjustment) = row
         .victim_oom_score_adj

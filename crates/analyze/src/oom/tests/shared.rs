@@ -57,6 +57,28 @@ fn a_file_of_a_tmpfs_that_nobody_maps_is_named_with_who_has_it_open() {
     assert!(!object.is_mapped);
 }
 
+#[test]
+fn a_file_read_after_the_kill_has_no_more_than_its_group_had() {
+    let mut run = run(120.0);
+    run.cgroup(80.0, POD, [2.0, 2.0, 0.0], Some(LIMIT));
+    run.oom(3, 2, 100.0, POD, LIMIT);
+    edit_kill(&mut run, |row| {
+        row.memcg_shmem_bytes = Some(Bytes(1_500 << 20));
+        row.memcg_anon_bytes = Some(Bytes(2_500 << 20));
+        row.memcg_file_bytes = Some(Bytes(1_500 << 20));
+    });
+    run.put(ShmObjectRow {
+        first_opener_upid: Some(upid(Tgid(2))),
+        ..file(2, 100.4, 1_600 << 20)
+    });
+    let analysis = run.analyzed(None);
+    let found = only(&analysis).post_mortem.as_ref().expect("a post-mortem");
+    let object = found.grown_object.as_ref().expect("an object");
+    let grown = [object.grown_bytes, object.objects_grown_bytes];
+    assert_eq!(grown.map(|grown| grown.0 >> 20), [1_500; 2]);
+    assert!(object.bytes.0 >> 20 <= 1_500, "{object:?}");
+}
+
 /// A process that grows by 1,700 MiB at once, and shared memory that has so many MiB a second before the
 /// kill, and then 1,250.
 fn beside_who_had_stopped(before: f64) -> Option<(HeldKind, i64)> {
