@@ -5,7 +5,7 @@
 mod facts;
 mod findings;
 mod holdings;
-mod last_second;
+mod shutdown;
 mod swept;
 
 use super::clock::RunClock;

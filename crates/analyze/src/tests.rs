@@ -244,6 +244,19 @@ fn a_report_reads_no_table_more_often_than_is_known() {
 }
 
 #[test]
+fn memory_is_read_once_more_for_the_end_that_all_ask_for() {
+    let (info, rows, _) = crate::golden::vllm_start_up().recorded();
+    let counted = Counted(&rows, RefCell::default());
+    let last = Moment::of_last("30s").expect("a length");
+    let options = Options {
+        from: Some(last),
+        ..Options::default()
+    };
+    analyze(&info, &counted, options).expect("a run that can be analysed");
+    assert_eq!(counted.1.borrow()["mem"], 2);
+}
+
+#[test]
 fn report_and_export_find_the_same_highest_rss() {
     for (name, script, _) in RUNS {
         let (info, rows, _) = script().recorded();

@@ -101,9 +101,10 @@ impl Span {
         whole.or_else(|| Some(first.clone()))
     }
 
-    /// Whether it belongs to the whole recording and nobody ended it.
-    pub(super) fn is_open_of_nobody(&self) -> bool {
-        self.process.is_none() && self.end == OPEN
+    /// Whether it has begun by an instant, goes on then, and nobody ever ended it.
+    pub(super) fn is_open_at(&self, at: BootNs) -> bool {
+        let has_begun = self.begin.is_some_and(|begin| begin < at);
+        has_begun && self.end >= at && self.ended_by != PhaseEnd::Marked
     }
 
     /// When it ended or, where nobody ended it, what it goes on until; `None` where it was over

@@ -12,7 +12,7 @@ use super::memory::Memory;
 use super::noted::{Boundaries, Gauges};
 use super::pair::{OPEN, Span, pair};
 use super::slice::Slice;
-use super::{PhaseFocus, PhaseForm, Phases};
+use super::{PhaseEnd, PhaseFocus, PhaseForm, Phases};
 use crate::RunClock;
 use crate::composition::Composition;
 use crate::curves::Band;
@@ -110,19 +110,32 @@ impl Timeline {
         &self.marks
     }
 
-    /// Whether a phase of nobody is open until the recording ends.
-    pub(crate) fn has_open(&self) -> bool {
-        self.named_spans().any(Span::is_open_of_nobody)
+    /// When phases began.
+    pub(crate) fn begins(&self) -> impl Iterator<Item = BootNs> {
+        let phases = self.named_spans();
+        let phases = phases.filter(|span| span.form != PhaseForm::Moment);
+        phases.filter_map(|span| span.begin)
     }
 
-    /// Ends those at an instant that is found for the start of each.
-    pub(crate) fn end_open(&mut self, end_of: impl Fn(BootNs) -> Option<BootNs>) {
-        let open = self
-            .spans
-            .iter_mut()
-            .filter(|span| span.is_open_of_nobody());
-        for span in open {
-            span.end = span.begin.and_then(&end_of).unwrap_or(span.end);
+    /// Whether a phase that nobody ended is open at an instant.
+    pub(crate) fn has_open_at(&self, at: BootNs) -> bool {
+        self.named_spans().any(|span| span.is_open_at(at))
+    }
+
+    /// Ends those that are open when the tree begins to end, at an instant that is found for the start of
+    /// each.
+    pub(crate) fn end_open(
+        &mut self,
+        begin_of_end: BootNs,
+        end_of: impl Fn(BootNs) -> Option<BootNs>,
+    ) {
+        for span in &mut self.spans {
+            if span.is_open_at(begin_of_end)
+                && let Some(end) = span.begin.and_then(&end_of)
+            {
+                span.end = end;
+                span.ended_by = PhaseEnd::Recording;
+            }
         }
         self.lay_out();
     }

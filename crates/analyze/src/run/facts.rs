@@ -1,6 +1,6 @@
 //! The first stage: what is known before the pass over memory, and what it is to look out for.
 
-use super::last_second::LastSecond;
+use super::shutdown::{Shutdown, Tail};
 use super::{AnalyzeError, Options, noted_clock};
 use crate::clock::RunClock;
 use crate::conditions::Requests;
@@ -82,13 +82,13 @@ impl Facts {
             process.copy_until = sharing::copy_until(process, &titles.execs);
         }
         let mut phases = Timeline::of(marks, titles.calls, &table.processes);
-        if phases.has_open()
-            && let Some(last_second) = LastSecond::read(source, &table, &clock)?
-        {
-            phases.end_open(|begin| last_second.highest_since(begin));
+        let shutdown = shutdown(source, options, &phases, (&table, &clock))?;
+        if let Some(shutdown) = &shutdown {
+            phases.end_open(shutdown.begin(), |begin| shutdown.highest_since(begin));
         }
         let groups = Groups::of(&table.processes, titles.roles);
-        focus(&mut phases, source, options, (&table, &clock))?;
+        let highest = shutdown.map(|shutdown| shutdown.highest());
+        focus(&mut phases, source, options, (&table, &clock, highest))?;
         let load = phases.conditions();
         let requests = match options.only_saves {
             true => Requests::default(),
@@ -136,12 +136,29 @@ impl Facts {
     }
 }
 
-/// Turns to the phase, or the window, that is asked for.
+/// Whether the last part is asked for.
+fn is_of_last(options: &Options) -> bool {
+    options.from.is_some_and(Moment::is_of_last)
+}
+
+/// How the tree ended, where that is asked for or a phase is open then.
+fn shutdown<S: RowSource>(
+    source: &S,
+    options: &Options,
+    phases: &Timeline,
+    (table, clock): (&ProcessTable, &RunClock),
+) -> Result<Option<Shutdown>, S::Error> {
+    let tail = Tail::of(table, clock, phases.begins());
+    let tail = tail.filter(|tail| is_of_last(options) || phases.has_open_at(tail.earliest()));
+    tail.map(|tail| tail.read(source, table)).transpose()
+}
+
+/// Turns to the phase, or the window, that is asked for. The last part of a recording ends at `highest`.
 fn focus<S>(
     phases: &mut Timeline,
     source: &S,
     options: &Options,
-    (table, clock): (&ProcessTable, &RunClock),
+    (table, clock, highest): (&ProcessTable, &RunClock, Option<BootNs>),
 ) -> Result<(), AnalyzeError<S::Error>>
 where
     S: RowSource,
@@ -154,13 +171,10 @@ where
         phases.focus_on(name).map_err(AnalyzeError::Phase)?;
     }
     if options.from.is_some() || options.to.is_some() {
-        let is_last = options.from.is_some_and(Moment::is_of_last);
-        let clock = match is_last {
-            true => {
-                let last_second = LastSecond::read(source, table, clock)?;
-                clock.until(last_second.map_or(clock.end(), |last| last.highest()))
-            }
-            false => clock.clone(),
+        let is_last = is_of_last(options);
+        let clock = match highest.filter(|_| is_last) {
+            Some(highest) => clock.until(highest),
+            None => clock.clone(),
         };
         // A recording that has only begun has no last part, and one that is shorter is all of it.
         if is_last && clock.duration().0 <= 0 {

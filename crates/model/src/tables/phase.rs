@@ -127,7 +127,7 @@ labels! {
         Marked = "mark",
         /// It was open when its process ended.
         Process = "process_end",
-        /// It was open when the recording ended. One of the whole recording goes on until its command began to give everything back.
+        /// It was open when the recording ended, or when the processes of its command began to end: it goes on until then.
         Recording = "recording_end",
     }
 }

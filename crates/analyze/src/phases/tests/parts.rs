@@ -347,6 +347,79 @@ fn a_phase_that_nobody_ended_ends_before_the_command_gives_everything_back() {
     assert_eq!(early.1, Some(-110.0));
 }
 
+/// A command whose two workers end long before it, after all of them grew.
+fn workers_that_end_early() -> Script {
+    let mut run = Script::command(&["a"], 30.0);
+    run.process(1, None, 0.0, "a");
+    run.mem(1, 0.5, [10.0, 0.0, 0.0]);
+    for tgid in [2, 3] {
+        run.process(tgid, Some(1), 1.0, "b");
+        run.mem(tgid, 1.5, [100.0, 0.0, 0.0]);
+        run.mem(tgid, 8.0, [150.0, 0.0, 0.0]);
+    }
+    run.exit(2, 10.0, 0);
+    run.exit(3, 14.0, 0);
+    run.exit(1, 28.0, 0);
+    run
+}
+
+#[test]
+fn what_ends_long_before_its_command_is_no_part_of_an_open_phase() {
+    let mut run = workers_that_end_early();
+    for (process, name) in [(None, "all"), (Some(1), "main"), (Some(3), "work")] {
+        run.mark(process, 5.0, Begin, name);
+    }
+    run.mark(Some(1), 6.0, Begin, "closed");
+    run.mark(Some(1), 12.0, End, "closed");
+    run.mark(Some(2), 7.0, Begin, "until the first end");
+    let phases = run.analyzed(None).phases.expect("phases");
+    let outcome = |name| {
+        let phase = one(&phases, name);
+        let delta = mib(phase.held.delta_bytes);
+        (phase.end.boot_ns, phase.ended_by, delta)
+    };
+    let before = BootNs(boot(10.0).0 - 1);
+    for name in ["all", "main", "work"] {
+        let open = (before, PhaseEnd::Recording, Some(100.0));
+        assert_eq!(outcome(name), open, "{name}");
+    }
+    let closed = (boot(12.0), PhaseEnd::Marked, Some(-50.0));
+    assert_eq!(outcome("closed"), closed);
+    let of_first = (before, PhaseEnd::Process, Some(100.0));
+    assert_eq!(outcome("until the first end"), of_first);
+    assert_eq!(
+        mib(one(&phases, "main").own.and_then(|own| own.delta.rss())),
+        Some(0.0)
+    );
+}
+
+#[test]
+fn what_ends_while_its_command_works_is_part_of_an_open_phase() {
+    let delta = |work: &dyn Fn(&mut Script)| {
+        let mut run = workers_that_end_early();
+        run.mark(None, 5.0, Begin, "all");
+        work(&mut run);
+        let phases = run.analyzed(None).phases.expect("phases");
+        mib(one(&phases, "all").held.delta_bytes)
+    };
+    assert_eq!(delta(&|_| ()), Some(100.0));
+    assert_eq!(
+        delta(&|run| run.mem(1, 11.0, [13.0, 0.0, 0.0])),
+        Some(100.0)
+    );
+    let before_the_second = Some(-50.0);
+    assert_eq!(
+        delta(&|run| run.process(4, Some(1), 11.0, "c")),
+        before_the_second
+    );
+    assert_eq!(
+        delta(&|run| run.mark(Some(1), 11.0, Begin, "b")),
+        before_the_second
+    );
+    let grown = |run: &mut Script| run.mem(1, 11.0, [30.0, 0.0, 0.0]);
+    assert_eq!(delta(&grown), Some(-30.0));
+}
+
 #[test]
 fn a_window_without_a_begin_begins_where_memory_is_first_known() {
     let mut run = Script::command(&["a"], 20.0);
