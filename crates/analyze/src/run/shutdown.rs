@@ -21,9 +21,10 @@ const LONGEST_END_NS: i64 = 10 * SECOND_NS;
 const LAST: DurationNs = DurationNs(SECOND_NS);
 
 /// Changes up to this part, and up to this amount, are none. A process has a row when it moved by 1/128,
-/// so two rows can be off by twice that; and who tells of a phase has a few MiB, and is gone at once.
+/// so two rows can be off by twice that; and who tells of a phase, such as `memtrace mark`, has a few MiB
+/// and is gone at once.
 const ABOUT_PART: i64 = 64;
-const ABOUT_BYTES: Bytes = Bytes(4 << 20);
+const ABOUT_BYTES: Bytes = Bytes(8 << 20);
 
 /// What a process gives back as it ends it gives back faster than that.
 const GIVEN_BACK: DurationNs = DurationNs(50_000_000);
@@ -309,6 +310,7 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const MS: i64 = 1_000_000;
     const END: BootNs = BootNs(1_000 * MS);
@@ -335,7 +337,7 @@ mod tests {
 
     #[test]
     fn what_was_open_ends_when_the_tree_has_about_the_most_for_the_last_time() {
-        let steps = [(100, 50), (200, 93), (250, 90), (300, 70), (500, 1)];
+        let steps = [(100, 50), (200, 93), (250, 88), (300, 70), (500, 1)];
         let last = held(&steps);
         assert_eq!(last.highest(), BootNs(200 * MS));
         assert_eq!(since(&last, 20), Some(300), "it began before");
@@ -383,11 +385,56 @@ mod tests {
     }
 
     #[test]
-    fn who_had_next_to_nothing_does_not_begin_a_shutdown() {
+    fn the_end_of_a_small_process_does_not_begin_a_shutdown() {
         let mut tree = Tree::of(2, BootNs(0));
         change(&mut tree, 0, 1, 300);
-        change(&mut tree, 1, 2, 1);
+        change(&mut tree, 1, 2, 6);
         tree.exit(BootNs(20 * MS), 1, true);
         assert_eq!(tree.finish(END).begin(), END);
+    }
+
+    /// The same by looking at every step from an instant on.
+    fn naive(steps: &[(i64, i64)], from: i64) -> i64 {
+        let past = steps.iter().rposition(|(at, _)| *at <= from).unwrap_or(0);
+        let steps = &steps[past..];
+        let most = steps.iter().map(|(_, mib)| Bytes(*mib << 20)).max();
+        let most = most.unwrap_or_default();
+        let is_enough = |mib: i64| Bytes(mib << 20) >= most - about(most);
+        let last = steps.iter().rposition(|(_, mib)| is_enough(*mib));
+        let mut last = last.unwrap_or(0);
+        let until = |place: usize| steps.get(place + 1).map_or(END.0 / MS, |(at, _)| *at);
+        let is_part = |last: usize| {
+            let is_soon = (until(last) - steps[last].0) * MS < GIVEN_BACK.0;
+            is_soon && steps[last - 1].1 > steps[last].1
+        };
+        while last > 0 && is_part(last) {
+            last -= 1;
+        }
+        until(last)
+    }
+
+    proptest! {
+        #[test]
+        fn the_levels_that_are_kept_find_what_looking_at_all_finds(
+            steps in prop::collection::btree_map(1..1_000_i64, 0..100_i64, 1..300),
+            from in 0..1_000_i64,
+        ) {
+            let steps: Vec<_> = [(0, 0)].into_iter().chain(steps).collect();
+            prop_assert_eq!(since(&held(&steps), from), Some(naive(&steps, from)));
+        }
+    }
+
+    #[test]
+    fn no_more_levels_are_kept_than_of_the_second_before() {
+        let mut tree = Tree::of(1, BootNs(0));
+        for at in 0..20_000 {
+            change(&mut tree, 0, at - 19_000, 40_000 - at);
+        }
+        assert_eq!(tree.finish(END).levels.len(), 1_000);
+        let mut tree = Tree::of(1, BootNs(0));
+        for at in 0..20_000 {
+            change(&mut tree, 0, at - 19_000, at);
+        }
+        assert_eq!(tree.finish(END).levels.len(), 1);
     }
 }
