@@ -6,6 +6,7 @@ mod frame;
 mod functions;
 mod held;
 mod line;
+mod moments;
 mod on_gpus;
 mod pprof;
 mod resident;
@@ -22,6 +23,7 @@ pub(super) use held::held_by_line;
 pub use held::{HeldByLine, LineHolding};
 pub use line::CodeLine;
 pub(super) use line::by_line;
+pub(super) use moments::Moments;
 pub(super) use on_gpus::Taken;
 pub use on_gpus::{CudaLine, CudaLines};
 
@@ -32,7 +34,10 @@ use memtrace_model::tables::GrowthSiteRow;
 use memtrace_model::{BootNs, Bytes, Order, RowSource};
 pub use resident::RssThen;
 pub(super) use resident::frames_of;
-use resident::{Fullest, LATE, Stacks, read_sites, read_sites_twice, read_stacks, there};
+use resident::{
+    Fullest, Growing, LAST, LATE, Stacks, read_growing, read_sites, read_sites_twice, read_stacks,
+    there,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 pub(super) use source::SourceLines;
@@ -64,7 +69,7 @@ pub struct ProcessAllocations {
     /// The line that most of that came by.
     #[serde(skip)]
     pub(crate) later: Option<AllocationSite>,
-    /// All of them by function, whatever the line: for comparisons.
+    /// What it held in its last moments by function, whatever the line: for comparisons.
     #[serde(skip)]
     pub(crate) functions: Functions,
 }
@@ -179,12 +184,6 @@ impl Sampled {
         self.error_of(self.resident_bytes)
     }
 
-    /// The same as if each sample were drawn by itself.
-    pub(crate) fn independent_error(&self) -> f64 {
-        let weight = self.grown_bytes.0 as f64 / self.sample_count.max(1) as f64;
-        (weight * self.resident_bytes.0.max(0) as f64).sqrt()
-    }
-
     /// Standard error of a part: that of all, and that by chance as many of its samples are of the part.
     pub(crate) fn error_of(&self, part: Bytes) -> f64 {
         let all = self.grown_bytes.0.max(1) as f64;
@@ -214,29 +213,32 @@ pub(super) fn read<S: RowSource>(
     lines: &mut SourceLines,
 ) -> Result<Vec<ProcessAllocations>, S::Error> {
     let place = |upid| table.find(upid);
-    let fullest = |upid| {
-        let exit = table.processes[place(upid)?].exit_boot_ns();
-        exit.map(Fullest::before)
-    };
+    let process = |upid| place(upid).map(|place| &table.processes[place]);
+    let exit = |upid| process(upid)?.exit_boot_ns();
+    let ended = |upid| exit(upid).unwrap_or(end);
     let middle = |upid| {
-        let process = place(upid).map(|place| &table.processes[place]);
-        let first = process.map_or(end, |process| process.first_seen.boot_ns);
-        let last = process.and_then(Process::exit_boot_ns).unwrap_or(end);
-        BootNs(first.0 + (last.0 - first.0).max(0) / 2)
+        let first = process(upid).map_or(end, |process| process.first_seen.boot_ns);
+        BootNs(first.0 + (ended(upid).0 - first.0).max(0) / 2)
     };
-    let (sites, mut earlier) = read_sites_twice(source, BootNs(i64::MAX), fullest, middle)?;
-    if sites.is_empty() {
+    let last = |upid| BootNs(ended(upid).0.saturating_sub(LAST.0));
+    // What was held as long before can be missed by chance, see `Moments`.
+    let since = |upid| BootNs(last(upid).0.saturating_sub(LAST.0));
+    let (growing, mut earlier) = read_growing(source, BootNs(i64::MAX), since, middle)?;
+    if growing.is_empty() {
         return Ok(Vec::new());
     }
-    let stacks = read_stacks(source, &sites, lines)?;
-    let mut all: Vec<ProcessAllocations> = sites
+    let wanted = growing.values().flat_map(Growing::stack_ids);
+    let stacks = frames_of(source, &wanted.collect(), lines)?;
+    let mut all: Vec<ProcessAllocations> = growing
         .into_iter()
-        .filter_map(|(upid, rows)| {
-            let process = &table.processes[place(upid)?];
-            let has_ended = process.exit_boot_ns().is_some();
+        .filter_map(|(upid, growing)| {
+            let exit = exit(upid);
+            let rows = growing.rows(exit.map(Fullest::before));
             let earlier = has_earlier.then(|| earlier.remove(&upid).unwrap_or_default());
-            let who = Who::from(process);
-            Some(of_process(who, has_ended, rows, earlier, &stacks))
+            let who = Who::from(process(upid)?);
+            let mut one = of_process(who, exit.is_some(), rows, earlier, &stacks);
+            one.functions = Functions::of(growing.moments(last(upid)), &stacks);
+            Some(one)
         })
         .collect();
     all.order_by_key(|one| (Reverse(one.sum.resident_bytes), one.who.upid));
@@ -321,7 +323,6 @@ fn of_process(
     for row in &rows {
         sum.add(&Sampled::from(row));
     }
-    let functions = Functions::of(&rows, stacks);
     let later_of = |row: &GrowthSiteRow| earlier.as_ref().map_or(Bytes(0), |_| there(row));
     let at_end = rows.iter();
     let at_end = at_end.map(|row| (row.stack_id, (Some(Sampled::from(row)), later_of(row))));
@@ -349,6 +350,8 @@ fn of_process(
     let later_bytes = sites.iter().map(AllocationSite::later).sum();
     let named = sites.iter().filter(|site| site.line.frame.is_some());
     let later = named.max_by_key(|site| site.later()).cloned();
+    let unnamed = sites.iter().filter(|site| site.line.frame.is_none());
+    let unnamed_bytes = unnamed.map(|site| site.sum.resident_bytes).sum();
     sites.order_by_key(|site| {
         (
             Reverse(site.sum.resident_bytes),
@@ -361,11 +364,11 @@ fn of_process(
         who,
         has_ended,
         sum,
-        unnamed_bytes: functions.unnamed.resident_bytes,
+        unnamed_bytes,
         sites,
         later_bytes,
         later,
-        functions,
+        functions: Functions::default(),
     }
 }
 

@@ -1,12 +1,11 @@
 //! What a process holds by function, whatever the line, for comparisons; and what may be of any function,
 //! because its stack does not tell.
 
-use super::Sampled;
 use super::frame::StackFrame;
 use super::line::by_line;
+use super::moments::Moments;
 use super::resident::Stacks;
 use memtrace_model::FrameKind;
-use memtrace_model::tables::GrowthSiteRow;
 use std::collections::BTreeMap;
 
 /// The loop of CPython that runs frames of Python, and parts of it that compilers place elsewhere.
@@ -21,30 +20,31 @@ pub(crate) struct Functions {
     /// the first moments of a process. By the native function that they would be named after.
     pub(crate) unread: BTreeMap<String, Function>,
     /// What has no stack at all: of any function.
-    pub(crate) unnamed: Sampled,
+    pub(crate) unnamed: Moments,
 }
 
 /// What one function holds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Function {
     /// Whether it is one of Python.
     pub(crate) is_python: bool,
-    pub(crate) sum: Sampled,
+    pub(crate) held: Moments,
 }
 
 impl Functions {
-    pub(super) fn of(rows: &[GrowthSiteRow], stacks: &Stacks) -> Self {
+    /// Of what was held by stack.
+    pub(super) fn of(held: BTreeMap<i64, Moments>, stacks: &Stacks) -> Self {
         let mut all = Self::default();
-        let parted = rows.iter().map(|row| {
-            let frames = stacks.get(&row.stack_id).map_or(&[][..], Vec::as_slice);
-            (row.stack_id, (is_unread(frames), Sampled::from(row)))
+        let parted = held.into_iter().map(|(stack_id, held)| {
+            let frames = stacks.get(&stack_id).map_or(&[][..], Vec::as_slice);
+            (stack_id, (is_unread(frames), held))
         });
         // A native function can be reached from a frame of Python and otherwise.
-        let lines = by_line(parted, stacks, |sums: &mut [Option<Sampled>; 2], row| {
-            let (is_unread, sampled) = row;
+        let lines = by_line(parted, stacks, |sums: &mut [Option<Moments>; 2], row| {
+            let (is_unread, held) = row;
             sums[usize::from(is_unread)]
                 .get_or_insert_default()
-                .add(&sampled);
+                .add(&held);
         });
         for (line, [read, unread]) in lines {
             let Some(frame) = &line.frame else {
@@ -52,11 +52,11 @@ impl Functions {
                 continue;
             };
             let is_python = frame.is_python();
-            for (sum, functions) in [(read, &mut all.named), (unread, &mut all.unread)] {
-                if let Some(sum) = sum {
+            for (held, functions) in [(read, &mut all.named), (unread, &mut all.unread)] {
+                if let Some(held) = held {
                     let function = functions.entry(line.function()).or_default();
                     function.is_python = is_python;
-                    function.sum.add(&sum);
+                    function.held.add(&held);
                 }
             }
         }
@@ -69,12 +69,12 @@ impl Functions {
     }
 
     /// What may be of any function of Python.
-    pub(crate) fn unread(&self) -> Sampled {
-        let mut sum = Sampled::default();
+    pub(crate) fn unread(&self) -> Moments {
+        let mut all = Moments::default();
         for function in self.unread.values() {
-            sum.add(&function.sum);
+            all.add(&function.held);
         }
-        sum
+        all
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::Sampled;
 use super::frame::StackFrame;
+use super::moments::Moments;
 use super::source::SourceLines;
 use memtrace_model::tables::{GrowthSiteRow, ProcessRow, StackRow};
 use memtrace_model::{BootNs, Bytes, DurationNs, Instant, Order, RowSource, Tgid, Upid};
@@ -10,8 +11,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Rows come this much later than what they say.
 pub(super) const LATE: DurationNs = DurationNs(1_000_000_000);
-/// The last moments of a process that has ended.
-const LAST: DurationNs = DurationNs(3_000_000_000);
+/// The last moments of a process.
+pub(super) const LAST: DurationNs = DurationNs(3_000_000_000);
 
 /// Frames by stack, innermost first.
 pub(crate) type Stacks = HashMap<i64, Vec<StackFrame>>;
@@ -78,40 +79,73 @@ impl Resident {
     }
 }
 
-/// The sums of one process by stack, as they come.
+/// The sums of one process by stack, in the order in which they came.
 #[derive(Default)]
-struct Growing {
-    now: HashMap<i64, GrowthSiteRow>,
-    now_boot_ns: BootNs,
-    /// The most that was there since an instant.
-    most: Option<(Bytes, HashMap<i64, GrowthSiteRow>)>,
+pub(super) struct Growing {
+    /// As they stood before the moments that count.
+    first: BTreeMap<i64, GrowthSiteRow>,
+    /// Those that came since.
+    later: Vec<GrowthSiteRow>,
 }
 
 impl Growing {
-    fn add(&mut self, row: GrowthSiteRow, fullest: Option<Fullest>) {
-        if row.boot_ns != self.now_boot_ns {
-            // Of what stands before it the last counts.
-            if let Some(fullest) = fullest.filter(|fullest| row.boot_ns >= fullest.since) {
-                self.note_most(fullest.amount);
+    fn add(&mut self, row: GrowthSiteRow, since: BootNs) {
+        if row.boot_ns < since {
+            self.first.insert(row.stack_id, row);
+        } else {
+            self.later.push(row);
+        }
+    }
+
+    /// The stacks of all moments.
+    pub(super) fn stack_ids(&self) -> impl Iterator<Item = i64> {
+        let later = self.later.iter().map(|row| row.stack_id);
+        self.first.keys().copied().chain(later)
+    }
+
+    /// The sums at the end, or at the moment at which most was there.
+    pub(super) fn rows(&self, fullest: Option<Fullest>) -> Vec<GrowthSiteRow> {
+        let mut now = self.first.clone();
+        let mut most: Option<(Bytes, BTreeMap<i64, GrowthSiteRow>)> = None;
+        let mut note_most = |now: &BTreeMap<i64, GrowthSiteRow>, fullest: Fullest| {
+            let held: Bytes = now.values().map(fullest.amount).sum();
+            if most.as_ref().is_none_or(|(most, _)| held >= *most) {
+                most = Some((held, now.clone()));
             }
-            self.now_boot_ns = row.boot_ns;
+        };
+        for rows in self.changes() {
+            // Of what stands before the first moment the last counts.
+            if let Some(fullest) = fullest.filter(|fullest| rows[0].boot_ns >= fullest.since) {
+                note_most(&now, fullest);
+            }
+            now.extend(rows.iter().map(|row| (row.stack_id, row.clone())));
         }
-        self.now.insert(row.stack_id, row);
-    }
-
-    fn note_most(&mut self, amount: fn(&GrowthSiteRow) -> Bytes) {
-        let held: Bytes = self.now.values().map(amount).sum();
-        if self.most.as_ref().is_none_or(|(most, _)| held >= *most) {
-            self.most = Some((held, self.now.clone()));
-        }
-    }
-
-    fn rows(mut self, fullest: Option<Fullest>) -> Vec<GrowthSiteRow> {
         if let Some(fullest) = fullest {
-            self.note_most(fullest.amount);
+            note_most(&now, fullest);
         }
-        let rows = self.most.map_or(self.now, |(_, rows)| rows);
+        let rows = most.map_or(now, |(_, rows)| rows);
         rows.into_values().collect()
+    }
+
+    /// The sums of each stack moment by moment, as [`Moments`] has them.
+    pub(super) fn moments(&self, last: BootNs) -> BTreeMap<i64, Moments> {
+        let count = 1 + self.changes().count();
+        let before = self.changes().filter(|rows| rows[0].boot_ns < last);
+        let none = Moments::none(count, before.count());
+        let mut all = BTreeMap::new();
+        let first = self.first.values().map(|row| (0, row));
+        let changes = (1..).zip(self.changes());
+        let later = changes.flat_map(|(from, rows)| rows.iter().map(move |row| (from, row)));
+        for (from, row) in first.chain(later) {
+            let moments = all.entry(row.stack_id).or_insert_with(|| none.clone());
+            moments.stand_from(from, Sampled::from(row));
+        }
+        all
+    }
+
+    /// What came at one time.
+    fn changes(&self) -> impl Iterator<Item = &[GrowthSiteRow]> {
+        self.later.chunk_by(|one, next| one.boot_ns == next.boot_ns)
     }
 }
 
@@ -223,6 +257,20 @@ pub(super) fn read_sites_twice<S: RowSource>(
     fullest: impl Fn(Upid) -> Option<Fullest>,
     earlier: impl Fn(Upid) -> BootNs,
 ) -> Result<(Sites, Sites), S::Error> {
+    let since = |upid| fullest(upid).map_or(BootNs(i64::MAX), |fullest| fullest.since);
+    let (growing, earlier) = read_growing(source, until, since, earlier)?;
+    let sites = growing.into_iter();
+    let sites = sites.map(|(upid, growing)| (upid, growing.rows(fullest(upid))));
+    Ok((sites.collect(), earlier))
+}
+
+/// The sums until then with the moments since another instant, and the sums at an earlier one.
+pub(super) fn read_growing<S: RowSource>(
+    source: &S,
+    until: BootNs,
+    since: impl Fn(Upid) -> BootNs,
+    earlier: impl Fn(Upid) -> BootNs,
+) -> Result<(BTreeMap<Upid, Growing>, Sites), S::Error> {
     let mut growing: HashMap<Upid, (Growing, Growing)> = HashMap::new();
     source.scan(&[], |row: GrowthSiteRow| {
         if row.boot_ns > until {
@@ -230,16 +278,14 @@ pub(super) fn read_sites_twice<S: RowSource>(
         }
         let (last, before) = growing.entry(row.upid).or_default();
         if row.boot_ns <= earlier(row.upid) {
-            before.add(row.clone(), None);
+            before.add(row.clone(), BootNs(i64::MAX));
         }
-        let fullest = fullest(row.upid);
-        last.add(row, fullest);
+        let since = since(row.upid);
+        last.add(row, since);
     })?;
-    let rows = growing.into_iter().map(|(upid, (last, before))| {
-        let last = last.rows(fullest(upid));
-        ((upid, last), (upid, before.rows(None)))
-    });
-    Ok(rows.unzip())
+    let growing = growing.into_iter();
+    let growing = growing.map(|(upid, (last, before))| ((upid, last), (upid, before.rows(None))));
+    Ok(growing.unzip())
 }
 
 /// The frames of the stacks of these sums.
@@ -299,7 +345,7 @@ mod tests {
                 row(9, 2, 0),
                 row(9, 1, 0),
             ] {
-                growing.add(row, fullest);
+                growing.add(row, BootNs(0));
             }
             let mut rows = growing.rows(fullest);
             rows.sort_by_key(|row| row.stack_id);

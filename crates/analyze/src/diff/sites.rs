@@ -2,6 +2,7 @@
 //! resident by its samples.
 
 use super::Diff;
+use crate::allocations::Moments;
 use crate::comparison::{Change, DiffReport, MIN_CHANGE};
 use crate::{Analysis, ProcessAllocations, Sampled};
 use memtrace_model::{Bytes, Order};
@@ -17,7 +18,7 @@ const ERRORS: f64 = 3.3;
 /// Less than this part of what samples say is resident needs no mention.
 const MIN_UNREAD: i64 = 10;
 
-/// A function that holds more, or less, by more than samples can be off.
+/// A function that surely holds more, or less.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SiteChange {
     /// The role of the process.
@@ -25,10 +26,12 @@ pub struct SiteChange {
     /// The function of Python with its file, or the native one and those that called it. Without a
     /// line: lines move as a program is changed.
     pub place: String,
-    /// Resident memory that was touched there first.
+    /// Resident memory that was touched there first: the most at once in the last three seconds of the
+    /// process or of the recording.
     pub resident: Change,
     /// The change is at least this (99.9 %): both come from samples, of some memory it is not known whether
-    /// it was still resident, and of some not which function touched it.
+    /// it was still resident, and of some not which function touched it. What can have been held between two
+    /// looks, and in the three seconds before, is in it, too.
     pub at_least_bytes: Bytes,
     /// It is at most this.
     pub at_most_bytes: Bytes,
@@ -82,7 +85,7 @@ pub(super) fn changes(before: &Analysis, after: &Analysis) -> Vec<SiteChange> {
 pub(super) fn unread(before: &Analysis, after: &Analysis) -> Vec<UnreadPython> {
     let pairs = pairs(before, after).into_iter();
     let unread = pairs.filter(Pair::has_python).filter_map(|pair| {
-        let of = |one: &ProcessAllocations| one.functions.unread().resident_bytes;
+        let of = |one: &ProcessAllocations| one.functions.unread().fullest().resident_bytes;
         let is_much = |one: &&ProcessAllocations| {
             let least = one.sum.resident_bytes.0 / MIN_UNREAD;
             of(one).0 >= least.max(MIN_CHANGE)
@@ -111,8 +114,8 @@ impl Pair<'_> {
                     places
                         .entry(place.clone())
                         .or_default()
-                        .sum
-                        .add(&function.sum);
+                        .held
+                        .add(&function.held);
                 }
             }
             places
@@ -120,7 +123,7 @@ impl Pair<'_> {
         // What may be of a function beside what is known to be its own.
         let other = |is_python: bool| {
             self.both.map(|one| {
-                let mut other = one.functions.unnamed;
+                let mut other = one.functions.unnamed.clone();
                 if is_python {
                     other.add(&one.functions.unread());
                 }
@@ -132,40 +135,33 @@ impl Pair<'_> {
         let changes = places.into_iter().filter_map(|place| {
             let found = both.each_ref().map(|places| places.get(place));
             let is_python = found.iter().flatten().any(|function| function.is_python);
-            let sampled = found.map(|one| one.map(|one| one.sum).unwrap_or_default());
+            let held = found.map(|one| one.map(|one| one.held.clone()).unwrap_or_default());
             let other = if is_python { &of_python } else { &of_any };
-            self.change(place, &sampled, other)
+            self.change(place, &held, other)
         });
         changes.collect()
     }
 
-    fn change(
-        &self,
-        place: &str,
-        sampled: &[Sampled; 2],
-        other: &[Sampled; 2],
-    ) -> Option<SiteChange> {
+    fn change(&self, place: &str, held: &[Moments; 2], other: &[Moments; 2]) -> Option<SiteChange> {
+        let known = held.each_ref().map(Moments::fullest);
         // Of a function that is in one alone the other had nothing.
         let resident = |one: &Sampled| match one.grown_bytes {
             Bytes(0) => Some(Bytes(0)),
             _ => one.resident(),
         };
+        let (before, after) = (resident(&known[0])?, resident(&known[1])?);
         let resident = Change {
-            before: Some(resident(&sampled[0])?),
-            after: Some(resident(&sampled[1])?),
+            before: Some(before),
+            after: Some(after),
         };
-        let change = resident.difference()?;
-        // A process that ended is compared at its fullest moment: which one that is differs from run to run,
-        // and with it what of the memory was there.
-        let [old, new] = sampled.each_ref().map(Sampled::independent_error);
-        // By how much more it can be than is known in one of them.
-        let more = |place: usize| {
-            let (known, other) = (&sampled[place], &other[place]);
-            let error = ERRORS * old.hypot(new).hypot(other.independent_error());
-            let unsure = known.unknown_bytes + other.unknown_bytes + other.resident_bytes;
-            Bytes(unsure.0.saturating_add(error as i64))
+        // How much one of them can hold at most beyond what the other surely holds.
+        let beyond = |one: usize, other_one: usize| {
+            let ((most, error), (more, more_error)) = (held[one].most(), other[one].most());
+            let error = error.hypot(more_error);
+            let error = ERRORS * error.hypot(known[other_one].resident_error());
+            most + more - known[other_one].resident_bytes + Bytes(error as i64)
         };
-        let (at_least, at_most) = (change - more(0), change + more(1));
+        let (at_least, at_most) = (Bytes(0) - beyond(0, 1), beyond(1, 0));
         let is_sure = at_least > Bytes(0) || at_most < Bytes(0);
         (resident.is_notable() && is_sure).then(|| SiteChange {
             role: Arc::clone(&self.role),
@@ -200,8 +196,9 @@ pub(super) fn chapter(report: &DiffReport<Diff>, top: usize) -> Option<Chapter> 
     if !changes.is_empty() {
         section.explain(
             "Who allocated more or less: resident memory by the function that touched it first, in the \
-             process of each role that held most. From samples: the change is at least and at most so \
-             much (99.9 %), and functions that may not have changed are left out.",
+             process of each role that held most: the most at once in its last three seconds. From \
+             samples: the change is at least and at most so much (99.9 %), and functions that may not have \
+             changed are left out.",
         );
     }
     Some(section)

@@ -44,35 +44,36 @@ fn functions_that_surely_hold_more_are_listed_with_their_interval() {
         .find(|(name, ..)| *name == "grown_by_lines")
         .expect("a run");
     let mut later = script();
-    let held = |stack_id: i64, mib: i64| GrowthSiteRow {
+    let held = |stack_id: i64, [grown, resident, returned]: [i64; 3]| GrowthSiteRow {
         boot_ns: boot(59.5),
         upid: upid(Tgid(700)),
         stack_id,
         sample_count: 100,
-        grown_bytes: Bytes(mib << 20),
-        grown_error_bytes: Bytes((mib << 20) / 10),
-        resident_bytes: Bytes(mib << 20),
+        grown_bytes: Bytes(grown << 20),
+        grown_error_bytes: Bytes((grown << 20) / 10),
+        resident_bytes: Bytes(resident << 20),
+        returned_bytes: Bytes(returned << 20),
         ..GrowthSiteRow::default()
     };
     // 1,200 MiB before, and 400 MiB, which may be as before.
-    later.put(held(1, 2_400));
-    later.put(held(2, 420));
+    later.put(held(1, [2_500, 2_400, 90]));
+    later.put(held(2, [920, 420, 450]));
     let diff = Diff::of(&script().analyzed(None), &later.analyzed(None));
     let sites: Vec<_> = diff.sites.iter().collect();
     assert_eq!(sites.len(), 1, "{sites:?}");
     assert_eq!(sites[0].place, "buffer.py Trainer.update");
     assert_eq!(sites[0].resident.difference(), Some(Bytes(1_200 << 20)));
     let interval = [sites[0].at_least_bytes, sites[0].at_most_bytes];
-    // 3.3 times sqrt(24 * 2,400 + 4.3 * 1,200) both ways; 31 in each of which no stack is known, and 10 in the
-    // first of which it is not known whether they were resident.
-    assert_eq!(interval.map(|bytes| bytes.0 >> 20), [333, 2_056]);
+    // Of what was touched by 59 s, 72 MiB were given back by 40 s, and 90 by then: 1,228 and 2,410 at most,
+    // and 33 in each of which no stack is known. 3.3 times the error of 245 and 124 MiB, and of 245 and 122.
+    assert_eq!(interval.map(|bytes| bytes.0 >> 20), [233, 2_146]);
     let same = Diff::of(&script().analyzed(None), &script().analyzed(None));
     assert!(same.sites.is_empty());
 }
 
-/// A process that holds so many MiB by each of three stacks: two of functions of Python, and one in which
-/// Python runs and none of its frames were read.
-fn held_by([load_weights, build_cache, unread]: [i64; 3]) -> Analysis {
+/// A process with three stacks: two of functions of Python, and one in which Python runs and none of its
+/// frames were read.
+fn python_job() -> Script {
     const SCRIPT: &str = "/home/mia/job/fn.py";
     const LIBRARY: &str = "/usr/lib/libpython3.12.so.1.0";
     let mut run = Script::command(&["python3", "fn.py"], 20.0);
@@ -83,6 +84,12 @@ fn held_by([load_weights, build_cache, unread]: [i64; 3]) -> Analysis {
     run.stack(1, &[native, ("load_weights", SCRIPT, Some(4))]);
     run.stack(2, &[native, ("build_cache", SCRIPT, Some(6))]);
     run.stack(3, &[native, ("type_call", LIBRARY, None), evaluates]);
+    run
+}
+
+/// One that holds so many MiB by each of them.
+fn held_by([load_weights, build_cache, unread]: [i64; 3]) -> Analysis {
+    let mut run = python_job();
     let held = [(1, load_weights), (2, build_cache), (3, unread)];
     for (stack_id, mib) in held.into_iter().filter(|(_, mib)| *mib > 0) {
         run.put(GrowthSiteRow {
@@ -101,7 +108,12 @@ fn held_by([load_weights, build_cache, unread]: [i64; 3]) -> Analysis {
 }
 
 fn changed_places(before: [i64; 3], after: [i64; 3]) -> Vec<(String, i64)> {
-    let diff = Diff::of(&held_by(before), &held_by(after));
+    changes_between(&held_by(before), &held_by(after))
+}
+
+/// Functions that changed, and by how many MiB.
+fn changes_between(before: &Analysis, after: &Analysis) -> Vec<(String, i64)> {
+    let diff = Diff::of(before, after);
     let sites = diff.sites.into_iter();
     let changes = sites.map(|site| (site.place, site.resident.difference().unwrap().0 >> 20));
     changes.collect()
@@ -125,6 +137,63 @@ fn what_python_touched_before_its_frames_were_read_may_be_of_any_of_its_function
     // Little of it needs no mention.
     let diff = Diff::of(&held_by([40, 16, 2]), &held_by([40, 80, 2]));
     assert_eq!(diff.unread_python, []);
+}
+
+/// One that ends at 15 s and then holds 16 MiB by `build_cache`, or more, and by `load_weights` what rows say:
+/// when, and what was grown, resident and returned by then, in MiB.
+fn ended_with(build_cache: i64, load_weights: &[(f64, [i64; 3])]) -> Analysis {
+    let mut run = python_job();
+    run.exit(700, 15.0, 0);
+    let load_weights = load_weights.iter().map(|(at, held)| (*at, 1, *held));
+    let build_cache = (14.5, 2, [build_cache, build_cache, 0]);
+    for (at, stack_id, [grown, resident, returned]) in load_weights.chain([build_cache]) {
+        run.put(GrowthSiteRow {
+            boot_ns: boot(at),
+            upid: upid(Tgid(700)),
+            stack_id,
+            sample_count: grown * grown,
+            grown_bytes: Bytes(grown << 20),
+            grown_error_bytes: Bytes(1 << 20),
+            resident_bytes: Bytes(resident << 20),
+            returned_bytes: Bytes(returned << 20),
+            ..GrowthSiteRow::default()
+        });
+    }
+    run.analyzed(None)
+}
+
+#[test]
+fn memory_that_no_look_saw_before_it_went_is_no_change() {
+    // At the fullest moment of the first there was no cache yet.
+    let seen = |cache| ended_with(cache, &[(13.2, [90, 90, 0]), (14.5, [90, 0, 90])]);
+    let unseen = |cache| ended_with(cache, &[(14.5, [90, 0, 90])]);
+    let build_cache = |mib: i64| vec![("fn.py build_cache".to_owned(), mib)];
+    assert_eq!(changes_between(&seen(16), &unseen(16)), []);
+    assert_eq!(changes_between(&seen(16), &unseen(80)), build_cache(64));
+    assert_eq!(changes_between(&unseen(80), &seen(16)), build_cache(-64));
+    // More was there than all that was touched in the other.
+    let less = ended_with(16, &[(14.5, [40, 0, 40])]);
+    let load_weights = vec![("fn.py load_weights".to_owned(), -90)];
+    assert_eq!(changes_between(&seen(16), &less), load_weights);
+}
+
+#[test]
+fn memory_given_back_as_the_last_seconds_begin_is_no_change() {
+    let given_back_at = |at| ended_with(16, &[(5.0, [90, 90, 0]), (at, [90, 0, 90])]);
+    assert_eq!(
+        changes_between(&given_back_at(12.1), &given_back_at(11.9)),
+        []
+    );
+    assert_eq!(
+        changes_between(&given_back_at(11.9), &given_back_at(12.1)),
+        []
+    );
+    // Long before the end it does not count.
+    let load_weights = vec![("fn.py load_weights".to_owned(), -90)];
+    assert_eq!(
+        changes_between(&given_back_at(12.1), &given_back_at(8.9)),
+        load_weights
+    );
 }
 
 #[test]
