@@ -116,7 +116,7 @@ pub struct Sampled {
     pub sample_count: i64,
     /// Memory that was touched anew, whatever became of it.
     pub grown_bytes: Bytes,
-    /// Standard error of that.
+    /// Standard error of that; of a line it allows for one sample more.
     pub grown_error_bytes: Bytes,
     /// Of all of it, what was resident or swapped when it was last looked at, without what is shared.
     pub resident_bytes: Bytes,
@@ -172,6 +172,14 @@ impl Sampled {
         self.returned_bytes = self.returned_bytes + row.returned_bytes;
         let known = self.resident_bytes + self.shared() + self.returned_bytes;
         self.unknown_bytes = (self.grown_bytes - known).max(Bytes(0));
+    }
+
+    /// Allows for a sample of the process that by chance none of these is: of a line with few, how they
+    /// change from one stack to another says little.
+    fn allow_one_more_of(&mut self, process: &Self) {
+        let weight = process.grown_bytes.0 / process.sample_count.max(1);
+        let error = (self.grown_error_bytes.0 as f64).hypot(weight as f64);
+        self.grown_error_bytes = Bytes(error as i64);
     }
 
     /// What is known to be resident; `None` where nothing was looked at.
@@ -341,10 +349,13 @@ fn of_process(
     );
     let sites = sites
         .into_iter()
-        .map(|(line, (sum, gained_bytes))| AllocationSite {
-            line,
-            sum,
-            gained_bytes,
+        .map(|(line, (mut of_line, gained_bytes))| {
+            of_line.allow_one_more_of(&sum);
+            AllocationSite {
+                line,
+                sum: of_line,
+                gained_bytes,
+            }
         });
     let mut sites: Vec<AllocationSite> = sites.collect();
     let later_bytes = sites.iter().map(AllocationSite::later).sum();
@@ -401,7 +412,8 @@ mod tests {
         let text = of_process(Who::default(), false, rows, None, &stacks);
         assert_eq!(text.sites.len(), 3);
         assert_eq!(text.sites[1].line.callers[0].short(), Some("f".to_owned()));
-        assert_eq!(text.sites[0].sum.grown_error_bytes, Bytes(5 << 20));
+        // sqrt(3² + 4²) MiB, and a sample of 2.5 MiB that can have been missed.
+        assert_eq!(text.sites[0].sum.grown_error_bytes.0 >> 10, 5_724);
         assert_eq!(text.sites[0].sum.resident_bytes, Bytes(7 << 20));
         assert_eq!(text.unnamed_bytes, Bytes(1 << 20));
         assert_eq!(text.later_bytes, Bytes(0));
