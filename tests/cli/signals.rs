@@ -55,7 +55,7 @@ fn a_second_interrupt_closes_the_recording_and_leaves_the_command_alone() -> Res
     assert_eq!(recorder.line()?, "INT");
     recorder.signal(libc::SIGINT)?;
     let (recorded, _output) = recorder.wait_alone()?;
-    assert_eq!(recorded.exit_code, 0);
+    assert_eq!(recorded.exit_code, 128 + libc::SIGINT);
     assert!(recorded.recording.is_closed());
     assert_eq!(recorded.recording.problems(), []);
     assert!(runs(&pid), "the command lives");

@@ -69,8 +69,8 @@ What was recorded is shown by `memtrace report`.
 
 Exit status: that of COMMAND, 128 + n when signal n ended it; 127 if the command, or the interpreter
 of a script, does not exist, 126 if it can't be executed; 1 after an error of memtrace or if no
-process matched, 2 on a usage error. With -d, or when a second Ctrl-C ends the recording, COMMAND is
-left running and the status is 0.
+process matched, 2 on a usage error. Where COMMAND is left running, the status is 0 with -d, and 130
+when a second Ctrl-C ended the recording.
 
 Signals, with COMMAND: SIGINT (Ctrl-C), SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed
 on to it, and it is recorded to its end; one that ends by SIGTERM gives the status 143. A second

@@ -37,6 +37,8 @@ pub struct Outcome {
     pub absent_logs: Vec<PathBuf>,
     /// Why it could not be written in full; what was on disk by then is kept.
     pub storage_failure: Option<StoreError>,
+    /// Whether a second SIGINT ended it while the command ran.
+    pub is_interrupted: bool,
     /// What of the tree is left behind.
     pub leftovers: Leftovers,
 }

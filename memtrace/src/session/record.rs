@@ -49,6 +49,7 @@ pub(super) struct End {
     is_command_running: bool,
     /// A signal came: somebody waits for our end.
     is_asked: bool,
+    is_interrupted: bool,
 }
 
 /// A recording that is being made.
@@ -256,6 +257,7 @@ impl Session {
             storage_failure,
             is_command_running: command.is_running,
             is_asked: command.is_asked,
+            is_interrupted: command.is_interrupted,
         })
     }
 
@@ -412,6 +414,7 @@ impl Session {
             written_bytes: Bytes(0),
             absent_logs: self.logs.absent(),
             storage_failure: end.storage_failure,
+            is_interrupted: end.is_interrupted,
             leftovers,
         };
         progress(&self.progress(true));

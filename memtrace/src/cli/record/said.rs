@@ -101,6 +101,9 @@ pub(super) fn end_progress() {
     }
 }
 
+/// 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
 /// The end, reported in a line; the exit code is the command's.
 pub(super) fn finish(
     outcome: &Outcome,
@@ -124,6 +127,8 @@ pub(super) fn finish(
     match outcome.command_exit_code {
         Some(code) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
         None if outcome.storage_failure.is_some() => ExitCode::FAILURE,
+        // As a shell reports a command that was interrupted: `&&` must not go on.
+        None if outcome.is_interrupted => ExitCode::from(INTERRUPTED),
         // A script that goes on to read the recording should not find out there.
         None if outcome.process_count == 0 => ExitCode::FAILURE,
         None => ExitCode::SUCCESS,

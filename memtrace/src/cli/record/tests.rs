@@ -136,6 +136,7 @@ fn the_end_says_how_much_was_recorded() {
         written_bytes: Bytes(0),
         absent_logs: Vec::new(),
         storage_failure: None,
+        is_interrupted: false,
         leftovers: Leftovers::default(),
     };
     let words = |process_count| closing_words(&outcome(process_count), false, false);

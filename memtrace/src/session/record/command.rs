@@ -16,6 +16,8 @@ pub(super) struct Followed {
     /// A signal came: somebody waits for the end.
     pub(super) is_asked: bool,
     has_interrupted: bool,
+    /// A second SIGINT ended the recording while the command ran.
+    pub(super) is_interrupted: bool,
     settled: Option<BootNs>,
 }
 
@@ -26,6 +28,7 @@ impl Followed {
             is_running,
             is_asked: false,
             has_interrupted: false,
+            is_interrupted: false,
             settled: None,
         }
     }
@@ -71,6 +74,7 @@ impl Followed {
                 // A command may take its time to end, or not care: the second Ctrl-C ends the recording
                 // and leaves the command alone.
                 if number == libc::SIGINT && std::mem::replace(&mut self.has_interrupted, true) {
+                    self.is_interrupted = true;
                     return true;
                 }
                 if let Some(command) = self.command {
