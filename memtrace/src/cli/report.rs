@@ -464,7 +464,11 @@ mod tests {
         assert_eq!(few.lines().skip(1).filter(is_row).count(), 3, "{few}");
         let refused = of_steps(&["--format", "html"]).expect_err("a page");
         assert!(refused.contains("leave out --steps"), "{refused}");
-        let refused = reported(&["--steps"]).expect_err("no steps");
-        assert!(refused.contains("no phase \"step_*\""), "{refused}");
+        let refused = reported(&["--steps"]).expect_err("no marks");
+        assert!(refused.contains("no marks at all: --from"), "{refused}");
+        let refused = of_run("vllm_start_up", &["--steps"]).expect_err("no steps");
+        let has = "no phase \"step_*\"; it has ";
+        assert!(refused.contains(has), "{refused}");
+        assert!(refused.ends_with(": --phase NAME shows one"), "{refused}");
     }
 }

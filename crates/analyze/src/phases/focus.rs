@@ -34,14 +34,14 @@ pub struct PhaseError {
 
 fn suggestion(known: &[Arc<str>], count: usize) -> String {
     match known {
-        [] => "it has no marks at all".to_owned(),
+        [] => "it has no marks at all: --from TIME --to TIME shows a window without any".to_owned(),
         known => {
             let names: Vec<String> = known.iter().map(|name| format!("{name:?}")).collect();
             let more = match count - known.len() {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            format!("it has {}{more}", names.join(", "))
+            format!("it has {}{more}: --phase NAME shows one", names.join(", "))
         }
     }
 }

@@ -213,7 +213,7 @@ fn a_phase_that_is_not_there_is_an_error_that_names_those_that_are() {
     };
     assert_eq!(
         error,
-        "the recording has no phase \"laod\"; it has \"load\""
+        "the recording has no phase \"laod\"; it has \"load\": --phase NAME shows one"
     );
 }
 
