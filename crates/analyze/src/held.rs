@@ -283,15 +283,12 @@ impl HeldSum {
 
     /// What counters and readings say of a process that has so much shared memory in its RSS.
     fn part(&self, process: usize, shmem: Bytes) -> Part {
-        let (own, inherited, is_read) = self.families.own(process);
         let (huge, tables) = self.beside.part(process);
         Part {
-            own,
-            inherited: if is_read { inherited } else { 0 },
-            unread: if is_read { 0 } else { inherited },
             shmem: shmem.0,
             huge,
             tables,
+            ..self.families.part(process)
         }
     }
 

@@ -9,7 +9,7 @@ use super::growth::{self, Growth};
 use super::keys::{self, PeakAt};
 use super::peak::Bound;
 use super::process::Process;
-use super::shares::Share;
+use super::shares::{self, Share};
 use memtrace_model::{Bytes, Instant, Kind, Order, PerKind, Role, Upid};
 use memtrace_timeline::{Lane, Totals};
 use schemars::JsonSchema;
@@ -107,6 +107,9 @@ memtrace_model::keys! {
         own_anon_bytes: Option<Bytes> = shares.map(|shares| shares.anon_bytes),
         /// Of that shared memory.
         own_shmem_bytes: Option<Bytes> = shares.map(|shares| shares.shmem_bytes),
+        /// Whether `host_bytes` is an estimate: it was not read in full by then how much their forks had
+        /// copied of what they shared.
+        is_estimate: Option<bool> = shares.map(|shares| shares.is_estimate()),
     }
 }
 
@@ -119,6 +122,8 @@ pub struct RoleShares {
     pub shmem_bytes: Bytes,
     /// Huge pages and page tables, which are in no RSS.
     pub beside_bytes: Bytes,
+    /// What the anonymous memory can be off by, to either side.
+    pub off_by_bytes: Bytes,
 }
 
 impl RoleShares {
@@ -126,11 +131,17 @@ impl RoleShares {
         self.anon_bytes = self.anon_bytes + share.anon_bytes;
         self.shmem_bytes = self.shmem_bytes + share.shmem_bytes;
         self.beside_bytes = self.beside_bytes + share.beside_bytes();
+        self.off_by_bytes = self.off_by_bytes + share.off_by_bytes;
     }
 
     /// All of it.
     pub fn host_bytes(&self) -> Bytes {
         self.anon_bytes + self.shmem_bytes + self.beside_bytes
+    }
+
+    /// Whether it can be off by so much that it must be said.
+    pub fn is_estimate(&self) -> bool {
+        shares::matters(self.off_by_bytes, self.host_bytes())
     }
 }
 

@@ -10,8 +10,8 @@ pub struct Share {
     pub process: usize,
     /// Anonymous memory that it holds.
     pub anon_bytes: Bytes,
-    /// What that can be off by, to either side, where nothing was read of how much it copied of what fork
-    /// gave it.
+    /// What that can be off by, to either side, where it was not read in full by then how much it copied
+    /// of what fork gave it.
     pub off_by_bytes: Bytes,
     /// Its part of shared memory: all of it is divided in proportion to the shared memory in RSS.
     pub shmem_bytes: Bytes,
@@ -32,11 +32,16 @@ impl Share {
 
     /// Whether it can be off by so much that it must be said.
     pub fn is_estimate(&self) -> bool {
-        self.off_by_bytes.0 > self.bytes().0 / 100 && self.off_by_bytes.0 > 1 << 20
+        matters(self.off_by_bytes, self.bytes())
     }
 
     /// All of it.
     pub fn bytes(&self) -> Bytes {
         self.anon_bytes + self.shmem_bytes + self.beside_bytes()
     }
+}
+
+/// Whether a sum can be off by so much that it must be said.
+pub(super) fn matters(off_by: Bytes, sum: Bytes) -> bool {
+    off_by.0 > sum.0 / 100 && off_by.0 > 1 << 20
 }

@@ -9,8 +9,8 @@
 //! thought to share what its next reading finds: what it gained until then is its own, and what it
 //! wrote to meanwhile is not known.
 
-use super::Held;
 use super::stays::{Families, Stay, stay_at, stays};
+use super::{Held, Part};
 use crate::process::Process;
 use crate::sharing::Execs;
 use memtrace_model::tables::{FirstSeenBy, PssRow};
@@ -246,20 +246,26 @@ impl ForkFamilies {
         Some(Bytes(self.present(process)?.anon))
     }
 
-    /// What a process is thought to have alone, and what it has beside that, of which it can have made
-    /// copies; and whether anything was read of how much it did.
-    pub(super) fn own(&self, process: usize) -> (i64, i64, bool) {
+    /// The anonymous part of a process: what it is thought to have alone, and beside that what it can
+    /// have made copies of.
+    pub(super) fn part(&self, process: usize) -> Part {
         let Some(member) = self.present(process) else {
-            return (0, 0, false);
+            return Part::default();
         };
-        let (_, own) = self.counted(process);
+        let (certain, own) = self.counted(process);
         // Of a copy that exec replaces there is no more.
         let whole = member.family.map_or(own, |_| member.anon);
-        (
+        let (inherited, unread) = match member.is_read || member.first_read.is_some() {
+            true => (whole - own, 0),
+            false => (0, whole - own),
+        };
+        Part {
             own,
-            whole - own,
-            member.is_read || member.first_read.is_some(),
-        )
+            supposed: own - certain,
+            inherited,
+            unread,
+            ..Part::default()
+        }
     }
 
     /// Those whose certain part may have moved although they did not, since this was asked last.

@@ -7,12 +7,14 @@ use crate::shares::Share;
 use memtrace_model::{BootNs, Bytes};
 use memtrace_timeline::State;
 
-/// What counters and readings say of a process: anonymous memory that is thought to be its own, what it
-/// can have beside that (copies of what a fork gave it; apart where nothing was read of them), shared
-/// memory in its RSS, huge pages, page tables.
+/// What counters and readings say of a process: anonymous memory that is thought to be its own, and how
+/// much of that only a later reading says, or one of a part of its pages; what it can have beside that
+/// (copies of what a fork gave it; apart where nothing was read of them), shared memory in its RSS, huge
+/// pages, page tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(super) own: i64,
+    pub(super) supposed: i64,
     pub(super) inherited: i64,
     pub(super) unread: i64,
     pub(super) shmem: i64,
@@ -32,6 +34,7 @@ impl Part {
     fn with(self, other: Self, each: fn(i64, i64) -> i64) -> Self {
         Self {
             own: each(self.own, other.own),
+            supposed: each(self.supposed, other.supposed),
             inherited: each(self.inherited, other.inherited),
             unread: each(self.unread, other.unread),
             shmem: each(self.shmem, other.shmem),
@@ -51,6 +54,9 @@ pub(crate) struct Once {
     copied_at_least: f64,
     copied_at_most: f64,
     copyable: f64,
+    /// What those that were read have copied since, and of how much.
+    copied_since: f64,
+    inherited_by_all: f64,
     shmem: f64,
     huge: f64,
     tables: f64,
@@ -65,6 +71,8 @@ impl Default for Once {
             copied_at_least: 0.0,
             copied_at_most: 0.0,
             copyable: 0.0,
+            copied_since: 0.0,
+            inherited_by_all: 0.0,
             shmem: 1.0,
             huge: 1.0,
             tables: 1.0,
@@ -90,6 +98,8 @@ impl Once {
             copied_at_least: beyond(held.anon.at_least.0, all.own) as f64,
             copied_at_most: beyond(held.anon.at_most.0, all.own) as f64,
             copyable: all.unread.saturating_add(all.inherited) as f64,
+            copied_since: copied_since as f64,
+            inherited_by_all: all.inherited as f64,
             shmem: part(held.shared.bytes.0, all.shmem),
             huge: part(held.huge.bytes.0, all.huge),
             tables: part(held.kernel.bytes.0, all.tables),
@@ -116,17 +126,24 @@ impl Once {
     /// The same of a process, by kind.
     pub(crate) fn share(self, process: usize, part: Part) -> Share {
         let bytes = |amount: f64| Bytes(amount as i64);
+        // All others can have copied the rest, or this one as much as there is.
+        let off_by = |copy: f64, least: f64, most: f64| {
+            let below = copy - least.clamp(0.0, copy);
+            below.max(most - copy)
+        };
         let unread = part.unread as f64;
         let copy = unread * self.unread;
-        let copied = part.inherited as f64 * self.inherited + copy;
-        // All others can have copied the rest, or this one as much as there is.
         let least = self.copied_at_least - (self.copyable - unread);
-        let most = unread.min(self.copied_at_most);
-        let off_by = (copy - least.clamp(0.0, copy)).max(most - copy);
+        let unread_off_by = off_by(copy, least, unread.min(self.copied_at_most));
+        let inherited = part.inherited as f64;
+        let since = inherited * self.inherited;
+        let least = self.copied_since - (self.inherited_by_all - inherited);
+        let since_off_by = off_by(since, least, inherited.min(self.copied_since));
+        let supposed = part.supposed as f64 * self.own;
         Share {
             process,
-            anon_bytes: bytes(part.own as f64 * self.own + copied),
-            off_by_bytes: bytes(off_by),
+            anon_bytes: bytes(part.own as f64 * self.own + since + copy),
+            off_by_bytes: bytes(supposed + since_off_by + unread_off_by),
             shmem_bytes: bytes(part.shmem as f64 * self.shmem),
             huge_bytes: bytes(part.huge as f64 * self.huge),
             page_tables_bytes: bytes(part.tables as f64 * self.tables),

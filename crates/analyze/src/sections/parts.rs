@@ -3,6 +3,7 @@
 use crate::shares::Share;
 use crate::{Composition, HolderGroup};
 use memtrace_model::{Bytes, Kind};
+use memtrace_report::Cell;
 use memtrace_report::words::bytes;
 use std::collections::HashMap;
 
@@ -60,6 +61,18 @@ impl HeldBy {
             true => format!("{bound}{sum}, {kind}"),
             false => format!("{bound}{sum}, of which {largest} is {kind}"),
         }
+    }
+}
+
+/// What the mark of an estimate stands for.
+pub(super) const ESTIMATE: &str =
+    "~ marks an estimate: how much a fork has copied of what it shared was not read (in full)";
+
+/// An amount with the mark of an estimate, where it is one.
+pub(super) fn marked(held: Cell, is_estimate: bool) -> Cell {
+    match is_estimate {
+        true => held.shown_as(format!("~{}", held.shown())),
+        false => held,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Who held the memory when most was held.
 
-use super::parts::Parts;
+use super::parts::{ESTIMATE, Parts, marked};
 use super::{gpus, limits, oom_kills};
 use crate::{
     Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, LimitKind, Report,
@@ -130,9 +130,7 @@ pub(super) fn table(section: &mut Chapter, analysis: &Analysis, state: &Composit
         .iter()
         .any(|group| parts.held_by(group).is_estimate())
     {
-        section.quiet(
-            "~ marks an estimate: how much a fork has copied of what it shared was not read.",
-        );
+        section.quiet(format!("{ESTIMATE}."));
     }
 }
 
@@ -166,6 +164,8 @@ fn lines_of<'a>(
         Some(parts.held_by_all(groups))
     };
     let part = |groups: &[HolderGroup]| held_by(groups).map(|(held, _)| held);
+    let is_estimate =
+        |groups: &[HolderGroup]| held_by(groups).is_some_and(|(_, is_estimate)| is_estimate);
     let on_gpus = |process| state?.gpu_held_by(process);
     let has_gpu = analysis.gpus.as_ref().is_some_and(Gpus::has_recorded)
         && state.is_some_and(|state| {
@@ -183,11 +183,11 @@ fn lines_of<'a>(
             _ => Cell::Absent,
         })
         .figures("held_bytes", 0, |groups| {
-            let held = Cell::from(part(groups));
-            match held_by(groups) {
-                Some((_, true)) => held.shown_as(format!("~{}", held.shown())),
-                _ => held,
-            }
+            marked(Cell::from(part(groups)), is_estimate(groups))
+        })
+        .only_if(held_whole.is_some())
+        .data("is_estimate", |groups| {
+            held_by(groups).map(|(_, is_estimate)| is_estimate.to_string())
         })
         .only_if(held_whole.is_some())
         .figures("share", 0, |groups| match held_whole {

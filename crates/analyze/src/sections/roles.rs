@@ -1,5 +1,6 @@
 //! The processes by role.
 
+use super::parts::{ESTIMATE, marked};
 use crate::keys::highest;
 use crate::{PeakAt, Report, RoleAtPeak, RoleFinding, RoleShares};
 use memtrace_model::{Bytes, Kind, MAIN};
@@ -27,6 +28,9 @@ pub(super) const SECTION: Section<Report> = Section {
             let words = format!(", the largest with a peak of {largest}.");
             section.rest(roles.len(), view.top, words::more_roles, &words);
         }
+        if roles.iter().take(view.top).any(is_estimate) {
+            section.quiet(format!("{ESTIMATE}."));
+        }
         section.explain(how_to_read(has_gpu(roles)));
         vec![section]
     },
@@ -40,7 +44,12 @@ fn table(roles: &[RoleFinding], top: usize) -> Table {
         .flexible("role", |role| role.name.to_string())
         .words("count", 1, count)
         .data("process_count", |role| role.process_count.to_string())
-        .held(("host_bytes", "HELD"), 0, |role| at_peak(role).host_bytes())
+        .figures(("host_bytes", "HELD"), 0, |role| {
+            marked(Cell::Held(at_peak(role).host_bytes()), is_estimate(role))
+        })
+        .data("is_estimate", |role| {
+            shares(role).map(|shares| shares.is_estimate().to_string())
+        })
         .held("anon_bytes", 2, |role| {
             shares(role).map(|shares| shares.anon_bytes)
         })
@@ -83,6 +92,10 @@ fn is_reported(roles: &[RoleFinding]) -> bool {
 
 fn shares(role: &RoleFinding) -> Option<RoleShares> {
     role.at_peak.as_ref()?.shares
+}
+
+fn is_estimate(role: &RoleFinding) -> bool {
+    shares(role).is_some_and(|shares| shares.is_estimate())
 }
 
 fn at_peak(role: &RoleFinding) -> RoleAtPeak {
