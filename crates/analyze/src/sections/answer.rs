@@ -64,10 +64,24 @@ fn happened(analysis: &Analysis) -> (AnswerLine, Option<Instant>) {
 /// Who was killed, or crashed, and the instant that shows what led to it.
 fn violence(analysis: &Analysis) -> Option<(String, Option<Instant>)> {
     if let Some((reported, kill)) = oom_kills::in_short(analysis) {
-        return Some((reported, Some(kill.examined())));
+        return Some((reported + &command_itself(analysis), Some(kill.examined())));
     }
-    let (reported, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
+    let (mut reported, who) = AbnormalEndings::of(analysis).in_short(analysis)?;
+    if !who.is_some_and(|who| analysis.processes[who].is_main) {
+        reported.push_str(&command_itself(analysis));
+    }
     Some((reported, who.and_then(|who| before_end(analysis, who))))
+}
+
+/// How the command itself ended where others were killed or crashed; nothing where a signal ended it,
+/// too.
+fn command_itself(analysis: &Analysis) -> String {
+    let Some(ending @ Ending::Exited(_)) = analysis.command_ending() else {
+        return String::new();
+    };
+    let after = analysis.command_duration().map(words::duration);
+    let after = after.map_or_else(String::new, |ran| format!(" after {ran}"));
+    format!(" The command itself ended{after}: {}.", ending.shown())
 }
 
 /// The last instant at which a process held something.

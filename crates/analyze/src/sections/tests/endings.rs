@@ -101,6 +101,24 @@ pub(super) fn happened(report: &str) -> &str {
 }
 
 #[test]
+fn a_kill_of_a_child_stands_with_the_exit_code_of_the_command() {
+    let killed = |code: i32| {
+        let report = ends(|run| {
+            run.info.command_exit_code = Some(code);
+            run.kill(2, 30.0, 9);
+            run.exit(1, 31.0, code);
+        });
+        happened(&report).to_owned()
+    };
+    let shown = killed(137);
+    assert!(
+        shown.ends_with(" The command itself ended after 31.0s: exit 137."),
+        "{shown}"
+    );
+    assert!(killed(0).ends_with("ended after 31.0s: exit 0."));
+}
+
+#[test]
 fn a_command_that_was_left_running_did_not_end() {
     let report = ends(|run| run.info.command_exit_code = None);
     let shown = "the command was still running when the recording ended.";
