@@ -115,14 +115,18 @@ fn culprits(analysis: &Analysis) -> Option<&[usize]> {
     Some(culprit.map_or(&[], |(grower, _)| &grower.who.members))
 }
 
-/// The verdict on a process, in a sentence.
+/// The verdict on a process by the time of its reading, in a sentence.
 pub(super) fn sentence(analysis: &Analysis, layout: &Layout) -> String {
     let who = analysis.with_role(&layout.who);
     let gained = bytes(layout.gained_bytes);
+    let at = words::after(layout.at.offset_ns);
     let gain = match (layout.from, layout.has_levelled_off) {
-        (Some(from), _) => format!("grew by {gained} since {}", words::after(from.offset_ns)),
-        (None, true) => format!("gained, and then held, {gained}"),
-        (None, false) => format!("gained {gained}"),
+        (Some(from), _) => {
+            let from = words::after(from.offset_ns);
+            format!("grew by {gained} from {from} to {at}")
+        }
+        (None, true) => format!("gained {gained}, still held at {at}"),
+        (None, false) => format!("gained {gained} by {at}"),
     };
     format!("{who} {gain}: {}.", why(layout))
 }
@@ -172,8 +176,12 @@ pub(super) fn why(layout: &Layout) -> String {
         Cause::Unknown => {
             let parts = of_cause(&|_| true);
             // Nothing alone explains half of it, or what would is not known.
-            let why = match layout.cause_bytes.0 {
-                0 => "no single cause",
+            let most = parts.first().map(|line| line.part);
+            let why = match (layout.cause_bytes.0, most) {
+                (0, _) => "no single cause",
+                (_, Some(LayoutPart::Other)) => {
+                    "anonymous memory of no allocator that memtrace knows"
+                }
                 _ => "cause unknown",
             };
             format!("{why}{}", listed("; it is in ", &parts))

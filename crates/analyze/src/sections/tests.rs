@@ -263,9 +263,34 @@ fn an_oom_kill_says_what_is_inside_of_who_grew() {
     let reported = run.reported(None, None);
     let text = written(format("text"), &reported, &Style::default());
     let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let says = "gained 2.0 GiB: live data in large blocks of malloc (+2.0 GiB).";
+    let says = "gained 2.0 GiB by +90.0s: live data in large blocks of malloc (+2.0 GiB).";
     assert_eq!(joined.matches(says).count(), 2, "{text}");
     assert!(joined.contains("Inside: "), "{text}");
+}
+
+#[test]
+fn anonymous_memory_of_no_known_allocator_is_called_that() {
+    let mut run = Script::command(&["x"], 100.0);
+    run.process(1, None, 0.0, "x");
+    run.mem(1, 80.0, [300.0, 0.0, 0.0]);
+    run.put(LayoutRow {
+        boot_ns: boot(90.0),
+        upid: upid(Tgid(1)),
+        part: Some(LayoutPart::Other),
+        item_count: 3,
+        rss_bytes: Bytes(300 << 20),
+        private_bytes: Bytes(300 << 20),
+        ..LayoutRow::default()
+    });
+    let style = Style {
+        section: Some("layout"),
+        ..Style::default()
+    };
+    let text = written(format("text"), &run.reported(None, None), &style);
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let says = "gained 300 MiB by +90.0s: anonymous memory of no allocator that memtrace knows; it is in \
+                other anonymous mappings (+300 MiB).";
+    assert!(joined.contains(says), "{text}");
 }
 
 #[test]

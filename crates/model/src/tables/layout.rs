@@ -74,7 +74,7 @@ labels! {
         /// Private pages of files that were written to: copies, which no cache has.
         FileCopies = "file_copies" | "written pages of files",
         /// Other private anonymous mappings.
-        Other = "other" | "other mappings",
+        Other = "other" | "other anonymous mappings",
         /// Shared anonymous mappings (`/dev/zero`), as drivers make them for pinned host memory. Not anonymous memory to the kernel, which counts them as shared.
         Pinned = "pinned" | "pinned or shared anonymous",
         /// Pages of mapped files that are in the page cache too. Not anonymous memory.
