@@ -1,6 +1,6 @@
 //! Shared memory left without an owner.
 
-use crate::{OrphanedShmObject, Report};
+use crate::{Analysis, OrphanedShmObject, Report};
 use memtrace_model::tables::OrphanedShmRow;
 use memtrace_model::{Bytes, Label, MappingKind};
 use memtrace_report::words::bytes;
@@ -19,11 +19,9 @@ pub(super) const SECTION: Section<Report> = Section {
         // Who asks for this section wants all of it.
         let is_ours = |one: &&OrphanedShmObject| view.is_alone || one.owner.upid.is_some();
         let (ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ours);
+        // It is no part of what was recorded: the peak has a line of it.
         if ours.is_empty() {
-            return vec![Chapter::new(format!(
-                "Shared memory: {}",
-                left_by_others(&others)
-            ))];
+            return Vec::new();
         }
         let mut section = Chapter::alarming(format!(
             "Shared memory left without an owner: {}, {}",
@@ -44,6 +42,16 @@ pub(super) const SECTION: Section<Report> = Section {
     },
     ..Section::EMPTY
 };
+
+/// What others alone left, in one line; `None` where there is none, or it stands below what processes of
+/// this recording left.
+pub(super) fn elsewhere(analysis: &Analysis) -> Option<String> {
+    let objects = &analysis.leftovers.objects;
+    let is_ours = objects.iter().any(|one| one.owner.upid.is_some());
+    let others: Vec<&OrphanedShmObject> = objects.iter().collect();
+    let is_reported = !is_ours && !others.is_empty();
+    is_reported.then(|| format!("Shared memory of others: {}.", left_by_others(&others)))
+}
 
 /// What no recorded process was seen to make, map or have open: most likely other jobs left it.
 fn left_by_others(objects: &[&OrphanedShmObject]) -> String {

@@ -1,7 +1,7 @@
 //! Who held the memory when most was held.
 
 use super::parts::{ESTIMATE, Parts, marked};
-use super::{gpus, limits, oom_kills};
+use super::{gpus, limits, oom_kills, orphaned_shm};
 use crate::{
     Analysis, CgroupUse, Composition, CurvePoint, Gpus, Held, HolderGroup, LimitKind, Report,
     UNNAMED, Who, together,
@@ -36,6 +36,7 @@ pub(super) const SECTION: Section<Report> = Section {
             section.tell(Tone::Alert, higher_alone(analysis));
         }
         section.tell(Tone::Quiet, oom_kills::elsewhere(analysis));
+        section.tell(Tone::Quiet, orphaned_shm::elsewhere(analysis));
         vec![section]
     },
     ..Section::EMPTY

@@ -396,14 +396,13 @@ fn shared_memory_that_others_left_is_one_line_and_all_of_it_when_asked_for() {
     });
     let reported = run.reported(None, None);
     let whole = written(&FORMATS[0], &reported, &Style::default());
-    let lines: Vec<&str> = whole
-        .lines()
-        .skip_while(|line| !line.starts_with("Shared"))
-        .collect();
-    let shown = lines.iter().take_while(|line| !line.is_empty()).copied();
+    let (above, peak) = whole.split_once("Peak of the tree").expect("a peak");
+    assert!(!above.contains("without an owner"), "{above}");
+    let lines = peak.lines().skip_while(|line| !line.contains("Shared"));
+    let shown = lines.take_while(|line| !line.is_empty());
     insta::assert_snapshot!(shown.collect::<Vec<_>>().join("\n"), @"
-    Shared memory: 2 objects (17.0 GiB) without an owner that no recorded process was seen to make, map
-    or have open: `--section orphaned-shm` lists them
+    Shared memory of others: 2 objects (17.0 GiB) without an owner that no recorded process was seen
+    to make, map or have open: `--section orphaned-shm` lists them.
     ");
     let style = Style {
         section: Some("orphaned-shm"),
