@@ -139,21 +139,17 @@ fn sortable(view: View) -> Vec<bool> {
     }
 }
 
+/// Orders by the next column of those that the terminal has room for: its title shows the order.
 fn sort_by_next(app: &mut App, is_back: bool) {
     let sortable = sortable(app.view);
     let (by, _) = app.sort();
     let count = sortable.len();
     let step = if is_back { count.saturating_sub(1) } else { 1 };
     let mut next = (1..=count).map(|nth| (by + nth * step) % count);
-    if let Some(next) = next.find(|place| sortable[*place]) {
+    let (_, drawn) = &app.places.titles;
+    let is_drawn = |place| drawn.iter().any(|(.., column)| *column == place);
+    if let Some(next) = next.find(|place| sortable[*place] && is_drawn(*place)) {
         app.sort_by(next);
-        let titles: Vec<&str> = match app.view {
-            View::Tree => TREE.iter().map(|column| column.title).collect(),
-            View::Processes => PROCESSES.iter().map(|column| column.title).collect(),
-            View::Roles => ROLES.iter().map(|column| column.title).collect(),
-            _ => PHASES.iter().map(|column| column.title).collect(),
-        };
-        app.message = titles.get(next).map(|title| format!("ordered by {title}"));
     }
 }
 

@@ -285,7 +285,7 @@ fn keys_change_the_view_the_order_and_what_is_shown() {
     person.key(KeyCode::Esc);
     assert!(!person.has("No process fits the filter"));
     person.key(KeyCode::Char('s'));
-    assert!(person.has("ordered by ANON"));
+    assert!(person.has("ANON▼"));
     person.key(KeyCode::Char('?'));
     assert!(person.has("the peak so far, and back"));
     person.key(KeyCode::Char('x'));
@@ -294,6 +294,22 @@ fn keys_change_the_view_the_order_and_what_is_shown() {
     let control = |letter| Event::Key(KeyEvent::new(KeyCode::Char(letter), KeyModifiers::CONTROL));
     let mut press = |letter| take(&mut person.app, &mut person.run, &control(letter));
     assert_eq!((press('c'), press('z')), (Action::Quit, Action::Suspend));
+}
+
+#[test]
+fn lines_are_ordered_only_by_columns_that_are_shown() {
+    let mut person = Person::at(Run::named("trainer_with_vllm").until(400.0), 80, 24);
+    person.key(KeyCode::Char('3'));
+    let titles = |person: &mut Person| {
+        let ordered = |line: &String| line.contains('▼');
+        person.screen().into_iter().find(ordered)
+    };
+    let first = titles(&mut person).expect("an order that shows");
+    assert!(!first.contains("SHMEM"), "{first}");
+    for _ in 0..8 {
+        person.key(KeyCode::Char('s'));
+        assert!(titles(&mut person).is_some(), "{:?}", person.app.sort());
+    }
 }
 
 /// One that grows by 10 MiB a second to 300 MiB and then frees it, and a child that ends.
