@@ -88,8 +88,20 @@ fn function(line: &[u8]) -> Option<(u64, u64, String)> {
     let (start, rest) = line.split_once(' ')?;
     let (len, name) = rest.split_once(' ')?;
     let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
-    let name = name.chars().take(NAME_MAX).collect();
-    Some((hex(start)?, hex(len)?, name))
+    let name: String = name.chars().take(NAME_MAX).collect();
+    Some((hex(start)?, hex(len)?, without_tier(name)))
+}
+
+/// V8 marks which of its compilers has made a function (`JS:*grow`): it is the same function by each.
+fn without_tier(mut name: String) -> String {
+    if let Some((kind, rest)) = name.split_once(':')
+        && !kind.is_empty()
+        && kind.bytes().all(|byte| byte.is_ascii_alphabetic())
+        && rest.starts_with(['~', '^', '+', '*'])
+    {
+        name.remove(kind.len() + 1);
+    }
+    name
 }
 
 /// The file that a process has written, in its own /tmp and by its own id. Others can write there, too: only
@@ -147,7 +159,7 @@ mod tests {
         )
         .unwrap();
         let mut map = PerfMap::default();
-        let grow = Some((0x1000, "LazyCompile:~grow server.js:7".to_owned()));
+        let grow = Some((0x1000, "LazyCompile:grow server.js:7".to_owned()));
         assert_eq!(name(&mut map, proc.path(), 0x101f), grow);
         assert_eq!(name(&mut map, proc.path(), 0x1020), None);
         assert_eq!(
@@ -164,6 +176,18 @@ mod tests {
             name(&mut map, proc.path(), 0x2000),
             Some((0x2000, "new".to_owned()))
         );
+    }
+
+    #[test]
+    fn a_function_has_one_name_whichever_compiler_made_it() {
+        for mark in ["~", "^", "+", "*", ""] {
+            let line = format!("1000 20 JS:{mark}grow leak.js:2:21");
+            let found = function(line.as_bytes()).unwrap();
+            assert_eq!(found.2, "JS:grow leak.js:2:21");
+        }
+        for name in ["py::f:/app/*.py", "void a::*b", ":*", "Stub:"] {
+            assert_eq!(without_tier(name.to_owned()), name);
+        }
     }
 
     #[test]
