@@ -177,9 +177,13 @@ impl Sampled {
     /// Allows for a sample of the process that by chance none of these is: of a line with few, how they
     /// change from one stack to another says little.
     fn allow_one_more_of(&mut self, process: &Self) {
-        let weight = process.grown_bytes.0 / process.sample_count.max(1);
-        let error = (self.grown_error_bytes.0 as f64).hypot(weight as f64);
+        let error = (self.grown_error_bytes.0 as f64).hypot(process.weight());
         self.grown_error_bytes = Bytes(error as i64);
+    }
+
+    /// What a sample stands for in the mean, in bytes.
+    pub(crate) fn weight(&self) -> f64 {
+        self.grown_bytes.0.max(0) as f64 / self.sample_count.max(1) as f64
     }
 
     /// What is known to be resident; `None` where nothing was looked at.
@@ -196,8 +200,7 @@ impl Sampled {
     pub(crate) fn error_of(&self, part: Bytes) -> f64 {
         let all = self.grown_bytes.0.max(1) as f64;
         let part = (part.0 as f64 / all).clamp(0.0, 1.0);
-        let weight = all / self.sample_count.max(1) as f64;
-        let by_chance = weight * all * part * (1.0 - part);
+        let by_chance = self.weight() * all * part * (1.0 - part);
         (self.grown_error_bytes.0 as f64 * part).hypot(by_chance.sqrt())
     }
 

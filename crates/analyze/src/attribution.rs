@@ -30,7 +30,7 @@ pub struct AnonLine {
     pub process: usize,
     /// How much it holds.
     pub bytes: Bytes,
-    /// Whether that is an estimate, in text a `~`: it was not read in full by then how much a fork had
+    /// Whether that is an estimate, in text `estimate`: it was not read in full by then how much a fork had
     /// copied of what it shared.
     pub is_estimate: bool,
 }

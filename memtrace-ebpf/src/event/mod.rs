@@ -26,7 +26,9 @@ pub use oom::Oom;
 pub use origin::{ORIGIN_ARGS_LEN, Origin};
 pub use sample::{Sample, SampleCause};
 pub use sent_signal::{SentSignal, Termination};
-pub use stack_sample::{PYTHON_FRAMES_MAX, PythonFrame, STACK_BYTES_MAX, STACK_PIECE, StackSample};
+pub use stack_sample::{
+    LOOKS, PYTHON_FRAMES_MAX, PythonFrame, STACK_BYTES_MAX, STACK_PIECE, StackSample,
+};
 pub use task_seen::TaskSeen;
 pub use vm::{FILE_NAME_LEN, VmCall, VmOp, VmSum, VmTotals};
 

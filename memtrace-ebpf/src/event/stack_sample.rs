@@ -8,6 +8,9 @@ pub const PYTHON_FRAMES_MAX: usize = 64;
 
 /// Most bytes of the user stack in one sample.
 pub const STACK_BYTES_MAX: usize = 32 << 10;
+/// So many faults of single pages are looked at for each sample, by chance. One that brings more pages than
+/// that weighs more than a sample of these.
+pub const LOOKS: u32 = 32;
 
 /// The stack is copied in pieces of so many bytes; of the last one that can't be read nothing is.
 pub const STACK_PIECE: usize = 1 << 10;

@@ -23,7 +23,7 @@ use aya_ebpf::helpers::generated::{
     bpf_get_current_task, bpf_get_current_task_btf, bpf_get_prandom_u32, bpf_probe_read_user,
     bpf_task_pt_regs,
 };
-use memtrace_abi::event::{Counts, PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIECE};
+use memtrace_abi::event::{Counts, LOOKS, PYTHON_FRAMES_MAX, STACK_BYTES_MAX, STACK_PIECE};
 use memtrace_abi::{EventHeader, EventKind, LossClass, PythonFrame, PythonLayout, StackSample};
 
 /// A window for which samples are counted ...
@@ -42,10 +42,6 @@ const THREADS_MAX: u32 = 512;
 
 /// The reader is woken when this many samples wait.
 const WAKE_SAMPLES: u64 = 16;
-
-/// So many faults of single pages are looked at for each sample. One that brings more pages than that weighs
-/// more than a sample of these.
-const LOOKS: u32 = 32;
 
 /// Pages of a huge page.
 const HUGE_PAGES: i64 = 512;

@@ -103,7 +103,7 @@ CREATE OR REPLACE MACRO boot_ns_at(rec, instant) AS (
     SELECT arg_max(
         boot_ns + (epoch_us(instant::TIMESTAMPTZ) - epoch_us(ts::TIMESTAMPTZ)) * 1000, boot_ns
     )
-    FROM read_parquet(rec || '/mem/*.parquet')
+    FROM read_parquet(rec || '/clock/*.parquet')
     WHERE ts::TIMESTAMPTZ <= instant::TIMESTAMPTZ
 );
 

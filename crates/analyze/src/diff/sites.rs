@@ -154,10 +154,13 @@ impl Pair<'_> {
             before: Some(before),
             after: Some(after),
         };
+        // In each of them one sample more can have been missed by chance, or one less.
+        let [old, new] = self.both.map(|one| one.sum.weight());
+        let missed = old.hypot(new);
         // How much one of them can hold at most beyond what the other surely holds.
         let beyond = |one: usize, other_one: usize| {
             let ((most, error), (more, more_error)) = (held[one].most(), other[one].most());
-            let error = error.hypot(more_error);
+            let error = error.hypot(more_error).hypot(missed);
             let error = ERRORS * error.hypot(known[other_one].resident_error());
             most + more - known[other_one].resident_bytes + Bytes(error as i64)
         };

@@ -229,9 +229,12 @@ impl Objects {
             if !(least..=most).contains(&own) {
                 return None;
             }
-            // What it has beyond all shared memory of the group came after the kill.
-            let later = (bytes - line.bytes).clamp(Bytes(0), own);
-            let (own, bytes) = (own - later, bytes - later);
+            // Read after the kill it can have grown since: by then it had no more than its whole group.
+            let since_kill = match row.boot_ns > kill.boot_ns {
+                true => (own - line.bytes).max(Bytes(0)),
+                false => Bytes(0),
+            };
+            let (own, bytes) = (own - since_kill, bytes - since_kill);
             let is_known = charged(&row) == Charged::Known(true);
             if is_known {
                 known = (known.0 + 1, known.1 + own);

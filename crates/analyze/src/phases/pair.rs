@@ -104,7 +104,8 @@ impl Span {
     /// Whether it has begun by an instant, goes on then, and nobody ever ended it.
     pub(super) fn is_open_at(&self, at: BootNs) -> bool {
         let has_begun = self.begin.is_some_and(|begin| begin < at);
-        has_begun && self.end >= at && self.ended_by != PhaseEnd::Marked
+        let is_ended = self.ended_by == PhaseEnd::Marked || self.is_end_unknown;
+        has_begun && self.end >= at && !is_ended
     }
 
     /// When it ended or, where nobody ended it, what it goes on until; `None` where it was over

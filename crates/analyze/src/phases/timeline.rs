@@ -110,11 +110,12 @@ impl Timeline {
         &self.marks
     }
 
-    /// When phases began.
+    /// When phases began, and moments.
     pub(crate) fn begins(&self) -> impl Iterator<Item = BootNs> {
-        let phases = self.named_spans();
-        let phases = phases.filter(|span| span.form != PhaseForm::Moment);
-        phases.filter_map(|span| span.begin)
+        self.named_spans().filter_map(|span| match span.form {
+            PhaseForm::Moment => Some(span.end),
+            _ => span.begin,
+        })
     }
 
     /// Whether a phase that nobody ended is open at an instant.

@@ -2,8 +2,8 @@
 //! it had before it gave everything back.
 //!
 //! No row says that a tree shuts down. What the rows do say is when it last worked: a process started, a
-//! phase began, or memory grew. The shutdown begins with the first process that ends after that and gives
-//! back memory, which can be long before the last.
+//! phase began, something was marked, or memory grew. The shutdown begins with the first process that ends
+//! after that and gives back memory, at most ten seconds before the last.
 
 use crate::clock::RunClock;
 use crate::moment::SECOND_NS;
@@ -14,7 +14,7 @@ use memtrace_model::{BootNs, Bytes, DurationNs, Kind, Order, RowSource};
 use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// What a command leaves ends this much later; what runs for longer is no longer its end.
+/// What ends longer before the command, or after it, is no part of its end.
 const LONGEST_END_NS: i64 = 10 * SECOND_NS;
 
 /// Who ends lets go of some of its memory by itself before that, for no longer than this.
@@ -39,14 +39,15 @@ pub(super) struct Tail {
     end: BootNs,
     /// When their last second began.
     last: BootNs,
-    /// When the last process started or the last phase began.
+    /// When the last process started, the last phase began, or the last moment was marked; the earliest that
+    /// a shutdown can begin where that was longer ago.
     worked_until: BootNs,
     /// When which process ended before that end, the last first.
     exits: Vec<(BootNs, usize)>,
 }
 
 impl Tail {
-    /// `None` where the recording did not end with its main processes. `begins` are those of phases.
+    /// `None` where the recording did not end with its main processes. `begins` are those of phases, and moments.
     pub(super) fn of(
         table: &ProcessTable,
         clock: &RunClock,
@@ -67,7 +68,7 @@ impl Tail {
         Some(Self {
             end,
             last: clock.start().max(end + DurationNs(-LAST.0)),
-            worked_until: work.max().unwrap_or(clock.start()),
+            worked_until: work.fold(end + DurationNs(-LONGEST_END_NS), BootNs::max),
             exits,
         })
     }
@@ -245,9 +246,9 @@ impl Tree {
         self.note(at);
     }
 
-    fn exit(&mut self, at: BootNs, place: usize, has_worked: bool) {
+    fn exit(&mut self, at: BootNs, place: usize, is_after_work: bool) {
         let (_, most) = self.each[place];
-        let can_begin = has_worked && most >= ABOUT_BYTES && self.ends.is_none();
+        let can_begin = is_after_work && most >= ABOUT_BYTES && self.ends.is_none();
         if can_begin {
             self.close(at);
             self.ends = Some(Ends {

@@ -2,6 +2,7 @@
 
 use super::frames::Frame;
 use crate::Pass;
+use memtrace_abi::event::LOOKS;
 use memtrace_model::{BootNs, Bytes, GrowthSiteRow, Upid};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -171,6 +172,12 @@ impl Sites {
         // where the next is of the same site, so was nearly all between them, and chance has no say.
         if weight > grown && growth.newest_site.replace(place) != Some(place) {
             site.variance += weight as f64 * (weight - grown) as f64;
+        }
+        // Which faults are looked at is chance, too, and their number is known only by that of the looks: for
+        // n looks of k pages each, by n k (k - 1) pages squared.
+        if !is_copy {
+            let beyond_one_page = (weight / i64::from(LOOKS) - grown).max(0);
+            site.variance += weight as f64 * beyond_one_page as f64;
         }
         site.has_changed = true;
         growth.held = growth.held.saturating_add(weight);
@@ -433,6 +440,23 @@ mod tests {
             .collect();
         // sqrt(2 * 4 * (4 - 1)) and sqrt(4 * (4 - 1)) MiB.
         assert_eq!(errors, [489, 346]);
+    }
+
+    #[test]
+    fn the_error_is_also_of_which_faults_were_looked_at() {
+        let mut sites = Sites::default();
+        for is_copy in [false, true] {
+            for _ in 0..5 {
+                let amounts = (4 << 10, 4 * MIB);
+                sites.add(Upid(i64::from(is_copy)), 1, amounts, (None, 0), is_copy);
+            }
+        }
+        let errors = rows(&mut sites).into_iter();
+        let errors: Vec<i64> = errors
+            .map(|row| row.grown_error_bytes.0 * 100 / MIB)
+            .collect();
+        // sqrt(4 * (4 - 1/256) + 5 * 4 * (1/8 - 1/256)) MiB, and without the latter.
+        assert_eq!(errors, [429, 399]);
     }
 
     #[test]

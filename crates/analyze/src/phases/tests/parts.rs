@@ -5,7 +5,7 @@ use crate::golden::{RUNS, Reported, Script, boot, upid};
 use crate::{
     Analysis, Moment, Options, Phase, PhaseEnd, PhaseFocus, PhaseLine, PhasePart, Phases, analyze,
 };
-use memtrace_model::tables::MarkKind::{Begin, End};
+use memtrace_model::tables::MarkKind::{Begin, End, Instant};
 use memtrace_model::tables::{
     FirstSeenBy, GpuDeviceRow, GpuSource, GrowthSiteRow, TitleRow, TitleSource,
 };
@@ -347,9 +347,9 @@ fn a_phase_that_nobody_ended_ends_before_the_command_gives_everything_back() {
     assert_eq!(early.1, Some(-110.0));
 }
 
-/// A command whose two workers end long before it, after all of them grew.
-fn workers_that_end_early() -> Script {
-    let mut run = Script::command(&["a"], 30.0);
+/// A command whose two workers end 8 s and 4 s before it, or earlier, after all of them grew.
+fn workers_that_end_early(end: f64) -> Script {
+    let mut run = Script::command(&["a"], end + 2.0);
     run.process(1, None, 0.0, "a");
     run.mem(1, 0.5, [10.0, 0.0, 0.0]);
     for tgid in [2, 3] {
@@ -359,13 +359,13 @@ fn workers_that_end_early() -> Script {
     }
     run.exit(2, 10.0, 0);
     run.exit(3, 14.0, 0);
-    run.exit(1, 28.0, 0);
+    run.exit(1, end, 0);
     run
 }
 
 #[test]
 fn what_ends_long_before_its_command_is_no_part_of_an_open_phase() {
-    let mut run = workers_that_end_early();
+    let mut run = workers_that_end_early(18.0);
     for (process, name) in [(None, "all"), (Some(1), "main"), (Some(3), "work")] {
         run.mark(process, 5.0, Begin, name);
     }
@@ -395,14 +395,17 @@ fn what_ends_long_before_its_command_is_no_part_of_an_open_phase() {
 
 #[test]
 fn what_ends_while_its_command_works_is_part_of_an_open_phase() {
-    let delta = |work: &dyn Fn(&mut Script)| {
-        let mut run = workers_that_end_early();
+    let delta_by = |end, work: &dyn Fn(&mut Script)| {
+        let mut run = workers_that_end_early(end);
         run.mark(None, 5.0, Begin, "all");
         work(&mut run);
         let phases = run.analyzed(None).phases.expect("phases");
         mib(one(&phases, "all").held.delta_bytes)
     };
+    let delta = |work: &dyn Fn(&mut Script)| delta_by(18.0, work);
     assert_eq!(delta(&|_| ()), Some(100.0));
+    // Nobody knows whether the command worked on for so long.
+    assert_eq!(delta_by(20.5, &|_| ()), Some(-50.0));
     assert_eq!(
         delta(&|run| run.mem(1, 11.0, [13.0, 0.0, 0.0])),
         Some(100.0)
@@ -414,6 +417,10 @@ fn what_ends_while_its_command_works_is_part_of_an_open_phase() {
     );
     assert_eq!(
         delta(&|run| run.mark(Some(1), 11.0, Begin, "b")),
+        before_the_second
+    );
+    assert_eq!(
+        delta(&|run| run.mark(Some(1), 11.0, Instant, "step")),
         before_the_second
     );
     let grown = |run: &mut Script| run.mem(1, 11.0, [30.0, 0.0, 0.0]);
