@@ -245,6 +245,9 @@ pub struct Attribution {
     pub kernel_bytes: Option<Bytes>,
     /// The same by its parts.
     pub kernel: Vec<KernelLine>,
+    /// Kernel memory that `current_bytes` leaves out, and so does every line: in the root group of
+    /// cgroup v1 that of the groups below; `None` elsewhere.
+    pub kernel_outside_bytes: Option<Bytes>,
     /// What is in use and was not attributed; below zero when too much was.
     pub residual_bytes: Option<Bytes>,
     /// The lowest limit that holds here.

@@ -129,7 +129,10 @@ impl Attributor<'_> {
         let named = attribution.files_bytes.unwrap_or_default();
         let cache = row.file_bytes.zip(row.shmem_bytes);
         attribution.other_files_bytes = cache.map(|(file, shmem)| file - shmem - named);
-        attribution.kernel = kernel_of_cgroup(group);
+        match row.counts_kernel() {
+            true => attribution.kernel = kernel_of_cgroup(group),
+            false => attribution.kernel_outside_bytes = row.kernel_bytes,
+        }
         attribution.limit_bytes = group.effective_limit_bytes;
         // v1 tells no slab.
         let has_slab = row.slab_reclaimable_bytes.is_some();
@@ -275,6 +278,7 @@ impl Attributor<'_> {
             elsewhere: Elsewhere::default(),
             kernel_bytes: None,
             kernel: Vec::new(),
+            kernel_outside_bytes: None,
             residual_bytes: None,
             limit_bytes: None,
             reclaimable_bytes: None,

@@ -122,6 +122,28 @@ fn those_who_are_not_recorded_hold_no_more_than_the_group_has_beyond_the_others(
 }
 
 #[test]
+fn what_the_root_of_v1_has_in_use_is_without_kernel_memory() {
+    let ledger = |path: &str, current: f64| {
+        let mut run = alone();
+        run.edit(500, |row| row.cgroup = Some(path.into()));
+        run.cgroup(10.0, path, [current, 1.0, 0.0], None);
+        if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+            row.version = 1;
+            row.file_bytes = Some(gib(0.5));
+            row.shmem_bytes = Some(Bytes(0));
+            row.kernel_bytes = Some(gib(0.25));
+        }
+        let ledger = of_group(run, "+10s");
+        assert_eq!(ledger.residual_bytes, Some(Bytes(0)), "{path} {current}");
+        [ledger.kernel_bytes, ledger.kernel_outside_bytes]
+    };
+    assert_eq!(ledger("/", 1.5), [None, Some(gib(0.25))]);
+    let counted = [Some(gib(0.25)), None];
+    assert_eq!(ledger("/", 1.75), counted, "the root of a namespace");
+    assert_eq!(ledger("/a", 1.75), counted);
+}
+
+#[test]
 fn without_readings_a_ledger_has_what_each_holds_for_certain() {
     for has_child in [false, true] {
         let mut run = Script::command(&["x"], 20.0);

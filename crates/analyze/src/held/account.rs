@@ -1,8 +1,8 @@
 //! What the processes hold between two readings of what their groups are charged.
 //!
 //! A reading holds for its instant. Until the next one what is held is what it was then and what the
-//! processes gained or gave back since. Where others live in the groups too, what they can hold is
-//! taken off, and what is left are bounds.
+//! processes gained or gave back since. Where others live in the groups too, what is charged is a cap on
+//! what can be held, and tells nothing more: what the processes are known to hold is the figure.
 
 use super::charges::{Charged, EARLY, Reading, Sockets, Whole, read};
 use super::{Held, HeldBasis, HeldKinds};
@@ -134,7 +134,7 @@ impl Account {
                 let unnamed = held(unnamed.least, unnamed);
                 // While one kind is given back another can come: no more than was ever in use.
                 let beside = shared.plus(kernel).plus(unnamed);
-                let anon = match next.and_then(|next| next.mark) {
+                let anon = match next.and_then(|next| next.mark).filter(|_| is_alone) {
                     Some(mark) => no_more_than(mark, anon, beside),
                     None => anon,
                 };
@@ -189,14 +189,20 @@ fn held(bytes: i64, within: Charged) -> Held {
 /// Kernel memory between two readings, where this is the part of it that is known of processes.
 fn kernel(thought: Held, last: &Reading, next: Option<&Reading>) -> Held {
     let both = next.map_or(last.kernel, |next| last.kernel.hull(next.kernel));
-    let is_apart = last.is_apart && next.is_none_or(|next| next.is_apart);
+    let are = |is_so: fn(&Reading) -> bool| is_so(last) && next.is_none_or(is_so);
+    let (is_apart, is_alone) = (are(|one| one.is_apart), are(|one| one.is_alone));
     let within = match is_apart {
         // It moves a little all the time.
         true if both.most.saturating_sub(both.least) <= SLACK => last.kernel,
         true => both,
-        false => Charged {
+        // Page tables are in it, but for those of processes in groups that others share.
+        false if is_alone => Charged {
             least: thought.at_least.0,
             most: both.most.max(thought.at_least.0),
+        },
+        false => Charged {
+            least: thought.at_least.0,
+            most: both.most.saturating_add(thought.at_least.0),
         },
     };
     held(last.kernel.least.clamp(within.least, within.most), within)
@@ -248,7 +254,7 @@ impl Between {
         let least = moved.least.min(next.least);
         let (at_least, at_most) = match is_alone {
             true => (least.max(thought.at_least.0), most),
-            // Others are counted now and then: what they have grown by since is none of the tree's.
+            // Of groups with nobody else in them the part in those is certain.
             false => (
                 least.min(thought.at_most.0).max(thought.at_least.0),
                 most.min(thought.at_most.0),

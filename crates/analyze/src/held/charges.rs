@@ -20,10 +20,6 @@ const READINGS_MAX: usize = 1 << 19;
 /// The first reading is this much after the start, at most, where nothing kept it.
 pub(super) const EARLY: DurationNs = DurationNs(2_000_000_000);
 
-/// Those who are not recorded are counted every 10 s, or sooner: what they hold at a reading is within
-/// the counts of so long after it.
-const COUNTED: DurationNs = DurationNs(11_000_000_000);
-
 /// A group that is read so soon after a command began has nothing of it yet.
 const AT_ONCE: DurationNs = DurationNs(300_000_000);
 
@@ -32,7 +28,9 @@ const AT_ONCE: DurationNs = DurationNs(300_000_000);
 const CPU_PAGES: i64 = 2 * 64;
 const NOISE: i64 = 4 << 20;
 
-/// What the recorded processes hold of one kind, by a reading of their groups.
+/// What the recorded processes hold of one kind, by a reading of their groups. In a group that others
+/// share it is no more than all that is charged: how much of that is the others' at this instant nobody
+/// knows, who are counted now and then, can share pages with the tree, and may be charged elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charged {
     pub(super) least: i64,
@@ -76,13 +74,11 @@ impl Charged {
 pub(super) struct Reading {
     pub(super) at: BootNs,
     pub(super) anon: Charged,
-    /// What others hold of that, as they were counted: in `anon` until it is taken off.
-    pub(super) others: Charged,
     pub(super) shared: Charged,
-    /// Kernel memory: all of it where `is_apart`. Else no more than this, and as much as came since the
-    /// first reading.
+    /// Kernel memory: all of it where `is_apart`. Where only the recorder is there too, no more than this,
+    /// and as much as came since the first reading. None of what others share: the largest part can be theirs.
     pub(super) kernel: Charged,
-    /// What is in use and of no kind.
+    /// What is in use and of no kind; none of what others share.
     pub(super) unnamed: Charged,
     /// Socket buffers that can be theirs and are charged to no group.
     pub(super) uncharged: i64,
@@ -198,7 +194,6 @@ impl Groups {
 
     fn count(&mut self, reading: &Reading, sign: i64) {
         self.sum.anon.add(reading.anon, sign);
-        self.sum.others.add(reading.others, sign);
         self.sum.shared.add(reading.shared, sign);
         self.sum.kernel.add(reading.kernel, sign);
         self.sum.unnamed.add(reading.unnamed, sign);
@@ -236,7 +231,6 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
         [one, other] => Reading {
             at: one.at,
             anon: one.anon.hull(other.anon),
-            others: one.others.hull(other.others),
             shared: one.shared.hull(other.shared),
             kernel: one.kernel.hull(other.kernel),
             unnamed: one.unnamed.hull(other.unnamed),
@@ -338,8 +332,8 @@ impl Readings {
     }
 }
 
-/// What the machine has: all of it is of the recorded processes where everybody is recorded, and no
-/// more else.
+/// What the machine has: all of it is of the recorded processes where everybody is recorded. Else they
+/// hold no more than its anonymous and shared memory.
 fn of_node<S: RowSource>(
     source: &S,
     is_everyone: bool,
@@ -363,8 +357,9 @@ fn of_node<S: RowSource>(
                 return;
             };
             let anon = anon.0.saturating_sub(recorder.anon_at(row.boot_ns)).max(0);
+            let of_all = |bytes: i64| if is_everyone { bytes } else { 0 };
             let charged = |bytes: i64| Charged {
-                least: if is_everyone { bytes } else { 0 },
+                least: of_all(bytes),
                 most: bytes,
             };
             let kernel = [
@@ -379,9 +374,9 @@ fn of_node<S: RowSource>(
                 at: row.boot_ns,
                 anon: charged(anon),
                 shared: charged(shared.0.max(0)),
-                kernel: charged(kernel.0),
+                kernel: charged(of_all(kernel.0)),
                 // The heads of buffers are slab too.
-                uncharged: row.sockets_bytes.unwrap_or_default().0.max(0),
+                uncharged: of_all(row.sockets_bytes.unwrap_or_default().0.max(0)),
                 is_alone: is_everyone,
                 is_apart: is_everyone,
                 ..Reading::default()
@@ -415,10 +410,10 @@ fn of_groups<S: RowSource>(
     let mut readings = Readings::default();
     let mut take = |row: &CgroupMemRow| {
         if let Some(reading) = of_group(row, whole, recorder, &mut groups) {
-            let all = Reading {
-                uncharged: sockets.not_charged(row),
-                ..groups.take(row.cgroup.clone(), reading)
-            };
+            let mut all = groups.take(row.cgroup.clone(), reading);
+            if all.is_alone {
+                all.uncharged = sockets.not_charged(row);
+            }
             readings.push(&row.cgroup, all);
         }
     };
@@ -436,7 +431,6 @@ fn of_groups<S: RowSource>(
     let mut readings = readings.list;
     // A kill can lie before the last row of another group.
     readings.order_by_key(|reading| reading.at);
-    take_off_others(&mut readings);
     // Of a group that could not be read nothing is in the sum.
     if !readings.is_empty() && has_unread(table, &tops, &groups) {
         for reading in &mut readings {
@@ -445,41 +439,6 @@ fn of_groups<S: RowSource>(
         }
     }
     Ok(readings)
-}
-
-/// Takes off what others hold, who come, go, grow and shrink between two counts.
-fn take_off_others(readings: &mut [Reading]) {
-    let others: Vec<Charged> = readings.iter().map(|reading| reading.others).collect();
-    let [mut most, mut least] = [(); 2].map(|()| VecDeque::<usize>::new());
-    let mut end = 0;
-    for place in 0..readings.len() {
-        // Of the counts from here to `end` those that are the highest, or the lowest, of all behind them.
-        while end < readings.len() && readings[end].at - readings[place].at <= COUNTED {
-            push(&mut most, end, |last| others[last].most <= others[end].most);
-            push(&mut least, end, |last| {
-                others[last].least >= others[end].least
-            });
-            end += 1;
-        }
-        let at = |places: &VecDeque<usize>| others[places.front().copied().unwrap_or(place)];
-        let (highest, lowest) = (at(&most).most, at(&least).least);
-        let anon = &mut readings[place].anon;
-        anon.least = anon.least.saturating_sub(highest).max(0);
-        anon.most = anon.most.saturating_sub(lowest).max(0);
-        for places in [&mut most, &mut least] {
-            if places.front() == Some(&place) {
-                places.pop_front();
-            }
-        }
-    }
-}
-
-/// Appends a place, behind those that it does not beat.
-fn push(places: &mut VecDeque<usize>, place: usize, is_beaten: impl Fn(usize) -> bool) {
-    while places.back().is_some_and(|last| is_beaten(*last)) {
-        places.pop_back();
-    }
-    places.push_back(place);
 }
 
 /// Whether somebody lived for long in a group of which there is no row.
@@ -578,8 +537,6 @@ const COLUMNS: &[&str] = &[
     "hugetlb_bytes",
     "peak_bytes",
     "other_process_count",
-    "other_anon_bytes",
-    "other_anon_at_least_bytes",
 ];
 
 fn of_group(
@@ -599,47 +556,33 @@ fn of_group(
     let is_alone = row.other_process_count == Some(0);
     let reported = row.kernel_memory_bytes();
     let is_apart = is_alone && !has_recorder && reported.is_some();
-    let of_others = match (is_alone, row.other_anon_bytes) {
-        (true, _) => 0,
-        (false, Some(others)) => others.0.min(anon),
-        (false, None) => anon,
+    let charged = |bytes: i64| Charged {
+        least: if is_alone { bytes } else { 0 },
+        most: bytes,
     };
-    let of_others_at_least = row.other_anon_at_least_bytes.unwrap_or_default().0;
     let kernel = reported.unwrap_or_default().0.max(0);
     let (first, since) = groups.kernel_since(row, kernel);
     let was_there_before = whole.is_command && first - whole.start <= AT_ONCE;
     let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);
     Some(Reading {
         at: row.boot_ns,
-        anon: Charged {
-            least: anon,
-            most: anon,
-        },
-        others: Charged {
-            least: of_others_at_least.min(of_others),
-            most: of_others,
-        },
-        shared: Charged {
-            least: if is_alone { shared } else { 0 },
-            most: shared,
-        },
-        kernel: match is_apart {
-            true => Charged {
-                least: kernel,
-                most: kernel,
-            },
+        anon: charged(anon),
+        shared: charged(shared),
+        kernel: match is_alone {
+            true if is_apart => charged(kernel),
             // What was there before a command is not its own.
-            false => Charged {
+            true => Charged {
                 least: since,
                 most: if was_there_before { since } else { kernel },
             },
+            false => Charged::default(),
         },
-        unnamed: Charged {
-            least: match is_alone && unnamed > whole.noise {
-                true => unnamed,
-                false => 0,
+        unnamed: match is_alone {
+            true => Charged {
+                least: if unnamed > whole.noise { unnamed } else { 0 },
+                most: if unnamed > NOISE { unnamed } else { 0 },
             },
-            most: if unnamed > NOISE { unnamed } else { 0 },
+            false => Charged::default(),
         },
         uncharged: 0,
         mark: row.peak_bytes.map(|peak| peak.0),

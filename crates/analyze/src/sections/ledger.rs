@@ -3,7 +3,7 @@
 use super::peak::{aged, aside};
 use crate::name::path_in_words;
 use crate::{
-    Analysis, AnonLine, Attribution, CachedFile, Composition, KernelPart, Report, Scope,
+    Analysis, AnonLine, Attribution, CachedFile, Composition, HeldBasis, KernelPart, Report, Scope,
     SharedObject,
 };
 use memtrace_model::{Bytes, Label};
@@ -48,7 +48,11 @@ pub(crate) fn ledger(analysis: &Analysis, state: &Composition, max: usize) -> Op
     ));
     section.table(table(Some(attribution), max));
     section.say(around(attribution));
-    let beside = [huge(attribution), elsewhere(attribution)];
+    let beside = [
+        huge(attribution),
+        kernel_beside(state, attribution),
+        elsewhere(attribution),
+    ];
     section.tell(Tone::Plain, beside.into_iter().flatten());
     let unsure = [
         ending(attribution),
@@ -259,6 +263,9 @@ impl Lines {
     }
 
     fn kernel(&mut self, attribution: &Attribution) {
+        if attribution.kernel_outside_bytes.is_some() {
+            return;
+        }
         self.push("kernel", "", attribution.kernel_bytes, KERNELS_SUM);
         for line in &attribution.kernel {
             if line.part != KernelPart::All && line.bytes.0 > 0 {
@@ -325,6 +332,29 @@ fn huge(attribution: &Attribution) -> Option<String> {
         Scope::Node => "In the hugetlb pool",
     };
     (!all.is_empty()).then(|| format!("{place}: {largest}."))
+}
+
+/// Kernel memory that is not in the total, or not in what the recorded processes hold: where others
+/// live there, or can, nobody knows whose it is. `None` where that is less than 1 % of what is held.
+fn kernel_beside(state: &Composition, attribution: &Attribution) -> Option<String> {
+    if let Some(outside) = attribution.kernel_outside_bytes {
+        return Some(format!(
+            "Kernel memory of the groups below, {}, is in none of these lines: cgroup v1 does not count it here.",
+            bytes(outside)
+        ));
+    }
+    let held = state.held?;
+    let is_shared = attribution.other_process_count != Some(0)
+        && attribution.scope != Scope::Node
+        && held.basis != HeldBasis::Cgroup;
+    let kernel = attribution.kernel_bytes.filter(|_| is_shared)?;
+    (kernel.0 > held.all().bytes.0 / 100).then(|| {
+        format!(
+            "Of the kernel memory, {}, only page tables of recorded processes count as held: others can have \
+             the rest.",
+            bytes(kernel)
+        )
+    })
 }
 
 /// What is not known of it.
@@ -460,10 +490,12 @@ fn in_short(analysis: &Analysis, attribution: &Attribution) -> String {
     let cache = attribution.other_files_bytes;
     let cache = cache.map(|others| others + attribution.files_bytes.unwrap_or_default());
     parts.push(format!("page cache {}", bytes_or_unknown(cache)));
-    parts.push(format!(
-        "kernel {}",
-        bytes_or_unknown(attribution.kernel_bytes)
-    ));
+    if attribution.kernel_outside_bytes.is_none() {
+        parts.push(format!(
+            "kernel {}",
+            bytes_or_unknown(attribution.kernel_bytes)
+        ));
+    }
     let doubt = doubt(attribution).map_or_else(String::new, |doubt| format!(" ({doubt})"));
     parts.push(format!(
         "residual {}{doubt}",

@@ -310,7 +310,7 @@ fn cgroup_line(cgroup: &CgroupUse, interval: DurationNs) -> String {
     for (kind, amount) in [
         ("anon", row.anon_bytes),
         ("page cache and shmem", row.file_bytes),
-        ("kernel", row.kernel_bytes),
+        ("kernel", row.kernel_bytes.filter(|_| row.counts_kernel())),
     ] {
         parts.extend(amount.map(|amount| format!("{kind} {}", bytes(amount))));
     }

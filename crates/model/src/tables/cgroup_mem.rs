@@ -114,6 +114,15 @@ impl CgroupMemRow {
         Some(kernel + self.sock_bytes.unwrap_or_default())
     }
 
+    /// Whether kernel memory is a part of what is in use. In the root of v1 it is not: usage_in_bytes is page
+    /// cache and anonymous memory there (mem_cgroup_usage), and kmem.usage_in_bytes that of the groups below.
+    pub fn counts_kernel(&self) -> bool {
+        let rest = self.kernel_bytes.zip(self.unnamed_bytes());
+        // In a cgroup namespace another group can be "/".
+        let is_left_out = rest.is_some_and(|(kernel, rest)| rest.0 < -(kernel.0 / 2));
+        !(self.version == 1 && self.cgroup == "/" && is_left_out)
+    }
+
     /// What is in use and of no kind: pages that are pinned and mapped nowhere, and by how much the counts
     /// lag each other. Below zero where they lag more.
     pub fn unnamed_bytes(&self) -> Option<Bytes> {

@@ -156,22 +156,44 @@ fn gains_too_small_for_a_row_are_within_the_bounds() {
 }
 
 #[test]
-fn what_others_in_the_group_can_hold_is_taken_off_and_leaves_bounds() {
+fn the_charge_of_a_group_that_others_share_is_a_cap_alone() {
     let mut run = attached();
     charged(&mut run, 1.0, [5_100, 40], Some((3, 60)));
-    assert_eq!(
-        held_at(&run, "+2s"),
-        [5_040, 5_040, 5_100],
-        "nobody has shared memory"
-    );
+    assert_eq!(held_at(&run, "+2s"), [20, 20, 5_100]);
     assert_eq!(basis_at(&run, "+2s"), HeldBasis::Bounds);
-    charged(&mut run, 2.5, [5_100, 40], Some((3, 60)));
-    if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
-        row.other_anon_at_least_bytes = Some(Bytes(50 * MIB));
-    }
-    assert_eq!(held_at(&run, "+2.7s"), [5_040, 5_040, 5_050]);
     charged(&mut run, 3.0, [5_100, 40], None);
     assert_eq!(held_at(&run, "+4s"), [20, 20, 5_100], "unknown others");
+}
+
+#[test]
+fn what_others_gain_between_two_counts_is_not_the_trees() {
+    let mut run = forked();
+    live_in_the_group(&mut run, [500, 501]);
+    run.mem(501, 6.0, [690.0, 0.0, 0.0]);
+    // The others were counted at 1 s, and grow by 400 MiB at 7 s.
+    for (at, anon) in [(1.0, 700), (6.5, 790), (7.0, 1_190), (8.0, 1_190)] {
+        charged(&mut run, at, [anon, 0], Some((30, 100)));
+    }
+    for at in ["+6.7s", "+7s", "+7.5s", "+9s"] {
+        let [least, figure, most] = held_at(&run, at);
+        assert_eq!([least, figure], [690, 690], "{at}");
+        assert!(most >= 790, "{at}: {most}");
+    }
+    assert_eq!(held_peak(&run.analyzed(None))[..2], [690, 690]);
+}
+
+#[test]
+fn what_is_of_a_group_alone_is_certain_beside_a_shared_one() {
+    let mut run = attached();
+    run.process(2_000, None, 0.0, "x");
+    run.mem(2_000, 0.1, [30.0, 0.0, 0.0]);
+    run.edit(2_000, |row| row.cgroup = Some("/shared".into()));
+    charged(&mut run, 1.0, [5_020, 0], Some((0, 0)));
+    charged(&mut run, 1.001, [900, 0], Some((5, 100)));
+    if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
+        row.cgroup = "/shared".to_owned();
+    }
+    assert_eq!(held_at(&run, "+2s"), [5_020, 5_020, 5_920]);
 }
 
 #[test]
@@ -180,13 +202,7 @@ fn the_recorder_is_no_part_of_what_is_held_in_its_group() {
     run.process(500, None, 0.0, "x");
     live_in_the_group(&mut run, [500]);
     run.mem(500, 0.1, [100.0, 0.0, 0.0]);
-    run.put(SelfCostRow {
-        ts: wall(0.5),
-        boot_ns: boot(0.5),
-        rss_anon_bytes: Some(Bytes(30 * MIB)),
-        cgroup: Some(format!("{GROUP}/below")),
-        ..SelfCostRow::default()
-    });
+    with_recorder(&mut run, 30);
     charged(&mut run, 1.0, [130, 0], Some((0, 0)));
     assert_eq!(held_at(&run, "+2s"), [100; 3]);
 }
@@ -331,12 +347,39 @@ fn what_one_reading_alone_names_by_no_kind_is_being_freed() {
     assert_eq!(beside_at(&run, "+4.5s")[1], [60, 60, 90]);
 }
 
+/// The recorder lives in the group.
+fn with_recorder(run: &mut Script, anon: i64) {
+    run.put(SelfCostRow {
+        ts: wall(0.1),
+        boot_ns: boot(0.1),
+        rss_anon_bytes: Some(Bytes(anon * MIB)),
+        cgroup: Some(format!("{GROUP}/below")),
+        ..SelfCostRow::default()
+    });
+}
+
 #[test]
-fn beside_others_kernel_memory_of_a_command_is_what_came_since_it_began() {
+fn of_a_group_that_others_share_page_tables_are_the_only_kernel_memory() {
+    let mut run = one();
+    read(&mut run, 500, 0.5, [100.0, 100.0]);
+    if let Some(Record::Pss(row)) = run.rows.0.last_mut() {
+        row.page_tables_bytes = Some(Bytes(3 * MIB));
+    }
+    for (at, kernel) in [(1.0, 200), (3.0, 930)] {
+        charged(&mut run, at, [100, 0], Some((1, 0)));
+        in_use(&mut run, kernel, 100 + kernel + 500);
+    }
+    assert_eq!(beside_at(&run, "+4s"), [[3; 3], [0; 3]]);
+    assert_eq!(held_at(&run, "+4s"), [103; 3]);
+}
+
+#[test]
+fn beside_the_recorder_kernel_memory_of_a_command_is_what_came_since() {
     let kernel_at = |first: f64| {
         let mut run = one();
+        with_recorder(&mut run, 0);
         for (at, kernel) in [(first, 200), (3.0, 230)] {
-            charged(&mut run, at, [100, 0], Some((1, 0)));
+            charged(&mut run, at, [100, 0], Some((0, 0)));
             in_use(&mut run, kernel, 100 + kernel);
         }
         beside_at(&run, "+4s")
@@ -387,11 +430,7 @@ fn where_everybody_is_recorded_the_machine_is_the_group() {
         page_tables_bytes: Some(Bytes(5 * MIB)),
         ..NodeMemRow::default()
     });
-    assert_eq!(
-        held_at(&run, "+2s"),
-        [100, 100, 105],
-        "others are there, too"
-    );
+    assert_eq!(held_at(&run, "+2s"), [100; 3], "others are there, too");
     run.info.target = Target::All;
     assert_eq!(held_at(&run, "+2s"), [155; 3]);
     assert_eq!(basis_at(&run, "+2s"), HeldBasis::Cgroup);
