@@ -359,9 +359,6 @@ fn row(
         version,
         other_process_count: others.map(|others| others.count),
         other_anon_bytes: others.and_then(|others| others.anon),
-        other_anon_at_least_bytes: others
-            .filter(|others| others.are_few)
-            .map(|others| others.largest),
         span_ns: Some(at.span),
         ..reading
     }

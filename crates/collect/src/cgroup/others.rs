@@ -26,8 +26,6 @@ pub(super) struct Others {
     pub(super) count: i64,
     /// RssAnon; `None` where one could not be read.
     pub(super) anon: Option<Bytes>,
-    /// That of the largest of them: all together hold no less.
-    pub(super) largest: Bytes,
     /// Whether they are few among few, and can be looked at every second.
     pub(super) are_few: bool,
 }
@@ -37,7 +35,6 @@ impl Others {
     pub(super) const NONE: Self = Self {
         count: 0,
         anon: Some(Bytes(0)),
-        largest: Bytes(0),
         are_few: false,
     };
 }
@@ -82,9 +79,7 @@ pub(super) fn look(
             continue;
         };
         others.count += 1;
-        let anon = kib(anon);
-        others.anon = others.anon.zip(anon).map(|(all, one)| all + one);
-        others.largest = others.largest.max(anon.unwrap_or_default());
+        others.anon = others.anon.zip(kib(anon)).map(|(all, one)| all + one);
     }
     others.are_few = are_few && (1..=FEW).contains(&others.count);
     Some(others)
@@ -154,7 +149,6 @@ mod tests {
             Some(Others {
                 count: 3,
                 anon: Some(Bytes(123 << 10)),
-                largest: Bytes(100 << 10),
                 are_few: true,
             })
         );

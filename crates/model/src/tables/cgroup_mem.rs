@@ -74,8 +74,6 @@ table! {
         other_process_count: Option<i64>,
         /// Resident anonymous memory of those (RssAnon), copy-on-write pages counting in every sharer; null as the count is, and where one could not be read.
         other_anon_bytes: Option<Bytes>,
-        /// The largest part of that in any one of them: all together hold no less. Null where they are more than 16, and counted every 10 s; fewer are counted every second.
-        other_anon_at_least_bytes: Option<Bytes>,
         /// Time in which some task waited for memory (memory.pressure). Counts up; null on v1 or without PSI.
         psi_some_ns: Option<DurationNs>,
         /// Time in which all tasks waited for memory. Counts up; null on v1 or without PSI.
