@@ -216,10 +216,8 @@ impl Attributor<'_> {
         let is_of = |process: usize| is_inside(Some(self.upid(process))) || scope == Scope::Node;
         let holders = self.state.held.iter();
         let holders = holders.filter(|(process, _)| is_of(*process));
-        let is_looked_at = holders.clone().any(|(process, _)| {
-            let upid = self.upid(*process);
-            self.readings.pss.contains_key(&upid)
-        });
+        let is_read = |process: usize| self.readings.pss.contains_key(&self.upid(process));
+        let is_looked_at = holders.clone().any(|(process, _)| is_read(*process));
         let own = shares.iter().filter(|share| is_of(share.process));
         let mut anon: Vec<AnonLine> = own
             .map(|share| AnonLine {
