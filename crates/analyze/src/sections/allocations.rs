@@ -262,37 +262,9 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
              {place}."
         );
     }
-    let is_notable = |part: Bytes| part.0 as f64 >= NOTABLE_PART * resident.0 as f64;
-    let unknown = Some(sum.unknown_bytes).filter(|unknown| unknown.0 > 0 && is_notable(*unknown));
-    let unknown =
-        unknown.map(|unknown| format!("what became of {} more is not known", bytes(unknown)));
-    let of_heaps = || {
-        let (free, at) = free_in_heaps(analysis, process).filter(|(free, _)| is_notable(*free))?;
-        let (free, at) = (bytes(free), analysis.clock.when(at));
-        Some(format!(
-            "its heaps had {free} free at {at}, kept by the allocator"
-        ))
-    };
-    let kept = match sum.kept_bytes {
-        Some(kept) => {
-            is_notable(kept).then(|| format!("{} of it kept free by malloc", bytes(kept)))
-        }
-        None => of_heaps(),
-    };
-    let shared = Some(sum.shared()).filter(|shared| shared.0 > 0 && is_notable(*shared));
-    let shared =
-        shared.map(|shared| format!("{} more in memory that others map, too", bytes(shared)));
-    let copied = sum.copied_bytes.unwrap_or_default();
-    let copied = Some(copied).filter(|copied| copied.0 > 0 && is_notable(*copied));
-    let copied = copied.map(|copied| format!("{} of it copied after a fork", bytes(copied)));
-    let remarks = copied.into_iter().chain(kept).chain(shared).chain(unknown);
-    let remarks: Vec<String> = remarks.collect();
-    let remarks = match remarks.is_empty() {
-        true => String::new(),
-        false => format!(" ({})", remarks.join("; ")),
-    };
     let most = most_in_rss(analysis, process).unwrap_or(Bytes(i64::MAX));
     let grew = estimated_within(resident, sum.resident_error(), most);
+    let remarks = remarks(analysis, process, resident);
     let reported = format!("{who} grew by {grew} that {still}{remarks}");
     match process.sites.first() {
         Some(first) if resident.0 > 0 => {
@@ -320,6 +292,40 @@ fn sentence(analysis: &Analysis, process: &ProcessAllocations) -> String {
             )
         }
         _ => format!("{reported}."),
+    }
+}
+
+/// ` (8 MiB of it copied after a fork; …)`: what is worth a remark beside what is resident.
+fn remarks(analysis: &Analysis, process: &ProcessAllocations, resident: Bytes) -> String {
+    let sum = &process.sum;
+    let is_notable = |part: Bytes| part.0 as f64 >= NOTABLE_PART * resident.0 as f64;
+    let unknown = Some(sum.unknown_bytes).filter(|unknown| unknown.0 > 0 && is_notable(*unknown));
+    let unknown =
+        unknown.map(|unknown| format!("what became of {} more is not known", bytes(unknown)));
+    let of_heaps = || {
+        let (free, at) = free_in_heaps(analysis, process).filter(|(free, _)| is_notable(*free))?;
+        let (free, at) = (bytes(free), analysis.clock.when(at));
+        Some(format!(
+            "its heaps had {free} free at {at}, kept by the allocator"
+        ))
+    };
+    let kept = match sum.kept_bytes {
+        Some(kept) => {
+            is_notable(kept).then(|| format!("{} of it kept free by malloc", bytes(kept)))
+        }
+        None => of_heaps(),
+    };
+    let shared = Some(sum.shared()).filter(|shared| shared.0 > 0 && is_notable(*shared));
+    let shared =
+        shared.map(|shared| format!("{} more in memory that others map, too", bytes(shared)));
+    let copied = sum.copied_bytes.unwrap_or_default();
+    let copied = Some(copied).filter(|copied| copied.0 > 0 && is_notable(*copied));
+    let copied = copied.map(|copied| format!("{} of it copied after a fork", bytes(copied)));
+    let remarks = copied.into_iter().chain(kept).chain(shared).chain(unknown);
+    let remarks: Vec<String> = remarks.collect();
+    match remarks.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", remarks.join("; ")),
     }
 }
 
