@@ -299,6 +299,7 @@ impl HeldSum {
             anon: self.families.grown(),
             shared: self.objects.largest(),
             in_rss: self.families.in_rss(),
+            unread: self.families.unread(),
         }
     }
 

@@ -205,7 +205,7 @@ impl RowSource for Counted<'_> {
 
 /// Tables that a report reads more often than once.
 const READ_AGAIN: &[(&str, usize)] = &[
-    ("cgroup_mem", 4),
+    ("cgroup_mem", 5),
     ("cuda_memory", 2),
     ("gpu_device", 3),
     ("gpu_process", 2),

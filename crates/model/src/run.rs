@@ -10,9 +10,9 @@ use std::fmt;
 /// What the resident memory of a recorder stays under, whatever it records.
 pub const RECORDER_BYTES_MAX: Bytes = Bytes(256 << 20);
 
-/// The version of the tables this build writes. A new nullable column raises the minor
+/// The version of the tables this build writes. A new nullable column, or one that is gone, raises the minor
 /// part, a changed meaning the major part.
-pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 8 };
+pub const SCHEMA_VERSION: SchemaVersion = SchemaVersion { major: 2, minor: 9 };
 
 /// A version of the recording's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -100,11 +100,12 @@ SELECT upid, exit_boot_ns, 0, 0, 0, 0, 0 FROM processes(rec) WHERE exit_boot_ns 
 
 -- boot_ns at an instant of the wall clock.
 CREATE OR REPLACE MACRO boot_ns_at(rec, instant) AS (
-    SELECT arg_max(
-        boot_ns + (epoch_us(instant::TIMESTAMPTZ) - epoch_us(ts::TIMESTAMPTZ)) * 1000, boot_ns
+    SELECT coalesce(arg_max(at, boot_ns) FILTER (WHERE is_before), arg_min(at, boot_ns))
+    FROM (
+        SELECT boot_ns, ts::TIMESTAMPTZ <= instant::TIMESTAMPTZ AS is_before,
+            boot_ns + (epoch_us(instant::TIMESTAMPTZ) - epoch_us(ts::TIMESTAMPTZ)) * 1000 AS at
+        FROM read_parquet(rec || '/clock/*.parquet')
     )
-    FROM read_parquet(rec || '/clock/*.parquet')
-    WHERE ts::TIMESTAMPTZ <= instant::TIMESTAMPTZ
 );
 
 -- What each process held at an instant, the largest first.

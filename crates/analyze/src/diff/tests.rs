@@ -65,8 +65,9 @@ fn functions_that_surely_hold_more_are_listed_with_their_interval() {
     assert_eq!(sites[0].resident.difference(), Some(Bytes(1_200 << 20)));
     let interval = [sites[0].at_least_bytes, sites[0].at_most_bytes];
     // Of what was touched by 59 s, 72 MiB were given back by 40 s, and 90 by then: 1,228 and 2,410 at most,
-    // and 33 in each of which no stack is known. 3.3 times the error of 245 and 124 MiB, and of 245 and 122.
-    assert_eq!(interval.map(|bytes| bytes.0 >> 20), [233, 2_146]);
+    // and 33 in each of which no stack is known. 3.3 times the error of 245 and 124 MiB, and of 245 and 122,
+    // each with a sample that can have been missed.
+    assert_eq!(interval.map(|bytes| bytes.0 >> 20), [231, 2_148]);
     let same = Diff::of(&script().analyzed(None), &script().analyzed(None));
     assert!(same.sites.is_empty());
 }

@@ -2,7 +2,8 @@
 //!
 //! A reading holds for its instant. Until the next one what is held is what it was then and what the
 //! processes gained or gave back since. Where others live in the groups too, what is charged is a cap on
-//! what can be held, and tells nothing more: what the processes are known to hold is the figure.
+//! what can be held. The figure is what the processes are known to hold, and of what is left without the
+//! others no more than can be in copies that ran before the recording and were never read.
 
 use super::charges::{Charged, EARLY, Reading, Sockets, Whole, read};
 use super::{Held, HeldBasis, HeldKinds};
@@ -22,6 +23,8 @@ pub(super) struct Counted {
     pub(super) shared: i64,
     /// All anonymous memory in RSS.
     pub(super) in_rss: i64,
+    /// Of that, what may be of its process alone, which nothing tells.
+    pub(super) unread: i64,
 }
 
 /// The readings of a recording, as they stand at an instant.
@@ -99,7 +102,7 @@ impl Account {
     fn settled(&self, thought: HeldKinds, counted: Counted, at: Option<BootNs>) -> HeldKinds {
         let Some((last, then)) = &self.last else {
             let first = self.coming.last().filter(|_| self.is_early);
-            return first.map_or(thought, |first| before(thought, first));
+            return first.map_or(thought, |first| before(thought, first, counted.unread));
         };
         let coming = self.coming.last();
         let is_alone = last.is_alone && coming.is_none_or(|next| next.is_alone);
@@ -109,12 +112,18 @@ impl Account {
         };
         // What no RSS counts stays.
         let beyond = last.anon.most.saturating_sub(then.in_rss).max(0);
+        let moved = counted.anon.saturating_sub(then.anon);
         let anon = Between {
             last: last.anon,
             next: next.map(|next| next.anon),
-            moved: counted.anon.saturating_sub(then.anon),
+            moved,
             is_counted_once: true,
             in_rss: counted.in_rss.saturating_add(beyond),
+            unread: unread(
+                last.anon_left.saturating_add(moved),
+                thought.anon,
+                counted.unread,
+            ),
         };
         let shared = Between {
             last: last.shared,
@@ -122,6 +131,7 @@ impl Account {
             moved: counted.shared.saturating_sub(then.shared),
             is_counted_once: false,
             in_rss: i64::MAX,
+            unread: 0,
         };
         let anon = anon.held(thought.anon, is_alone);
         let shared = shared.held(thought.shared, is_alone);
@@ -160,19 +170,26 @@ impl Account {
     }
 }
 
+/// What is left without others and nothing explains, as far as it can be in what nothing tells.
+fn unread(left: i64, thought: Held, unread: i64) -> i64 {
+    left.saturating_sub(thought.bytes.0).clamp(0, unread.max(0))
+}
+
 /// What is held before the first reading.
-fn before(thought: HeldKinds, first: &Reading) -> HeldKinds {
-    let kind = |thought: Held, first: Charged| {
+fn before(thought: HeldKinds, first: &Reading, in_unread: i64) -> HeldKinds {
+    let kind = |thought: Held, first: Charged, unread: i64| {
         let at_most = thought.at_most.0.min(first.most.max(thought.bytes.0));
+        let figure = thought.bytes.0.saturating_add(unread);
         Held {
             at_least: thought.at_least,
-            bytes: Bytes(first.least.min(at_most).max(thought.bytes.0)),
+            bytes: Bytes(first.least.max(figure).min(at_most).max(thought.bytes.0)),
             at_most: Bytes(at_most),
         }
     };
+    let unread = unread(first.anon_left, thought.anon, in_unread);
     HeldKinds {
-        anon: kind(thought.anon, first.anon),
-        shared: kind(thought.shared, first.shared),
+        anon: kind(thought.anon, first.anon, unread),
+        shared: kind(thought.shared, first.shared, 0),
         basis: HeldBasis::Bounds,
         ..thought
     }
@@ -189,20 +206,14 @@ fn held(bytes: i64, within: Charged) -> Held {
 /// Kernel memory between two readings, where this is the part of it that is known of processes.
 fn kernel(thought: Held, last: &Reading, next: Option<&Reading>) -> Held {
     let both = next.map_or(last.kernel, |next| last.kernel.hull(next.kernel));
-    let are = |is_so: fn(&Reading) -> bool| is_so(last) && next.is_none_or(is_so);
-    let (is_apart, is_alone) = (are(|one| one.is_apart), are(|one| one.is_alone));
+    let is_apart = last.is_apart && next.is_none_or(|next| next.is_apart);
     let within = match is_apart {
         // It moves a little all the time.
         true if both.most.saturating_sub(both.least) <= SLACK => last.kernel,
         true => both,
-        // Page tables are in it, but for those of processes in groups that others share.
-        false if is_alone => Charged {
-            least: thought.at_least.0,
-            most: both.most.max(thought.at_least.0),
-        },
         false => Charged {
             least: thought.at_least.0,
-            most: both.most.saturating_add(thought.at_least.0),
+            most: both.most.max(thought.at_least.0),
         },
     };
     held(last.kernel.least.clamp(within.least, within.most), within)
@@ -235,6 +246,8 @@ struct Between {
     is_counted_once: bool,
     /// The sum of RSS, and what the last reading had beyond that.
     in_rss: i64,
+    /// Beside others, what nothing else explains.
+    unread: i64,
 }
 
 impl Between {
@@ -268,7 +281,7 @@ impl Between {
         let figure = match (is_alone, self.is_counted_once) {
             (true, true) => moved.most.max(lowest.min(self.in_rss)),
             (true, false) => moved.most.clamp(lowest, highest),
-            (false, _) => thought.bytes.0,
+            (false, _) => thought.bytes.0.saturating_add(self.unread),
         };
         Some(Held {
             at_least: Bytes(at_least),

@@ -12,6 +12,9 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 /// Of a group that is still read there is a row every 30 s: one that had none for this long is gone.
 const SILENCE: DurationNs = DurationNs(40_000_000_000);
 
+/// Those who are not recorded are counted at least so often.
+const COUNTED: DurationNs = DurationNs(61_000_000_000);
+
 /// Readings no further apart are of the same look at all groups.
 const TOGETHER: DurationNs = DurationNs(20_000_000);
 /// So many are kept: 60 MiB.
@@ -28,9 +31,9 @@ const AT_ONCE: DurationNs = DurationNs(300_000_000);
 const CPU_PAGES: i64 = 2 * 64;
 const NOISE: i64 = 4 << 20;
 
-/// What the recorded processes hold of one kind, by a reading of their groups. In a group that others
-/// share it is no more than all that is charged: how much of that is the others' at this instant nobody
-/// knows, who are counted now and then, can share pages with the tree, and may be charged elsewhere.
+/// What the recorded processes hold of one kind for certain, by a reading of their groups. In a group that
+/// others share it is no more than all that is charged: how much of that is the others' at this instant
+/// nobody knows, who are counted now and then, can share pages with the tree, and may be charged elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charged {
     pub(super) least: i64,
@@ -74,11 +77,13 @@ impl Charged {
 pub(super) struct Reading {
     pub(super) at: BootNs,
     pub(super) anon: Charged,
+    /// Of that what is left without others, as they were counted last.
+    pub(super) anon_left: i64,
     pub(super) shared: Charged,
-    /// Kernel memory: all of it where `is_apart`. Where only the recorder is there too, no more than this,
-    /// and as much as came since the first reading. None of what others share: the largest part can be theirs.
+    /// Kernel memory: all of it where `is_apart`. Else no more than this, and where only the recorder is there
+    /// too as much as came since the first reading.
     pub(super) kernel: Charged,
-    /// What is in use and of no kind; none of what others share.
+    /// What is in use and of no kind.
     pub(super) unnamed: Charged,
     /// Socket buffers that can be theirs and are charged to no group.
     pub(super) uncharged: i64,
@@ -194,6 +199,8 @@ impl Groups {
 
     fn count(&mut self, reading: &Reading, sign: i64) {
         self.sum.anon.add(reading.anon, sign);
+        let left = reading.anon_left.saturating_mul(sign);
+        self.sum.anon_left = self.sum.anon_left.saturating_add(left);
         self.sum.shared.add(reading.shared, sign);
         self.sum.kernel.add(reading.kernel, sign);
         self.sum.unnamed.add(reading.unnamed, sign);
@@ -231,6 +238,7 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
         [one, other] => Reading {
             at: one.at,
             anon: one.anon.hull(other.anon),
+            anon_left: other.anon_left,
             shared: one.shared.hull(other.shared),
             kernel: one.kernel.hull(other.kernel),
             unnamed: one.unnamed.hull(other.unnamed),
@@ -332,8 +340,8 @@ impl Readings {
     }
 }
 
-/// What the machine has: all of it is of the recorded processes where everybody is recorded. Else they
-/// hold no more than its anonymous and shared memory.
+/// What the machine has: all of it is of the recorded processes where everybody is recorded, and no
+/// more else.
 fn of_node<S: RowSource>(
     source: &S,
     is_everyone: bool,
@@ -357,9 +365,8 @@ fn of_node<S: RowSource>(
                 return;
             };
             let anon = anon.0.saturating_sub(recorder.anon_at(row.boot_ns)).max(0);
-            let of_all = |bytes: i64| if is_everyone { bytes } else { 0 };
             let charged = |bytes: i64| Charged {
-                least: of_all(bytes),
+                least: if is_everyone { bytes } else { 0 },
                 most: bytes,
             };
             let kernel = [
@@ -374,9 +381,9 @@ fn of_node<S: RowSource>(
                 at: row.boot_ns,
                 anon: charged(anon),
                 shared: charged(shared.0.max(0)),
-                kernel: charged(of_all(kernel.0)),
+                kernel: charged(kernel.0),
                 // The heads of buffers are slab too.
-                uncharged: of_all(row.sockets_bytes.unwrap_or_default().0.max(0)),
+                uncharged: row.sockets_bytes.unwrap_or_default().0.max(0),
                 is_alone: is_everyone,
                 is_apart: is_everyone,
                 ..Reading::default()
@@ -405,15 +412,17 @@ fn of_groups<S: RowSource>(
         .copied()
         .filter(|path| !ancestry(path).skip(1).any(|above| named.contains(above)))
         .collect();
+    let visits = Visits::read(source, &tops)?;
     let mut kills = Kills::read(source, table)?;
     let mut groups = Groups::default();
     let mut readings = Readings::default();
     let mut take = |row: &CgroupMemRow| {
-        if let Some(reading) = of_group(row, whole, recorder, &mut groups) {
-            let mut all = groups.take(row.cgroup.clone(), reading);
-            if all.is_alone {
-                all.uncharged = sockets.not_charged(row);
-            }
+        let is_alone = row.other_process_count == Some(0) && !visits.are_soon_after(row);
+        if let Some(reading) = of_group(row, is_alone, (whole, recorder), &mut groups) {
+            let all = Reading {
+                uncharged: sockets.not_charged(row),
+                ..groups.take(row.cgroup.clone(), reading)
+            };
             readings.push(&row.cgroup, all);
         }
     };
@@ -439,6 +448,35 @@ fn of_groups<S: RowSource>(
         }
     }
     Ok(readings)
+}
+
+/// When others were counted in groups where nobody else had been.
+struct Visits(HashMap<String, Vec<BootNs>>);
+
+impl Visits {
+    fn read<S: RowSource>(source: &S, tops: &HashSet<&str>) -> Result<Self, S::Error> {
+        let mut visits: HashMap<String, Vec<BootNs>> = HashMap::new();
+        let mut had_others: HashSet<String> = HashSet::new();
+        let columns = ["boot_ns", "cgroup", "other_process_count"];
+        source.scan(&columns, |row: CgroupMemRow| {
+            if !tops.contains(row.cgroup.as_str()) {
+                return;
+            }
+            if row.other_process_count.is_none_or(|count| count == 0) {
+                had_others.remove(&row.cgroup);
+            } else if had_others.insert(row.cgroup.clone()) {
+                visits.entry(row.cgroup).or_default().push(row.boot_ns);
+            }
+        })?;
+        Ok(Self(visits))
+    }
+
+    /// Whether others were counted so soon after a reading that they can have been there.
+    fn are_soon_after(&self, row: &CgroupMemRow) -> bool {
+        let times = self.0.get(&row.cgroup).map_or(&[][..], Vec::as_slice);
+        let next = times.get(times.partition_point(|at| *at <= row.boot_ns));
+        next.is_some_and(|next| (*next - row.boot_ns).0 <= COUNTED.0)
+    }
 }
 
 /// Whether somebody lived for long in a group of which there is no row.
@@ -537,12 +575,13 @@ const COLUMNS: &[&str] = &[
     "hugetlb_bytes",
     "peak_bytes",
     "other_process_count",
+    "other_anon_bytes",
 ];
 
 fn of_group(
     row: &CgroupMemRow,
-    whole: Whole,
-    recorder: &Recorder,
+    is_alone: bool,
+    (whole, recorder): (Whole, &Recorder),
     groups: &mut Groups,
 ) -> Option<Reading> {
     let (anon, shared) = (row.anon_bytes?, row.shmem_bytes?.0.max(0));
@@ -553,7 +592,6 @@ fn of_group(
         0
     };
     let anon = anon.0.saturating_sub(own).max(0);
-    let is_alone = row.other_process_count == Some(0);
     let reported = row.kernel_memory_bytes();
     let is_apart = is_alone && !has_recorder && reported.is_some();
     let charged = |bytes: i64| Charged {
@@ -567,22 +605,26 @@ fn of_group(
     Some(Reading {
         at: row.boot_ns,
         anon: charged(anon),
+        anon_left: match (is_alone, row.other_anon_bytes) {
+            (true, _) => anon,
+            (false, Some(others)) => anon.saturating_sub(others.0).max(0),
+            (false, None) => 0,
+        },
         shared: charged(shared),
-        kernel: match is_alone {
-            true if is_apart => charged(kernel),
+        kernel: match is_apart {
+            true => charged(kernel),
             // What was there before a command is not its own.
-            true => Charged {
-                least: since,
+            false => Charged {
+                least: if is_alone { since } else { 0 },
                 most: if was_there_before { since } else { kernel },
             },
-            false => Charged::default(),
         },
-        unnamed: match is_alone {
-            true => Charged {
-                least: if unnamed > whole.noise { unnamed } else { 0 },
-                most: if unnamed > NOISE { unnamed } else { 0 },
+        unnamed: Charged {
+            least: match is_alone && unnamed > whole.noise {
+                true => unnamed,
+                false => 0,
             },
-            false => Charged::default(),
+            most: if unnamed > NOISE { unnamed } else { 0 },
         },
         uncharged: 0,
         mark: row.peak_bytes.map(|peak| peak.0),

@@ -76,6 +76,13 @@ struct Member {
     first_read: Option<i64>,
     /// Whether all of it was read.
     is_read: bool,
+    /// Whether it ran before the recording, and no reading tells what fork gave it.
+    is_unread: bool,
+}
+
+/// Whether a process ran before the recording, so that nobody knows what fork gave it.
+fn is_unknown(process: &Process) -> bool {
+    process.inherited_anon_bytes.is_none() && process.first_seen_by == Some(FirstSeenBy::Snapshot)
 }
 
 impl Member {
@@ -110,6 +117,8 @@ pub(super) struct ForkFamilies {
     grown: i64,
     /// The sum of their counters, also of copies that exec replaces later.
     in_rss: i64,
+    /// What copies that ran before the recording may have alone beyond what they are thought to.
+    unread: i64,
     /// Those whose certain part may have changed although their counters did not.
     touched: Vec<usize>,
 }
@@ -159,7 +168,8 @@ impl ForkFamilies {
         self.events = events;
     }
 
-    /// Of those who ran before the recording: what they are thought to share until they are read.
+    /// Of those who ran before the recording: what they are thought to share until they are read, and of whom
+    /// no reading tells.
     fn take_first_readings(&mut self, processes: &[Process], readings: &[Reading]) {
         let mut first: HashMap<usize, &Reading> = HashMap::new();
         for reading in readings {
@@ -169,14 +179,16 @@ impl ForkFamilies {
             }
         }
         for (position, reading) in first {
-            let process = &processes[position];
-            let is_unknown = process.inherited_anon_bytes.is_none()
-                && process.first_seen_by == Some(FirstSeenBy::Snapshot);
             // Of what exec replaced, a later reading says nothing.
             let is_one_program = self.stays[position].len() == 1;
-            if is_unknown && is_one_program {
+            if is_unknown(&processes[position]) && is_one_program {
                 self.members[position].first_read = Some(reading.shared);
             }
+        }
+        let members = self.members.iter_mut().zip(processes).zip(&self.stays);
+        for ((member, process), stays) in members.filter(|((member, _), _)| !member.is_present) {
+            member.is_unread =
+                is_unknown(process) && stays.len() == 1 && member.first_read.is_none();
         }
     }
 
@@ -241,6 +253,12 @@ impl ForkFamilies {
         self.in_rss
     }
 
+    /// What copies that ran before the recording, and were never read, may have alone beyond that.
+    #[inline]
+    pub(super) fn unread(&self) -> i64 {
+        self.unread
+    }
+
     /// What a process was last said to have, shared pages in it; `None` where it is not there.
     pub(super) fn anon(&self, process: usize) -> Option<Bytes> {
         Some(Bytes(self.present(process)?.anon))
@@ -303,6 +321,10 @@ impl ForkFamilies {
         let (certain, thought) = self.counted(process);
         self.certain = self.certain.saturating_add(sign * certain);
         self.thought = self.thought.saturating_add(sign * thought);
+        let member = &self.members[process];
+        if member.is_unread && member.family.is_some() {
+            self.unread = self.unread.saturating_add(sign * (member.anon - thought));
+        }
     }
 
     fn exec(&mut self, process: usize) {
@@ -335,6 +357,7 @@ impl ForkFamilies {
         let first_read = member.first_read.filter(|_| !is_founder);
         member.thought_shared = first_read.unwrap_or(member.given).min(member.given);
         member.is_read = false;
+        member.is_unread &= !is_founder && member.stay == Some(0);
         let family = member.family;
         self.count(process, 1);
         if let Some(place) = family {
@@ -385,6 +408,7 @@ impl ForkFamilies {
             member.shared = member.shared.min(reading.shared);
             member.thought_shared = member.shared;
             member.is_read = true;
+            member.is_unread = false;
         } else if member.first_read.is_some() && !member.is_read {
             member.thought_shared = member.shared.min(reading.shared);
         }

@@ -48,7 +48,10 @@ pub(super) fn look(
     buffer: &mut TextBuffer,
 ) -> Option<Others> {
     let mut others = Others::NONE;
-    let listed = processes(group)?;
+    let mut listed = processes(group)?;
+    // Parents come first, but where ids began anew.
+    listed.sort_unstable();
+    let mut new = HashSet::new();
     let are_few = listed.len() <= FEW_LISTED;
     for tgid in listed {
         if recorded.contains(&tgid) {
@@ -70,10 +73,14 @@ pub(super) fn look(
         }
         let field = |name: &[u8]| pairs(text).find(|(key, _)| *key == name);
         let parent = field(b"PPid").and_then(|(_, value)| number(value));
-        // A child that the recording has yet to learn of, and whose memory is its parent's. What
-        // memtrace itself started is no part of the tree.
-        let is_new_child = parent
-            .is_some_and(|parent| parent != std::process::id() && recorded.contains(&Tgid(parent)));
+        // A child that the recording has yet to learn of, or a child of one. What memtrace itself started
+        // is no part of the tree.
+        let is_new_child = parent.map(Tgid).is_some_and(|parent| {
+            parent.0 != std::process::id() && (recorded.contains(&parent) || new.contains(&parent))
+        });
+        if is_new_child {
+            new.insert(tgid);
+        }
         // A kernel thread, or one that has ended: it holds nothing.
         let Some((_, anon)) = field(b"RssAnon").filter(|_| !is_new_child) else {
             continue;

@@ -16,6 +16,9 @@ const LOOKED_AT_MAX: usize = 8_192;
 /// What is given back at once, and less than which a moment is no fuller than another.
 const FALL_MIN: i64 = 4 << 20;
 
+/// The largest page of any machine: what counters hand in at once is more.
+const PAGE_MAX: i64 = 64 << 10;
+
 /// A sample is looked at again when it is older by this part.
 const LOOKS_PER_AGE: i64 = 4;
 
@@ -175,7 +178,7 @@ impl Sites {
         }
         // Which faults are looked at is chance, too, and their number is known only by that of the looks: for
         // n looks of k pages each, by n k (k - 1) pages squared.
-        if !is_copy {
+        if !is_copy && grown <= PAGE_MAX {
             let beyond_one_page = (weight / i64::from(LOOKS) - grown).max(0);
             site.variance += weight as f64 * beyond_one_page as f64;
         }

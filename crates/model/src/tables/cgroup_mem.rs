@@ -116,8 +116,9 @@ impl CgroupMemRow {
     /// cache and anonymous memory there (mem_cgroup_usage), and kmem.usage_in_bytes that of the groups below.
     pub fn counts_kernel(&self) -> bool {
         let rest = self.kernel_bytes.zip(self.unnamed_bytes());
-        // In a cgroup namespace another group can be "/".
-        let is_left_out = rest.is_some_and(|(kernel, rest)| rest.0 < -(kernel.0 / 2));
+        // In a cgroup namespace another group can be "/", whose counts lag each other by a little.
+        let is_left_out =
+            rest.is_some_and(|(kernel, rest)| kernel.0 > 8 << 20 && rest.0 < -(kernel.0 / 2));
         !(self.version == 1 && self.cgroup == "/" && is_left_out)
     }
 

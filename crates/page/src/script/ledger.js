@@ -94,6 +94,7 @@ function ledgerParts(report, ledger) {
   for (const [words, list] of /** @type {const} */ ([['shared objects', ledger.shared_elsewhere], ['files', ledger.files_elsewhere]])) {
     if (list.length) remarks.push(`Part of ${counted(list.length, words.slice(0, -1))} used here is charged to other groups or swapped out, and is not shown.`);
   }
+  if (ledger.kernel_outside_bytes !== null) remarks.push(`Kernel memory of the groups below, ${bytes(ledger.kernel_outside_bytes)}, is not shown: cgroup v1 does not count it here.`);
   const sum = parts.reduce((all, one) => all + one.bytes, 0);
   const name = ledger.scope === 'node' ? 'in use on the node' : `in use in ${visible(ledger.cgroup)}`;
   return { whole: { name, bytes: ledger.current_bytes ?? sum, colour: colours.ground('panel'), parts }, remarks };

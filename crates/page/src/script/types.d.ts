@@ -201,6 +201,7 @@ interface Attribution {
   shared_elsewhere: SharedObject[];
   files_elsewhere: CachedFile[];
   kernel_bytes: Maybe;
+  kernel_outside_bytes: Maybe;
   kernel: { part: string; bytes: number }[];
   residual_bytes: Maybe;
   limit_bytes: Maybe;

@@ -156,10 +156,21 @@ fn gains_too_small_for_a_row_are_within_the_bounds() {
 }
 
 #[test]
-fn the_charge_of_a_group_that_others_share_is_a_cap_alone() {
+fn beside_others_copies_that_were_never_read_hold_what_is_left() {
     let mut run = attached();
     charged(&mut run, 1.0, [5_100, 40], Some((3, 60)));
-    assert_eq!(held_at(&run, "+2s"), [20, 20, 5_100]);
+    let by_fork = "what fork gave them is known, not what they copied";
+    assert_eq!(held_at(&run, "+2s"), [20, 20, 5_100], "{by_fork}");
+    let mut run = attached();
+    for tgid in 501..1_001 {
+        run.edit(tgid, |process| {
+            process.first_seen_by = Some(FirstSeenBy::Snapshot);
+            process.inherited_anon_bytes = None;
+        });
+    }
+    charged(&mut run, 1.0, [5_100, 40], Some((3, 60)));
+    assert_eq!(held_at(&run, "+0.5s"), [20, 5_040, 5_100]);
+    assert_eq!(held_at(&run, "+2s"), [20, 5_040, 5_100]);
     assert_eq!(basis_at(&run, "+2s"), HeldBasis::Bounds);
     charged(&mut run, 3.0, [5_100, 40], None);
     assert_eq!(held_at(&run, "+4s"), [20, 20, 5_100], "unknown others");
@@ -180,6 +191,21 @@ fn what_others_gain_between_two_counts_is_not_the_trees() {
         assert!(most >= 790, "{at}: {most}");
     }
     assert_eq!(held_peak(&run.analyzed(None))[..2], [690, 690]);
+}
+
+#[test]
+fn a_group_is_shared_since_others_can_have_come_who_were_counted_later() {
+    let mut run = forked();
+    live_in_the_group(&mut run, [500, 501]);
+    for (at, others) in [(7.0, 0), (8.0, 0), (9.0, 1)] {
+        charged(&mut run, at, [900, 0], Some((others, 200 * others)));
+    }
+    let [least, figure, most] = held_at(&run, "+7.5s");
+    assert!(
+        figure < 900 && least <= figure && most >= figure,
+        "{least} {figure} {most}"
+    );
+    assert_eq!(basis_at(&run, "+7.5s"), HeldBasis::Bounds);
 }
 
 #[test]
@@ -359,7 +385,7 @@ fn with_recorder(run: &mut Script, anon: i64) {
 }
 
 #[test]
-fn of_a_group_that_others_share_page_tables_are_the_only_kernel_memory() {
+fn of_a_group_that_others_share_only_page_tables_are_certain_kernel_memory() {
     let mut run = one();
     read(&mut run, 500, 0.5, [100.0, 100.0]);
     if let Some(Record::Pss(row)) = run.rows.0.last_mut() {
@@ -369,8 +395,8 @@ fn of_a_group_that_others_share_page_tables_are_the_only_kernel_memory() {
         charged(&mut run, at, [100, 0], Some((1, 0)));
         in_use(&mut run, kernel, 100 + kernel + 500);
     }
-    assert_eq!(beside_at(&run, "+4s"), [[3; 3], [0; 3]]);
-    assert_eq!(held_at(&run, "+4s"), [103; 3]);
+    assert_eq!(beside_at(&run, "+4s"), [[3, 3, 930], [0, 0, 500]]);
+    assert_eq!(held_at(&run, "+4s"), [103, 103, 1_530]);
 }
 
 #[test]
@@ -430,7 +456,11 @@ fn where_everybody_is_recorded_the_machine_is_the_group() {
         page_tables_bytes: Some(Bytes(5 * MIB)),
         ..NodeMemRow::default()
     });
-    assert_eq!(held_at(&run, "+2s"), [100; 3], "others are there, too");
+    assert_eq!(
+        held_at(&run, "+2s"),
+        [100, 100, 105],
+        "others are there, too"
+    );
     run.info.target = Target::All;
     assert_eq!(held_at(&run, "+2s"), [155; 3]);
     assert_eq!(basis_at(&run, "+2s"), HeldBasis::Cgroup);
