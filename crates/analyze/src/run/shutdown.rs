@@ -2,7 +2,7 @@
 //! it had before it gave everything back.
 //!
 //! No row says that a tree shuts down. What the rows do say is when it last worked: a process started, a
-//! phase began, something was marked, or memory grew. The shutdown begins with the first process that ends
+//! phase began, a moment was marked, or memory grew. The shutdown begins with the first process that ends
 //! after that and gives back memory, at most ten seconds before the last.
 
 use crate::clock::RunClock;
