@@ -98,14 +98,13 @@ QUALIFY row_number() OVER (PARTITION BY upid, boot_ns ORDER BY file_row_number D
 UNION ALL
 SELECT upid, exit_boot_ns, 0, 0, 0, 0, 0 FROM processes(rec) WHERE exit_boot_ns IS NOT NULL;
 
--- boot_ns at an instant of the wall clock.
+-- boot_ns at an instant of the wall clock, to the millisecond.
 CREATE OR REPLACE MACRO boot_ns_at(rec, instant) AS (
-    SELECT coalesce(arg_max(at, boot_ns) FILTER (WHERE is_before), arg_min(at, boot_ns))
-    FROM (
-        SELECT boot_ns, ts::TIMESTAMPTZ <= instant::TIMESTAMPTZ AS is_before,
-            boot_ns + (epoch_us(instant::TIMESTAMPTZ) - epoch_us(ts::TIMESTAMPTZ)) * 1000 AS at
-        FROM read_parquet(rec || '/clock/*.parquet')
+    SELECT arg_max(
+        boot_ns + (epoch_us(instant::TIMESTAMPTZ) - epoch_us(ts::TIMESTAMPTZ)) * 1000, boot_ns
     )
+    FROM read_parquet(rec || '/mem/*.parquet')
+    WHERE ts::TIMESTAMPTZ <= instant::TIMESTAMPTZ
 );
 
 -- What each process held at an instant, the largest first.
