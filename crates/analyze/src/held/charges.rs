@@ -394,7 +394,7 @@ fn of_node<S: RowSource>(
     Ok(readings.list)
 }
 
-/// The sums over all groups with recorded processes; none where no such group could be read.
+/// The sums over all groups with recorded processes; none where one of them could not be read.
 fn of_groups<S: RowSource>(
     source: &S,
     table: &ProcessTable,
@@ -437,16 +437,13 @@ fn of_groups<S: RowSource>(
     for row in kills.rest() {
         take(&row);
     }
+    // The sum is no cap without a group that could not be read.
+    if has_unread(table, &tops, &groups) {
+        return Ok(Vec::new());
+    }
     let mut readings = readings.list;
     // A kill can lie before the last row of another group.
     readings.order_by_key(|reading| reading.at);
-    // Of a group that could not be read nothing is in the sum.
-    if !readings.is_empty() && has_unread(table, &tops, &groups) {
-        for reading in &mut readings {
-            (reading.is_alone, reading.is_apart) = (false, false);
-            reading.reached = None;
-        }
-    }
     Ok(readings)
 }
 

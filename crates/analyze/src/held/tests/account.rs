@@ -415,13 +415,15 @@ fn beside_the_recorder_kernel_memory_of_a_command_is_what_came_since() {
 }
 
 #[test]
-fn a_group_that_was_not_read_leaves_bounds() {
+fn where_a_group_was_not_read_the_others_are_no_cap() {
     let mut run = one();
     run.process(501, Some(500), 0.0, "x");
     run.mem(501, 0.1, [50.0, 0.0, 0.0]);
     run.edit(501, |row| row.cgroup = Some("/elsewhere".into()));
-    charged(&mut run, 1.0, [150, 0], Some((0, 0)));
-    assert_eq!(basis_at(&run, "+2s"), HeldBasis::Bounds);
+    charged(&mut run, 1.0, [100, 0], Some((0, 0)));
+    run.mem(501, 1.5, [5_000.0, 0.0, 0.0]);
+    assert_eq!(held_at(&run, "+2s"), [5_100; 3]);
+    assert_eq!(basis_at(&run, "+2s"), HeldBasis::Processes);
     run.edit(501, |row| row.exit_boot_ns = Some(boot(0.5)));
     assert_eq!(
         basis_at(&run, "+2s"),
