@@ -12,6 +12,11 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 /// Of a group that is still read there is a row every 30 s: one that had none for this long is gone.
 const SILENCE: DurationNs = DurationNs(40_000_000_000);
 
+/// So many others are counted every second ...
+const FEW: i64 = 16;
+/// ... or every 10 s in a group of many.
+const RECENT: DurationNs = DurationNs(11_000_000_000);
+
 /// Those who are not recorded are counted at least so often.
 const COUNTED: DurationNs = DurationNs(61_000_000_000);
 
@@ -31,9 +36,9 @@ const AT_ONCE: DurationNs = DurationNs(300_000_000);
 const CPU_PAGES: i64 = 2 * 64;
 const NOISE: i64 = 4 << 20;
 
-/// What the recorded processes hold of one kind for certain, by a reading of their groups. In a group that
-/// others share it is no more than all that is charged: how much of that is the others' at this instant
-/// nobody knows, who are counted now and then, can share pages with the tree, and may be charged elsewhere.
+/// What the recorded processes hold of one kind, by a reading of their groups. In a group that others share
+/// it is no more than all that is charged, and of anonymous memory no less than what few others leave. How
+/// much is of many, who are counted more rarely, nobody knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Charged {
     pub(super) least: i64,
@@ -79,6 +84,8 @@ pub(super) struct Reading {
     pub(super) anon: Charged,
     /// Of that what is left without others, as they were counted last.
     pub(super) anon_left: i64,
+    /// What others hold of it: all, where they are too many to be counted often.
+    pub(super) others: i64,
     pub(super) shared: Charged,
     /// Kernel memory: all of it where `is_apart`. Else no more than this, and where only the recorder is there
     /// too as much as came since the first reading.
@@ -201,6 +208,8 @@ impl Groups {
         self.sum.anon.add(reading.anon, sign);
         let left = reading.anon_left.saturating_mul(sign);
         self.sum.anon_left = self.sum.anon_left.saturating_add(left);
+        let others = reading.others.saturating_mul(sign);
+        self.sum.others = self.sum.others.saturating_add(others);
         self.sum.shared.add(reading.shared, sign);
         self.sum.kernel.add(reading.kernel, sign);
         self.sum.unnamed.add(reading.unnamed, sign);
@@ -239,6 +248,7 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
             at: one.at,
             anon: one.anon.hull(other.anon),
             anon_left: other.anon_left,
+            others: one.others.max(other.others),
             shared: one.shared.hull(other.shared),
             kernel: one.kernel.hull(other.kernel),
             unnamed: one.unnamed.hull(other.unnamed),
@@ -444,7 +454,31 @@ fn of_groups<S: RowSource>(
     let mut readings = readings.list;
     // A kill can lie before the last row of another group.
     readings.order_by_key(|reading| reading.at);
+    take_off_others(&mut readings);
     Ok(readings)
+}
+
+/// Takes off what others hold, who come, go and grow between two counts: the most that they had in any of
+/// those of the next seconds.
+fn take_off_others(readings: &mut [Reading]) {
+    // The places of the highest counts of all behind them.
+    let mut highest = VecDeque::<usize>::new();
+    let mut end = 0;
+    for place in 0..readings.len() {
+        while end < readings.len() && readings[end].at - readings[place].at <= RECENT {
+            while let Some(&last) = highest.back()
+                && readings[last].others <= readings[end].others
+            {
+                highest.pop_back();
+            }
+            highest.push_back(end);
+            end += 1;
+        }
+        let most = readings[highest.front().copied().unwrap_or(place)].others;
+        let anon = &mut readings[place].anon;
+        anon.least = anon.least.saturating_sub(most).max(0);
+        highest.pop_front_if(|front| *front == place);
+    }
 }
 
 /// When others were counted in groups where nobody else had been.
@@ -595,17 +629,25 @@ fn of_group(
         least: if is_alone { bytes } else { 0 },
         most: bytes,
     };
+    let counted = match (is_alone, row.other_anon_bytes) {
+        (true, _) => 0,
+        (false, Some(others)) => others.0.clamp(0, anon),
+        (false, None) => anon,
+    };
     let kernel = reported.unwrap_or_default().0.max(0);
     let (first, since) = groups.kernel_since(row, kernel);
     let was_there_before = whole.is_command && first - whole.start <= AT_ONCE;
     let unnamed = row.unnamed_bytes().unwrap_or_default().0.max(0);
     Some(Reading {
         at: row.boot_ns,
-        anon: charged(anon),
-        anon_left: match (is_alone, row.other_anon_bytes) {
-            (true, _) => anon,
-            (false, Some(others)) => anon.saturating_sub(others.0).max(0),
-            (false, None) => 0,
+        anon: Charged {
+            least: anon,
+            most: anon,
+        },
+        anon_left: anon - counted,
+        others: match row.other_process_count {
+            Some(count) if count > FEW => anon,
+            _ => counted,
         },
         shared: charged(shared),
         kernel: match is_apart {

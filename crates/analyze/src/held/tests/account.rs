@@ -158,7 +158,7 @@ fn gains_too_small_for_a_row_are_within_the_bounds() {
 #[test]
 fn beside_others_copies_that_were_never_read_hold_what_is_left() {
     let mut run = attached();
-    charged(&mut run, 1.0, [5_100, 40], Some((3, 60)));
+    charged(&mut run, 1.0, [5_100, 40], Some((30, 60)));
     let by_fork = "what fork gave them is known, not what they copied";
     assert_eq!(held_at(&run, "+2s"), [20, 20, 5_100], "{by_fork}");
     let mut run = attached();
@@ -168,12 +168,21 @@ fn beside_others_copies_that_were_never_read_hold_what_is_left() {
             process.inherited_anon_bytes = None;
         });
     }
-    charged(&mut run, 1.0, [5_100, 40], Some((3, 60)));
+    charged(&mut run, 1.0, [5_100, 40], Some((30, 60)));
     assert_eq!(held_at(&run, "+0.5s"), [20, 5_040, 5_100]);
     assert_eq!(held_at(&run, "+2s"), [20, 5_040, 5_100]);
     assert_eq!(basis_at(&run, "+2s"), HeldBasis::Bounds);
     charged(&mut run, 3.0, [5_100, 40], None);
     assert_eq!(held_at(&run, "+4s"), [20, 20, 5_100], "unknown others");
+}
+
+#[test]
+fn few_others_are_taken_off_the_charge_as_they_were_counted() {
+    let mut run = attached();
+    charged(&mut run, 1.0, [5_100, 40], Some((3, 60)));
+    assert_eq!(held_at(&run, "+2s"), [5_040, 5_040, 5_100]);
+    charged(&mut run, 3.0, [5_180, 40], Some((3, 120)));
+    assert_eq!(held_at(&run, "+2s")[0], 4_980, "they can have grown since");
 }
 
 #[test]
@@ -215,7 +224,7 @@ fn what_is_of_a_group_alone_is_certain_beside_a_shared_one() {
     run.mem(2_000, 0.1, [30.0, 0.0, 0.0]);
     run.edit(2_000, |row| row.cgroup = Some("/shared".into()));
     charged(&mut run, 1.0, [5_020, 0], Some((0, 0)));
-    charged(&mut run, 1.001, [900, 0], Some((5, 100)));
+    charged(&mut run, 1.001, [900, 0], Some((30, 100)));
     if let Some(Record::CgroupMem(row)) = run.rows.0.last_mut() {
         row.cgroup = "/shared".to_owned();
     }
