@@ -477,7 +477,9 @@ fn take_off_others(readings: &mut [Reading]) {
         let most = readings[highest.front().copied().unwrap_or(place)].others;
         let anon = &mut readings[place].anon;
         anon.least = anon.least.saturating_sub(most).max(0);
-        highest.pop_front_if(|front| *front == place);
+        if highest.front() == Some(&place) {
+            highest.pop_front();
+        }
     }
 }
 
