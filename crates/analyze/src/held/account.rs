@@ -2,8 +2,8 @@
 //!
 //! A reading holds for its instant. Until the next one what is held is what it was then and what the
 //! processes gained or gave back since. Where others live in the groups too, what is charged is a cap on
-//! what can be held. The figure is what the processes are known to hold, and of what is left without the
-//! others no more than can be in copies that ran before the recording and were never read.
+//! what can be held, and what few of them leave of it is certain. The figure is that, or what the processes
+//! are known to hold; copies that ran before the recording and were never read can have what many leave.
 
 use super::charges::{Charged, EARLY, Reading, Sockets, Whole, read};
 use super::{Held, HeldBasis, HeldKinds};
@@ -23,7 +23,7 @@ pub(super) struct Counted {
     pub(super) shared: i64,
     /// All anonymous memory in RSS.
     pub(super) in_rss: i64,
-    /// Of that, what may be of its process alone, which nothing tells.
+    /// Of that, what copies that were never read may have alone.
     pub(super) unread: i64,
 }
 
@@ -120,7 +120,7 @@ impl Account {
             is_counted_once: true,
             in_rss: counted.in_rss.saturating_add(beyond),
             unread: unread(
-                last.anon_left.saturating_add(moved),
+                last.anon_left().saturating_add(moved),
                 thought.anon,
                 counted.unread,
             ),
@@ -170,13 +170,13 @@ impl Account {
     }
 }
 
-/// What is left without others and nothing explains, as far as it can be in what nothing tells.
-fn unread(left: i64, thought: Held, unread: i64) -> i64 {
-    left.saturating_sub(thought.bytes.0).clamp(0, unread.max(0))
+/// What others leave and nothing explains, as far as copies that were never read can have it.
+fn unread(left: i64, thought: Held, most: i64) -> i64 {
+    left.saturating_sub(thought.bytes.0).clamp(0, most.max(0))
 }
 
 /// What is held before the first reading.
-fn before(thought: HeldKinds, first: &Reading, in_unread: i64) -> HeldKinds {
+fn before(thought: HeldKinds, first: &Reading, unread_at_most: i64) -> HeldKinds {
     let kind = |thought: Held, first: Charged, unread: i64| {
         let at_most = thought.at_most.0.min(first.most.max(thought.bytes.0));
         let figure = thought.bytes.0.saturating_add(unread);
@@ -186,7 +186,7 @@ fn before(thought: HeldKinds, first: &Reading, in_unread: i64) -> HeldKinds {
             at_most: Bytes(at_most),
         }
     };
-    let unread = unread(first.anon_left, thought.anon, in_unread);
+    let unread = unread(first.anon_left(), thought.anon, unread_at_most);
     HeldKinds {
         anon: kind(thought.anon, first.anon, unread),
         shared: kind(thought.shared, first.shared, 0),
@@ -267,7 +267,7 @@ impl Between {
         let least = moved.least.min(next.least);
         let (at_least, at_most) = match is_alone {
             true => (least.max(thought.at_least.0), most),
-            // Of groups with nobody else in them the part in those is certain.
+            // What is left of groups with few others in them, or none, is certain.
             false => (
                 least.min(thought.at_most.0).max(thought.at_least.0),
                 most.min(thought.at_most.0),

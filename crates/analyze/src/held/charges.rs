@@ -46,6 +46,11 @@ pub(super) struct Charged {
 }
 
 impl Reading {
+    /// What others leave of anonymous memory, as they were counted last.
+    pub(super) fn anon_left(&self) -> i64 {
+        self.anon.most.saturating_sub(self.others.least)
+    }
+
     /// All kinds together.
     fn most(&self) -> i64 {
         let kinds = [self.anon, self.shared, self.kernel, self.unnamed];
@@ -82,10 +87,9 @@ impl Charged {
 pub(super) struct Reading {
     pub(super) at: BootNs,
     pub(super) anon: Charged,
-    /// Of that what is left without others, as they were counted last.
-    pub(super) anon_left: i64,
-    /// What others hold of it: all, where they are too many to be counted often.
-    pub(super) others: i64,
+    /// What others hold of that, as they were counted last: can be all, where they are too many to be counted
+    /// often, or came since.
+    pub(super) others: Charged,
     pub(super) shared: Charged,
     /// Kernel memory: all of it where `is_apart`. Else no more than this, and where only the recorder is there
     /// too as much as came since the first reading.
@@ -206,10 +210,7 @@ impl Groups {
 
     fn count(&mut self, reading: &Reading, sign: i64) {
         self.sum.anon.add(reading.anon, sign);
-        let left = reading.anon_left.saturating_mul(sign);
-        self.sum.anon_left = self.sum.anon_left.saturating_add(left);
-        let others = reading.others.saturating_mul(sign);
-        self.sum.others = self.sum.others.saturating_add(others);
+        self.sum.others.add(reading.others, sign);
         self.sum.shared.add(reading.shared, sign);
         self.sum.kernel.add(reading.kernel, sign);
         self.sum.unnamed.add(reading.unnamed, sign);
@@ -247,8 +248,7 @@ pub(super) fn coarsen(readings: &mut Vec<Reading>) {
         [one, other] => Reading {
             at: one.at,
             anon: one.anon.hull(other.anon),
-            anon_left: other.anon_left,
-            others: one.others.max(other.others),
+            others: one.others.hull(other.others),
             shared: one.shared.hull(other.shared),
             kernel: one.kernel.hull(other.kernel),
             unnamed: one.unnamed.hull(other.unnamed),
@@ -467,14 +467,16 @@ fn take_off_others(readings: &mut [Reading]) {
     for place in 0..readings.len() {
         while end < readings.len() && readings[end].at - readings[place].at <= RECENT {
             while let Some(&last) = highest.back()
-                && readings[last].others <= readings[end].others
+                && readings[last].others.most <= readings[end].others.most
             {
                 highest.pop_back();
             }
             highest.push_back(end);
             end += 1;
         }
-        let most = readings[highest.front().copied().unwrap_or(place)].others;
+        let most = readings[highest.front().copied().unwrap_or(place)]
+            .others
+            .most;
         let anon = &mut readings[place].anon;
         anon.least = anon.least.saturating_sub(most).max(0);
         if highest.front() == Some(&place) {
@@ -497,7 +499,8 @@ impl Visits {
             }
             if row.other_process_count.is_none_or(|count| count == 0) {
                 had_others.remove(&row.cgroup);
-            } else if had_others.insert(row.cgroup.clone()) {
+            } else if !had_others.contains(&row.cgroup) {
+                had_others.insert(row.cgroup.clone());
                 visits.entry(row.cgroup).or_default().push(row.boot_ns);
             }
         })?;
@@ -646,10 +649,13 @@ fn of_group(
             least: anon,
             most: anon,
         },
-        anon_left: anon - counted,
-        others: match row.other_process_count {
-            Some(count) if count > FEW => anon,
-            _ => counted,
+        others: Charged {
+            least: counted,
+            most: match row.other_process_count {
+                Some(1..=FEW) => counted,
+                _ if is_alone => 0,
+                _ => anon,
+            },
         },
         shared: charged(shared),
         kernel: match is_apart {

@@ -362,13 +362,13 @@ mod tests {
     }
 
     /// Two workers end 20 ms and 40 ms after the start, and the main process has `after` then.
-    fn ends(after: &[(i64, i64)], has_worked: bool) -> Option<i64> {
+    fn ends(after: &[(i64, i64)], is_after_work: bool) -> Option<i64> {
         let mut tree = Tree::of(3, BootNs(0));
         for (place, mib) in [(0, 300), (1, 200), (2, 100)] {
             change(&mut tree, place, 1, mib);
         }
-        tree.exit(BootNs(20 * MS), 1, has_worked);
-        tree.exit(BootNs(40 * MS), 2, has_worked);
+        tree.exit(BootNs(20 * MS), 1, is_after_work);
+        tree.exit(BootNs(40 * MS), 2, is_after_work);
         for &(at, mib) in after {
             change(&mut tree, 0, at, mib);
         }

@@ -334,8 +334,8 @@ fn huge(attribution: &Attribution) -> Option<String> {
     (!all.is_empty()).then(|| format!("{place}: {largest}."))
 }
 
-/// Kernel memory that is not in the total, or not in what the recorded processes hold: where others
-/// live there, or can, nobody knows whose it is. `None` where that is less than 1 % of what is held.
+/// Kernel memory that is not in the total; or, from 1 % of what is held, that is not in the figure: where
+/// others live there, or can, nobody knows whose it is.
 fn kernel_beside(state: &Composition, attribution: &Attribution) -> Option<String> {
     if let Some(outside) = attribution.kernel_outside_bytes {
         return Some(format!(
